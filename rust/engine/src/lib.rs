@@ -1,0 +1,1 @@
+//! The pure engine: telemetry parsing, rule conditions, grant windows and signatures.

@@ -1,0 +1,98 @@
+"""An account is the wall: everything belongs to exactly one. People reach it through a membership, which has the role.
+
+A refresh token is spent once. Tokens that follow from one login form a family; a spent token that comes back means that
+somebody else has it, and the whole family ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from domain.kernel.caller import Role
+from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    account_id: AccountId
+    name: str
+    plan: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`email` is stored in lower case and unique in the whole installation."""
+
+    user_id: UserId
+    email: str
+    name: str
+    password_hash: str
+    email_verified: bool
+    created_ms: int
+    password_changed_ms: int
+
+    def with_password(self, password_hash: str, at_ms: int) -> User:
+        return replace(self, password_hash=password_hash, password_changed_ms=at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    membership_id: MembershipId
+    account_id: AccountId
+    user_id: UserId
+    role: Role
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A membership with the person behind it, as lists show it."""
+
+    membership: Membership
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    project_id: ProjectId
+    account_id: AccountId
+    name: str
+    is_default: bool
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshToken:
+    """Only the SHA-256 of the token is kept. `spent_ms` is set when it was exchanged, `revoked_ms` when its family ended."""
+
+    token_hash: bytes
+    family: str
+    user_id: UserId
+    membership_id: MembershipId
+    issued_ms: int
+    expires_ms: int
+    spent_ms: int | None = None
+    revoked_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OneTimeCode:
+    """The latest code of a user; `code_hash` is a keyed hash. One row a user."""
+
+    user_id: UserId
+    code_hash: bytes
+    issued_ms: int
+    expires_ms: int
+    tries: int
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFailures:
+    """Failed logins of one subject (`email:<lower case>` or `address:<ip>`) in the window that began at `since_ms`."""
+
+    subject: str
+    count: int
+    since_ms: int
+    last_ms: int

@@ -1,0 +1,182 @@
+"""What the accounts part needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from domain.accounts.model import (
+    Account,
+    LoginFailures,
+    Member,
+    Membership,
+    OneTimeCode,
+    Project,
+    RefreshToken,
+    User,
+)
+from domain.kernel.idempotency import AnswerRepository
+from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
+from domain.kernel.unit_of_work import Transaction
+
+
+class AccountRepository(Protocol):
+    async def add(self, account: Account) -> None: ...
+
+    async def get(self, account_id: AccountId) -> Account | None: ...
+
+    async def any(self) -> bool:
+        """Whether the installation has an account at all."""
+        ...
+
+    async def all_ids(self) -> Sequence[AccountId]: ...
+
+
+class UserRepository(Protocol):
+    async def add(self, user: User) -> None:
+        """Raises Conflict when the email is taken."""
+        ...
+
+    async def get(self, user_id: UserId) -> User | None: ...
+
+    async def by_email(self, email: str) -> User | None: ...
+
+    async def save(self, user: User) -> None: ...
+
+    async def delete(self, user_id: UserId) -> None: ...
+
+
+class MembershipRepository(Protocol):
+    async def add(self, membership: Membership) -> None: ...
+
+    async def get(self, membership_id: MembershipId) -> Membership | None: ...
+
+    async def of_user(self, user_id: UserId) -> Sequence[Membership]:
+        """Oldest first."""
+        ...
+
+    async def members(self, account_id: AccountId) -> Sequence[Member]:
+        """Oldest first."""
+        ...
+
+    async def save(self, membership: Membership) -> None: ...
+
+    async def delete(self, membership_id: MembershipId) -> None:
+        """Takes the membership's grants and refresh tokens along."""
+        ...
+
+    async def owners(self, account_id: AccountId) -> int: ...
+
+
+class ProjectRepository(Protocol):
+    async def add(self, project: Project) -> None: ...
+
+    async def get(self, account_id: AccountId, project_id: ProjectId) -> Project | None: ...
+
+    async def default(self, account_id: AccountId) -> Project: ...
+
+    async def list(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
+        """Each with its device count, oldest first."""
+        ...
+
+    async def save(self, project: Project) -> None: ...
+
+    async def delete(self, project_id: ProjectId) -> None: ...
+
+
+class RefreshTokenRepository(Protocol):
+    async def add(self, token: RefreshToken) -> None: ...
+
+    async def get(self, token_hash: bytes) -> RefreshToken | None: ...
+
+    async def spend(self, token_hash: bytes, at_ms: int) -> bool:
+        """True for exactly one caller: the one that found it neither spent nor revoked."""
+        ...
+
+    async def revoke_family(self, family: str, at_ms: int) -> None: ...
+
+    async def revoke_user(self, user_id: UserId, at_ms: int) -> None: ...
+
+    async def revoke_membership(self, membership_id: MembershipId, at_ms: int) -> None: ...
+
+    async def forget_before(self, expires_ms: int, limit: int) -> int: ...
+
+
+class OneTimeCodeRepository(Protocol):
+    async def get(self, user_id: UserId) -> OneTimeCode | None: ...
+
+    async def put(self, code: OneTimeCode) -> None: ...
+
+
+class LoginFailureRepository(Protocol):
+    async def get(self, subject: str) -> LoginFailures | None: ...
+
+    async def put(self, failures: LoginFailures) -> None: ...
+
+    async def clear(self, subject: str) -> None: ...
+
+    async def forget_before(self, last_ms: int, limit: int) -> int: ...
+
+
+class AccountsTx(Transaction, Protocol):
+    @property
+    def accounts(self) -> AccountRepository: ...
+
+    @property
+    def users(self) -> UserRepository: ...
+
+    @property
+    def memberships(self) -> MembershipRepository: ...
+
+    @property
+    def projects(self) -> ProjectRepository: ...
+
+    @property
+    def refresh_tokens(self) -> RefreshTokenRepository: ...
+
+    @property
+    def one_time_codes(self) -> OneTimeCodeRepository: ...
+
+    @property
+    def login_failures(self) -> LoginFailureRepository: ...
+
+    @property
+    def answers(self) -> AnswerRepository: ...
+
+
+class PasswordHasher(Protocol):
+    """argon2id, off the event loop."""
+
+    async def hash(self, password: str) -> str: ...
+
+    async def verify(self, password_hash: str, password: str) -> bool: ...
+
+    async def verify_nothing(self, password: str) -> None:
+        """Costs what `verify` costs; for an unknown email."""
+        ...
+
+    def outdated(self, password_hash: str) -> bool: ...
+
+
+class AccessTokens(Protocol):
+    def issue(self, membership: Membership, now_ms: int) -> str: ...
+
+    def read(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
+        """(user, membership, account, expiry in Unix ms). Raises Unauthenticated `TOKEN_EXPIRED` or `UNAUTHENTICATED`."""
+        ...
+
+
+class Digest(Protocol):
+    def plain(self, text: str) -> bytes:
+        """SHA-256, for random secrets of full entropy."""
+        ...
+
+    def keyed(self, purpose: str, text: str) -> bytes:
+        """HMAC-SHA-256 under the installation's key, for secrets of little entropy (one-time codes)."""
+        ...
+
+
+class Mailer(Protocol):
+    async def send(self, to: str, subject: str, text: str) -> None:
+        """Raises Unavailable when the mail could not be handed over."""
+        ...

@@ -1,0 +1,123 @@
+"""A command's definition, and one execution of it: the device's own word decides how it ended.
+
+QUEUED (not yet handed to the device) → SENT → ACKED → DONE or FAILED. A deadline ends it: EXPIRED if the device never had
+it, TIMED_OUT if it had it and did not answer. The table says which status may follow which; the row in QUEUED or SENT is
+itself the outbox entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.kernel.facts import Json, JsonObject
+from domain.kernel.ids import (
+    AccountId,
+    CommandId,
+    DeviceId,
+    DeviceTypeId,
+    ExecutionId,
+    GrantId,
+)
+
+DEFAULT_TTL_MS = 60_000
+MAX_TTL_MS = 24 * 3_600_000
+
+
+class CommandKind(StrEnum):
+    ACTION = "ACTION"
+    QUERY = "QUERY"
+
+
+class Shape(StrEnum):
+    """How a dashboard shows it."""
+
+    BUTTON = "BUTTON"
+    TOGGLE = "TOGGLE"
+    NUMBER = "NUMBER"
+    SELECT = "SELECT"
+    MULTI = "MULTI"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """`command_id` is None for a built-in. Of `device_id` and `device_type_id` at most one is set."""
+
+    command_id: CommandId | None
+    account_id: AccountId | None
+    device_id: DeviceId | None
+    device_type_id: DeviceTypeId | None
+    name: str
+    label: str
+    description: str | None
+    kind: CommandKind
+    params_schema: JsonObject | None
+    shape: Shape
+    requires_approval: bool
+    created_ms: int = 0
+
+
+class ExecutionStatus(StrEnum):
+    QUEUED = "QUEUED"
+    SENT = "SENT"
+    ACKED = "ACKED"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    EXPIRED = "EXPIRED"
+
+    @property
+    def is_final(self) -> bool:
+        return self in _FINAL
+
+
+_FINAL = frozenset(
+    {ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED}
+)
+
+FOLLOWS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
+    ExecutionStatus.QUEUED: frozenset(
+        {ExecutionStatus.SENT, ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.EXPIRED}
+    ),
+    ExecutionStatus.SENT: frozenset(
+        {ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED}
+    ),
+    ExecutionStatus.ACKED: frozenset({ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT}),
+    ExecutionStatus.DONE: frozenset(),
+    ExecutionStatus.FAILED: frozenset(),
+    ExecutionStatus.TIMED_OUT: frozenset(),
+    ExecutionStatus.EXPIRED: frozenset(),
+}
+"""QUEUED may jump to ACKED or DONE: a crash between handing over and writing SENT must not lose the device's answer."""
+
+
+class TriggeredBy(StrEnum):
+    """The wire's `relay_changed.triggeredBy`, also an execution's `source`."""
+
+    DEVICE = "device"
+    USER = "user"
+    APIKEY = "apikey"
+    SCHEDULE = "schedule"
+    RULE = "rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """`seq` orders executions of a device (0 until stored). `result` is what the device said: `{code, relay, data}`."""
+
+    execution_id: ExecutionId
+    seq: int
+    account_id: AccountId
+    device_id: DeviceId
+    device_no: int
+    cmd: str
+    params: Json
+    status: ExecutionStatus
+    source: TriggeredBy
+    requested_by: str
+    grant_id: GrantId | None
+    created_ms: int
+    expires_ms: int
+    sent_ms: int | None = None
+    finished_ms: int | None = None
+    result: Json = None

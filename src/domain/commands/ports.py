@@ -1,0 +1,84 @@
+"""What the commands part needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from domain.approvals.ports import ApprovalsTx
+from domain.commands.model import Definition, Execution, ExecutionStatus
+from domain.kernel.errors import FieldFault
+from domain.kernel.facts import Json, JsonObject
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+
+
+class DefinitionRepository(Protocol):
+    async def add(self, definition: Definition) -> None:
+        """Raises Conflict `COMMAND_EXISTS` when the device or type has one of this name."""
+        ...
+
+    async def get(self, account_id: AccountId, command_id: CommandId) -> Definition | None: ...
+
+    async def of_device(self, device_id: DeviceId) -> Sequence[Definition]: ...
+
+    async def of_type(self, device_type_id: DeviceTypeId) -> Sequence[Definition]: ...
+
+    async def save(self, definition: Definition) -> None: ...
+
+    async def delete(self, command_id: CommandId) -> None: ...
+
+
+class ExecutionRepository(Protocol):
+    async def add(self, execution: Execution) -> Execution:
+        """Gives the execution its `seq`: later ones of a device have higher ones."""
+        ...
+
+    async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None: ...
+
+    async def find(self, execution_id: ExecutionId) -> Execution | None: ...
+
+    async def advance(self, execution: Execution, expected: ExecutionStatus) -> bool:
+        """Write status, times and result if the stored status is still `expected`; True for exactly one caller."""
+        ...
+
+    async def open_of(self, device_id: DeviceId) -> Sequence[Execution]:
+        """QUEUED and SENT ones of a device, by `seq`: what a device that returns must still get."""
+        ...
+
+    async def queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
+        """QUEUED ones of all devices, by `seq`."""
+        ...
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[Execution]:
+        """Not final and past `expires_ms`, oldest first."""
+        ...
+
+    async def next_expiry_ms(self) -> int | None: ...
+
+    async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
+        """Newest first."""
+        ...
+
+    async def forget_before(self, created_ms: int, limit: int) -> int:
+        """Final ones only."""
+        ...
+
+
+class CommandsTx(ApprovalsTx, Protocol):
+    @property
+    def definitions(self) -> DefinitionRepository: ...
+
+    @property
+    def executions(self) -> ExecutionRepository: ...
+
+
+class ParamsChecker(Protocol):
+    """JSON Schema 2020-12; compiled once per schema; remote references are refused."""
+
+    def check_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
+        """What is wrong with the schema itself."""
+        ...
+
+    def check(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
+        """What is wrong with the parameters, a path per fault (`params.level`)."""
+        ...

@@ -1,0 +1,119 @@
+"""What devices say and are told, whatever firmware they run.
+
+A profile's codec turns a publish into reports and an order into messages. It decides nothing: a report is the device's claim,
+and the parts above decide what follows from it. All topics are below the device's own prefix `devices/<deviceId>/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from domain.devices.model import Profile
+from domain.kernel.facts import Json
+from domain.kernel.ids import DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One command for one device. `execution_id` is what the device answers with; `expires_ms`, Unix ms, its deadline."""
+
+    execution_id: str
+    cmd: str
+    params: Json
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Downlink:
+    topic: str
+    payload: bytes
+    retain: bool = False
+    expiry_s: int | None = None
+    qos: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """`online`/`offline` by the device itself or by its will."""
+
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport:
+    """`execution_id` names the command that caused it; `by` is the device's own word for the cause."""
+
+    relay: bool
+    execution_id: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReport:
+    """`status` is `ack`, `done`, `error` or `expired`."""
+
+    execution_id: str
+    status: str
+    code: str | None = None
+    relay: bool | None = None
+    data: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """The revision of the schedule plan the device holds."""
+
+    rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReport:
+    firmware: str | None
+    rev: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRequest:
+    """The device wants to know what time it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryReport:
+    """Readings of a stock firmware as a native telemetry payload; native telemetry never comes this way."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Not understood. `code` is counted, `why` goes to the log at most once a minute a device."""
+
+    code: str
+    why: str = field(default="")
+
+
+Report: TypeAlias = (
+    StatusReport | RelayReport | ResultReport | PlanReport | HelloReport | TimeRequest | TelemetryReport | Unreadable
+)
+
+
+class DeviceCodec(Protocol):
+    def encode(self, profile: Profile, device_id: DeviceId, order: Order, now_ms: int) -> Sequence[Downlink]:
+        """The messages that carry the order; empty when this firmware cannot express it."""
+        ...
+
+    def decode(self, profile: Profile, topic: str, payload: bytes, retain: bool) -> Sequence[Report]:
+        """Never raises for what a device sends."""
+        ...
+
+    def listens(self, profile: Profile, topic_filter: str) -> bool:
+        """Whether a device that subscribed to this filter (below its prefix) now hears its commands."""
+        ...
+
+    def greeting(self, profile: Profile) -> Sequence[Downlink]:
+        """What to ask a device that has just come online, so that it says how it stands."""
+        ...
+
+    def time(self, now_ms: int) -> Downlink: ...

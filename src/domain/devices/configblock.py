@@ -1,0 +1,200 @@
+"""Firmware configuration, ready to paste, in the five forms that firmwares take.
+
+Every value goes through the escaping of its own language, and each form knows no other: a name with a quotation mark, a line
+break or a semicolon in it must never become code on a device. Without a password the block holds a placeholder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+PLACEHOLDER = "YOUR_MQTT_PASSWORD"
+
+
+class ConfigFormat(StrEnum):
+    ARDUINO = "arduino"
+    MICROPYTHON = "micropython"
+    TASMOTA = "tasmota"
+    ESPHOME = "esphome"
+    SHELLY = "shelly"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where devices reach the broker. `tls_port` is None where TLS is off."""
+
+    host: str
+    port: int
+    ws_port: int
+    tls_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValues:
+    device_id: str
+    name: str
+    endpoint: Endpoint
+    password: str = PLACEHOLDER
+
+
+def render(config_format: ConfigFormat, values: ConfigValues) -> str:
+    return _FORMS[config_format](values)
+
+
+def note(config_format: ConfigFormat) -> str:
+    """What to do with a block that has no password in it."""
+    return (
+        f"{_HOW[config_format]} The password is not shown here: replace {PLACEHOLDER}, or reveal the credentials to get the "
+        "block with the password in it."
+    )
+
+
+def _c(text: str) -> str:
+    """A C string literal. Octal escapes end after three digits, unlike \\x; `?` is escaped because of trigraphs."""
+    out = []
+    for byte in text.encode():
+        sign = chr(byte)
+        if sign in '"\\?':
+            out.append("\\" + sign)
+        else:
+            out.append(sign if 0x20 <= byte < 0x7F else f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'
+
+
+def _quoted(text: str) -> str:
+    """JSON's string literal in ASCII: also valid Python and a valid YAML double-quoted scalar."""
+    if any(ord(sign) > 0xFFFF for sign in text):  # JSON writes two surrogates, which neither Python nor YAML join again
+        text = "".join(sign if ord(sign) <= 0xFFFF else "\N{REPLACEMENT CHARACTER}" for sign in text)
+    return json.dumps(text).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    """One line that ends no comment and continues on no next line (C joins lines that end with a backslash)."""
+    return "".join(sign if sign.isprintable() and sign not in "\\?" else " " for sign in text)
+
+
+def _word(text: str) -> str:
+    """An argument of a Tasmota Backlog, where `;` and line breaks end a command and nothing can be escaped."""
+    return "".join(sign for sign in text if sign.isprintable() and sign not in "; ")
+
+
+def _arduino(values: ConfigValues) -> str:
+    end = values.endpoint
+    lines = [
+        f"// {_comment(values.name)}",
+        f"static const char     MQTT_HOST[]     = {_c(end.host)};",
+        f"static const uint16_t MQTT_PORT       = {end.port};",
+        f"static const uint16_t MQTT_WS_PORT    = {end.ws_port};",
+    ]
+    if end.tls_port is not None:
+        lines.append(f"static const uint16_t MQTT_TLS_PORT   = {end.tls_port};")
+    lines += [
+        f"static const char     MQTT_CLIENT_ID[] = {_c(values.device_id)};",
+        f"static const char     MQTT_USERNAME[] = {_c(values.device_id)};",
+        f"static const char     MQTT_PASSWORD[] = {_c(values.password)};",
+        f"static const char     TOPIC_PREFIX[]  = {_c(_prefix(values) + '/')};",
+    ]
+    lines += [
+        f"static const char     TOPIC_{name.upper():<8}[] = {_c(f'{_prefix(values)}/{name}')};"
+        for name in ("status", "state", "telemetry", "cmd", "result", "sched")
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _micropython(values: ConfigValues) -> str:
+    end = values.endpoint
+    lines = [
+        f"# {_comment(values.name)}",
+        f"MQTT_HOST = {_quoted(end.host)}",
+        f"MQTT_PORT = {end.port}",
+        f"MQTT_WS_PORT = {end.ws_port}",
+        f"MQTT_TLS_PORT = {end.tls_port}",
+        f"MQTT_CLIENT_ID = {_quoted(values.device_id)}",
+        f"MQTT_USERNAME = {_quoted(values.device_id)}",
+        f"MQTT_PASSWORD = {_quoted(values.password)}",
+        f"TOPIC_PREFIX = {_quoted(_prefix(values) + '/')}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _tasmota(values: ConfigValues) -> str:
+    """`SetOption26` gives the relay the index 1 also where it is the only one."""
+    end = values.endpoint
+    steps = [
+        f"MqttHost {_word(end.host)}",
+        f"MqttPort {end.port}",
+        f"MqttClient {_word(values.device_id)}",
+        f"MqttUser {_word(values.device_id)}",
+        f"MqttPassword {_word(values.password)}",
+        f"Topic {_word(values.device_id)}",
+        f"FullTopic {_word(_prefix(values))}/%prefix%/",
+        "SetOption26 1",
+        "SetOption3 1",
+    ]
+    return "Backlog " + "; ".join(steps) + "\n"
+
+
+def _esphome(values: ConfigValues) -> str:
+    end = values.endpoint
+    return "\n".join(
+        [
+            f"# {_comment(values.name)}",
+            "mqtt:",
+            f"  broker: {_quoted(end.host)}",
+            f"  port: {end.port}",
+            f"  client_id: {_quoted(values.device_id)}",
+            f"  username: {_quoted(values.device_id)}",
+            f"  password: {_quoted(values.password)}",
+            f"  topic_prefix: {_quoted(_prefix(values))}",
+            "  discovery: false",
+            "  log_topic: null",
+            "",
+            "switch:",
+            "  - platform: gpio",
+            "    id: relay",
+            '    name: "relay"  # keep this name: the topic switch/relay comes from it',
+            "    pin: GPIO12  # the pin of your board's relay",
+            "",
+        ]
+    )
+
+
+def _shelly(values: ConfigValues) -> str:
+    end = values.endpoint
+    config = {
+        "enable": True,
+        "server": f"{end.host}:{end.port}",
+        "client_id": values.device_id,
+        "user": values.device_id,
+        "pass": values.password,
+        "topic_prefix": _prefix(values),
+        "rpc_ntf": True,
+        "status_ntf": True,
+        "enable_control": True,
+        "enable_rpc": True,
+    }
+    return json.dumps({"id": 1, "method": "Mqtt.SetConfig", "params": {"config": config}}, indent=2) + "\n"
+
+
+def _prefix(values: ConfigValues) -> str:
+    return f"devices/{values.device_id}"
+
+
+_FORMS: dict[ConfigFormat, Callable[[ConfigValues], str]] = {
+    ConfigFormat.ARDUINO: _arduino,
+    ConfigFormat.MICROPYTHON: _micropython,
+    ConfigFormat.TASMOTA: _tasmota,
+    ConfigFormat.ESPHOME: _esphome,
+    ConfigFormat.SHELLY: _shelly,
+}
+
+_HOW: dict[ConfigFormat, str] = {
+    ConfigFormat.ARDUINO: "Save as latchboard_config.h beside your sketch and include it.",
+    ConfigFormat.MICROPYTHON: "Save as latchboard_config.py on the board and import it.",
+    ConfigFormat.TASMOTA: "Paste into the Tasmota console; the device restarts by itself.",
+    ConfigFormat.ESPHOME: "Add to the device's YAML, set the relay's pin, and install.",
+    ConfigFormat.SHELLY: "POST to http://<address of the Shelly>/rpc, then reboot it.",
+}

@@ -1,0 +1,144 @@
+"""The port between the service and its devices: what they send comes in batches, what they are told goes out one by one.
+
+The law of the uplink: a batch is taken, made durable, and only then acknowledged. A device's QoS-1 message is confirmed to the
+device by `ack`, never before, so that a crash in between makes the device send it again instead of losing it; whoever takes
+batches must bear a message that comes twice. The law of order: within one batch the events of one device stand in the order in
+which the device sent them, and batches follow one another in the order in which they were taken.
+
+Telemetry stays in the form in which the engine reads it and is never looked into here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+# Words of `Disconnected.reason`.
+DISCONNECTED = "disconnected"  # the device said goodbye
+LOST = "lost"  # socket gone, keep-alive missed, or the protocol violated
+REVOKED = "revoked"  # we expelled it
+STOPPED = "stopped"  # the service or its broker went down; says nothing about the device
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A device has opened a connection. May come again without a `Disconnected` in between (takeover, second client)."""
+
+    device_no: int
+    device_id: str
+    protocol: str  # "mqtt/3.1.1", "mqtt/5", "ws/mqtt/5", …; "unknown" where the broker does not tell
+    address: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The device has no connection left. Its will, where it had one, comes as a `Published` right before."""
+
+    device_no: int
+    device_id: str
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A device has subscribed: from now on it hears what is sent on the topics that match `topic_filter`."""
+
+    device_no: int
+    device_id: str
+    topic_filter: str  # below the device's prefix: "cmd", "#"
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Everything a device publishes other than native telemetry."""
+
+    device_no: int
+    device_id: str
+    topic: str  # below the device's prefix: "state", "sched/rev", "tele/SENSOR"
+    payload: bytes
+    qos: int
+    retain: bool
+    at_ms: int
+
+
+UplinkEvent: TypeAlias = Connected | Disconnected | Subscribed | Published
+
+
+class TelemetryBatch(Protocol):
+    """Telemetry messages as the engine takes them: (device number, arrival in Unix ms, payload), opaque to all others."""
+
+    def __len__(self) -> int: ...
+
+
+class UplinkBatch(Protocol):
+    """What devices sent since the last batch. Exactly one of `ack` and `nack` is called, once; a second call does nothing."""
+
+    @property
+    def telemetry(self) -> TelemetryBatch: ...
+
+    @property
+    def events(self) -> Sequence[UplinkEvent]: ...
+
+    def ack(self) -> None:
+        """The batch is durable: confirm its QoS-1 messages to their devices."""
+        ...
+
+    def nack(self) -> None:
+        """The batch could not be made durable: cut the connections that wait for it; their devices will send again."""
+        ...
+
+
+class DeviceLink(Protocol):
+    async def start(self) -> None:
+        """Listen, or connect to the broker. Raises `Unavailable` that names the address and what to set."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop listening and let every device go, within two seconds. A `take` that waits raises `Unavailable`."""
+        ...
+
+    async def take(self, limit: int) -> UplinkBatch:
+        """Wait until there is something, then give at most `limit` messages and events. One caller at a time.
+
+        Raises `Unavailable` once the link is stopped and everything has been taken.
+        """
+        ...
+
+    async def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+        """From now on this device may connect with this password; replaces what was admitted before.
+
+        `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are downward, thus closed to its publishes.
+        A changed password cuts the connections that were opened with the old one.
+        """
+        ...
+
+    async def expel(self, device_id: str) -> None:
+        """Refuse the device from now on, cut its connections within a second, forget its retained messages."""
+        ...
+
+    async def send(
+        self,
+        device_id: str,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        qos: int = 1,
+    ) -> bool:
+        """Send to `topic` below the device's prefix. False: nobody listens there now, so a command must be kept and sent again.
+
+        True: handed to a live connection, which is not yet the device's word that it arrived. A retained message is kept
+        either way and given to the device whenever it subscribes; an empty retained payload clears it.
+        """
+        ...
+
+    def connected(self, device_id: str) -> bool: ...
+
+    def stats(self) -> Mapping[str, int]:
+        """Counters and gauges since the start, by name, for the metrics page."""
+        ...

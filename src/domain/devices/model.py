@@ -1,0 +1,127 @@
+"""A device and its lifecycle.
+
+PENDING (registered, cannot connect) → ACTIVE (has credentials) ↔ DISABLED; any → REVOKED; new credentials bring a REVOKED
+device back to ACTIVE. The table below is the only place that says so. DELETING is never shown: the device is gone for everybody, and
+its readings are being erased; a row in this state is what lets a restart finish the work. `device_no` is the device's small integer, which the
+engine, the broker and the readings use instead of the id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from domain.kernel.errors import Conflict
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+
+
+class DeviceStatus(StrEnum):
+    PENDING = "PENDING"
+    ACTIVE = "ACTIVE"
+    DISABLED = "DISABLED"
+    REVOKED = "REVOKED"
+    DELETING = "DELETING"
+
+
+class Trigger(StrEnum):
+    GENERATE = "generate credentials"
+    DISABLE = "disable"
+    ENABLE = "enable"
+    REVOKE = "revoke"
+    DELETE = "delete"
+
+
+TRANSITIONS: dict[tuple[DeviceStatus, Trigger], DeviceStatus] = {
+    (DeviceStatus.PENDING, Trigger.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.REVOKED, Trigger.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.ACTIVE, Trigger.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.DISABLED, Trigger.GENERATE): DeviceStatus.DISABLED,
+    (DeviceStatus.ACTIVE, Trigger.DISABLE): DeviceStatus.DISABLED,
+    (DeviceStatus.DISABLED, Trigger.ENABLE): DeviceStatus.ACTIVE,
+    (DeviceStatus.PENDING, Trigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.ACTIVE, Trigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.DISABLED, Trigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.REVOKED, Trigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.PENDING, Trigger.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.ACTIVE, Trigger.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.DISABLED, Trigger.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.REVOKED, Trigger.DELETE): DeviceStatus.DELETING,
+}
+
+
+class Profile(StrEnum):
+    """Which firmware speaks: our own topics, or those of a stock firmware under the same prefix."""
+
+    NATIVE = "native"
+    TASMOTA = "tasmota"
+    ESPHOME = "esphome"
+    SHELLY = "shelly"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What people write about a device; nothing is decided by it."""
+
+    description: str | None = None
+    location: str | None = None
+    manufacturer: str | None = None
+    model: str | None = None
+    industry: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    device_id: DeviceId
+    device_no: int
+    account_id: AccountId
+    project_id: ProjectId
+    name: str
+    board_type: str
+    app_type: str
+    app_type_other: str | None
+    status: DeviceStatus
+    profile: Profile
+    device_type_id: DeviceTypeId | None
+    about: About
+    created_ms: int
+    version: int = 1
+    relay: bool | None = None
+    is_online: bool = False
+    last_seen_ms: int | None = None
+    sched_rev: int = 0
+    """Revision of the firmware plan: counted up whenever the plan changes."""
+    sched_rev_device: int | None = None
+    """The revision the device last said it holds."""
+
+    @property
+    def enabled(self) -> bool:
+        return self.status is DeviceStatus.ACTIVE
+
+    def after(self, trigger: Trigger) -> Device:
+        """Raises Conflict `DEVICE_STATE` when the table has no such transition."""
+        status = TRANSITIONS.get((self.status, trigger))
+        if status is None:
+            raise Conflict(
+                f"A device that is {self.status} cannot {trigger}. "
+                + ("Generate credentials first." if self.status in (DeviceStatus.PENDING, DeviceStatus.REVOKED) else ""),
+                code="DEVICE_STATE",
+            )
+        return replace(self, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCredentials:
+    """`sealed` is the MQTT password under the key ring, bound to the device's id. Revoking deletes the row's secret."""
+
+    device_id: DeviceId
+    sealed: bytes = field(repr=False)
+    created_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceType:
+    device_type_id: DeviceTypeId
+    account_id: AccountId
+    name: str
+    created_ms: int

@@ -1,0 +1,118 @@
+"""What the devices part needs from outside. The link to the devices themselves is in `link.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from domain.devices.model import Device, DeviceCredentials, DeviceType
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from domain.keys.ports import KeysTx
+
+
+class DeviceRepository(Protocol):
+    async def add(self, device: Device) -> Device:
+        """Gives the device its `device_no` (the one passed is ignored): integers from 1, never used twice."""
+        ...
+
+    async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
+
+    async def find(self, device_id: DeviceId) -> Device | None:
+        """Whatever its account; for the service's own work."""
+        ...
+
+    async def by_no(self, device_no: int) -> Device | None: ...
+
+    async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
+        """Oldest first."""
+        ...
+
+    async def count(self, account_id: AccountId) -> int: ...
+
+    async def save(self, device: Device) -> bool:
+        """Writes what people and the lifecycle decide (not relay, presence, revision); counts `version` up.
+
+        False when the stored version is another than the device's."""
+        ...
+
+    async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
+        """True when this changed it (also from unknown)."""
+        ...
+
+    async def set_online(self, device_id: DeviceId, online: bool) -> bool:
+        """True when this changed it: one presence event per change hangs on that."""
+        ...
+
+    async def touch(self, seen: Mapping[int, int]) -> None:
+        """Device number → newest arrival in Unix ms; never moves `last_seen_ms` back."""
+        ...
+
+    async def bump_sched_rev(self, device_id: DeviceId) -> int: ...
+
+    async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None: ...
+
+    async def online(self) -> Sequence[Device]:
+        """Every device that is marked online; the service puts that right after a restart."""
+        ...
+
+    async def delete(self, device_id: DeviceId) -> None:
+        """Takes schedules, rules, grants, executions, approvals, command definitions, credentials, delivery rows and the
+        current values along. Readings go by `ReadingRepository.delete_some` in bounded steps, before."""
+        ...
+
+
+class CredentialsRepository(Protocol):
+    async def get(self, device_id: DeviceId) -> DeviceCredentials | None: ...
+
+    async def put(self, credentials: DeviceCredentials) -> None: ...
+
+    async def delete(self, device_id: DeviceId) -> None: ...
+
+    async def admitted(self) -> Sequence[tuple[Device, DeviceCredentials]]:
+        """Every ACTIVE device that may connect, at start."""
+        ...
+
+    async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
+        """For re-encryption after a key rotation, by device id."""
+        ...
+
+
+class DeviceTypeRepository(Protocol):
+    async def add(self, device_type: DeviceType) -> None: ...
+
+    async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None: ...
+
+    async def list(self, account_id: AccountId) -> Sequence[DeviceType]: ...
+
+    async def save(self, device_type: DeviceType) -> None: ...
+
+    async def delete(self, device_type_id: DeviceTypeId) -> None:
+        """Its definitions go with it; devices of this type keep none."""
+        ...
+
+    async def in_use(self, device_type_id: DeviceTypeId) -> int: ...
+
+
+class DevicesTx(KeysTx, Protocol):
+    @property
+    def devices(self) -> DeviceRepository: ...
+
+    @property
+    def credentials(self) -> CredentialsRepository: ...
+
+    @property
+    def device_types(self) -> DeviceTypeRepository: ...
+
+
+class Vault(Protocol):
+    """AES-GCM under a key ring. `bound_to` is associated data: a ciphertext moved to another row does not open."""
+
+    def seal(self, secret: str, bound_to: str) -> bytes: ...
+
+    def open(self, sealed: bytes, bound_to: str) -> str:
+        """Raises Unavailable `SECRET_UNREADABLE` when no key of the ring opens it."""
+        ...
+
+    def outdated(self, sealed: bytes) -> bool:
+        """Whether it was sealed under another key than the newest."""
+        ...

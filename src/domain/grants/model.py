@@ -1,0 +1,64 @@
+"""A grant lets one subject (an API key or a membership) do named things to one device or to all of a project.
+
+It can be limited by expiry, weekdays, a daily window in its own time zone and a rolling 60-second count. Grants only add:
+with several, a call passes if any one passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.grants.window import Window
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, ProjectId
+
+ANY_COMMAND = "*"
+
+
+class Scope(StrEnum):
+    """READ covers reads and QUERY commands; WRITE also ACTION commands; FULL all that a grant can give."""
+
+    READ = "READ"
+    WRITE = "WRITE"
+    FULL = "FULL"
+
+
+class AppliesVia(StrEnum):
+    DEVICE = "device"
+    PROJECT = "project"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Exactly one of the two is set."""
+
+    key_id: KeyId | None = None
+    membership_id: MembershipId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`device_id` is set for a device grant, `project_id` for a project grant. `seq` orders grants by age."""
+
+    grant_id: GrantId
+    account_id: AccountId
+    subject: Subject
+    device_id: DeviceId | None
+    project_id: ProjectId | None
+    commands: tuple[str, ...]
+    scope: Scope
+    expires_ms: int | None
+    window: Window
+    rate_limit_per_minute: int | None
+    created_ms: int
+    created_by: str
+
+    @property
+    def applies_via(self) -> AppliesVia:
+        return AppliesVia.DEVICE if self.device_id is not None else AppliesVia.PROJECT
+
+    def covers(self, command: str) -> bool:
+        return ANY_COMMAND in self.commands or command in self.commands
+
+    def expired(self, now_ms: int) -> bool:
+        return self.expires_ms is not None and now_ms >= self.expires_ms

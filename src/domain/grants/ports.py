@@ -1,0 +1,50 @@
+"""What the grants part needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from domain.devices.model import Device
+from domain.events.ports import EventsTx
+from domain.grants.model import Grant, Subject
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
+
+
+class GrantRepository(Protocol):
+    async def add(self, grant: Grant) -> None: ...
+
+    async def get(self, account_id: AccountId, grant_id: GrantId) -> Grant | None: ...
+
+    async def save(self, grant: Grant) -> None: ...
+
+    async def delete(self, grant_id: GrantId) -> None: ...
+
+    async def on_device(self, device: Device) -> Sequence[Grant]:
+        """Every grant that applies to the device, project-wide ones included, oldest first."""
+        ...
+
+    async def of_subject_on(self, subject: Subject, device: Device) -> Sequence[Grant]:
+        """The subject's grants that apply to the device, oldest first, expired ones included."""
+        ...
+
+    async def of_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]: ...
+
+    async def of_subject(self, account_id: AccountId, subject: Subject) -> Sequence[Grant]: ...
+
+    async def keys_on(self, device_id: DeviceId, project_id: ProjectId, now_ms: int) -> Sequence[KeyId]:
+        """Keys with a grant on the device or its project that is not expired: who may see what it does."""
+        ...
+
+    async def count_use(self, grant_id: GrantId, at_ms: int, limit: int) -> int | None:
+        """Count one use against the rolling 60 seconds. None when it fits; else the Unix ms at which the next one will."""
+        ...
+
+    async def uses_since(self, grant_id: GrantId, since_ms: int) -> int: ...
+
+    async def forget_uses_before(self, at_ms: int, limit: int) -> int: ...
+
+
+class GrantsTx(EventsTx, Protocol):
+    @property
+    def grants(self) -> GrantRepository: ...

@@ -1,0 +1,79 @@
+"""Who calls: a person's session, an API key, or the service itself (a schedule, a rule, a command line)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.kernel.errors import Refused
+from domain.kernel.ids import AccountId, KeyId, MembershipId, UserId
+
+
+class Role(StrEnum):
+    OWNER = "Owner"
+    ADMIN = "Admin"
+    MEMBER = "Member"
+    VIEWER = "Viewer"
+
+    @property
+    def rank(self) -> int:
+        """0 for Owner to 3 for Viewer: a lower rank may do all that a higher one may."""
+        return _RANK[self]
+
+    def at_least(self, role: Role) -> bool:
+        return self.rank <= role.rank
+
+
+_RANK = {Role.OWNER: 0, Role.ADMIN: 1, Role.MEMBER: 2, Role.VIEWER: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    account_id: AccountId
+    user_id: UserId
+    membership_id: MembershipId
+    role: Role
+    address: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"user:{self.user_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyCaller:
+    account_id: AccountId
+    key_id: KeyId
+    name: str = ""
+    address: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"apikey:{self.key_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The service on its own account: `reason` is `schedule`, `rule`, `device` or `operator`; `name` says which one.
+
+    `on_behalf_of` is the membership that created the schedule or rule: a Member's automation may do what the Member may.
+    """
+
+    account_id: AccountId
+    reason: str
+    name: str = ""
+    on_behalf_of: MembershipId | None = None
+    address: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.reason}:{self.name}" if self.name else self.reason
+
+
+Caller = Session | ApiKeyCaller | System
+
+
+def require_role(caller: Session, role: Role) -> None:
+    """Raises Refused `ROLE_REQUIRED` when the session's role is below `role`."""
+    if not caller.role.at_least(role):
+        raise Refused(f"This needs the role {role} or higher; yours is {caller.role}. Ask an Owner or Admin of the account.")

@@ -1,0 +1,69 @@
+"""Ids are types with a prefix.
+
+An id is `<prefix>_` and at least 20 characters of `[a-z0-9]`, unguessable. The prefix says what it names, so that an id in a
+log line or a support mail explains itself and a device id passed where a key id belongs is a type error, not a bug.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NewType, Protocol
+
+AccountId = NewType("AccountId", str)
+UserId = NewType("UserId", str)
+MembershipId = NewType("MembershipId", str)
+ProjectId = NewType("ProjectId", str)
+DeviceId = NewType("DeviceId", str)
+DeviceTypeId = NewType("DeviceTypeId", str)
+CommandId = NewType("CommandId", str)
+ExecutionId = NewType("ExecutionId", str)
+ScheduleId = NewType("ScheduleId", str)
+RuleId = NewType("RuleId", str)
+GrantId = NewType("GrantId", str)
+KeyId = NewType("KeyId", str)
+ApprovalId = NewType("ApprovalId", str)
+EventId = NewType("EventId", str)
+WebhookId = NewType("WebhookId", str)
+DeliveryId = NewType("DeliveryId", str)
+
+
+class Prefix(StrEnum):
+    ACCOUNT = "acc"
+    USER = "usr"
+    MEMBERSHIP = "mbr"
+    PROJECT = "prj"
+    DEVICE = "dev"
+    DEVICE_TYPE = "dty"
+    COMMAND = "cmd"
+    EXECUTION = "exe"
+    SCHEDULE = "sched"
+    RULE = "rul"
+    GRANT = "grt"
+    KEY = "key"
+    APPROVAL = "apv"
+    EVENT = "evt"
+    WEBHOOK = "whk"
+    DELIVERY = "whd"
+
+
+_SHAPE = re.compile(r"[a-z]{3,5}_[a-z0-9]{20,40}")
+
+
+def looks_like(prefix: Prefix, text: str) -> bool:
+    """Whether `text` has the shape of an id of this kind. A path parameter that has not is simply not found."""
+    return text.startswith(f"{prefix}_") and _SHAPE.fullmatch(text) is not None
+
+
+class IdSource(Protocol):
+    """Port: where unguessable text comes from. `new` gives a whole id, `digits` a one-time code, `password` `[A-Za-z0-9]`."""
+
+    def new(self, prefix: Prefix) -> str: ...
+
+    def digits(self, count: int) -> str: ...
+
+    def password(self, length: int) -> str: ...
+
+    def token(self, size: int) -> bytes:
+        """`size` random bytes for secrets and keys."""
+        ...

@@ -1,0 +1,19 @@
+"""An API key can do nothing until a grant lets it. Only a hash is kept; the prefix is what people recognise it by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.kernel.ids import AccountId, KeyId
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    key_id: KeyId
+    account_id: AccountId
+    name: str
+    prefix: str
+    secret_hash: bytes
+    enabled: bool
+    last_used_ms: int | None
+    created_ms: int

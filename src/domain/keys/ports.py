@@ -1,0 +1,37 @@
+"""What the keys part needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from domain.accounts.ports import AccountsTx
+from domain.kernel.ids import AccountId, KeyId
+from domain.keys.model import ApiKey
+
+
+class KeyRepository(Protocol):
+    async def add(self, key: ApiKey) -> None: ...
+
+    async def get(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None: ...
+
+    async def by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
+
+    async def list(self, account_id: AccountId) -> Sequence[ApiKey]:
+        """Oldest first."""
+        ...
+
+    async def save(self, key: ApiKey) -> None: ...
+
+    async def delete(self, key_id: KeyId) -> None:
+        """Takes the key's grants and webhooks, with their deliveries, along."""
+        ...
+
+    async def touch(self, used: Mapping[KeyId, int]) -> None:
+        """Set `last_used_ms` of many keys; unknown ones are passed over."""
+        ...
+
+
+class KeysTx(AccountsTx, Protocol):
+    @property
+    def keys(self) -> KeyRepository: ...

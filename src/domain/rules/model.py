@@ -1,0 +1,239 @@
+"""What a rule is: conditions on a device's telemetry, and the command that runs when they come to hold.
+
+A rule is edge-triggered. It *matches* while its conditions hold and *fires* once, at the change from not matched to matched.
+What the engine remembers of a rule between messages is its `RuleState`; it is stored at every change, so that a restart
+neither fires again nor forgets. What a condition, a match and a firing mean is defined in `reference.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from domain.kernel.errors import Invalid
+from domain.kernel.facts import Json
+from domain.kernel.ids import AccountId, DeviceId, MembershipId, RuleId
+
+DEFAULT_PRIORITY = 100
+MAX_CONDITIONS = 10
+MAX_CONDITION_TEXT = 256
+MAX_SILENT_SECONDS = 366 * 86_400
+"""A year: longer silences belong to a report, and the bound keeps every deadline far inside 64-bit milliseconds."""
+MAX_FOR_SECONDS = 30 * 86_400
+MAX_COOLDOWN_SECONDS = 30 * 86_400
+
+Value = bool | float | str
+"""A reading's value: a number (IEEE double), a boolean or text."""
+
+
+class Comparator(StrEnum):
+    GREATER = ">"
+    GREATER_EQUAL = ">="
+    LESS = "<"
+    LESS_EQUAL = "<="
+    EQUAL = "=="
+    NOT_EQUAL = "!="
+    SILENT = "silent"
+
+
+class Match(StrEnum):
+    ALL = "ALL"
+    ANY = "ANY"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`metric comparator value`. Text only with `==` and `!=`; for `silent` the value is a number of seconds.
+
+    Raises Invalid when the value does not fit the comparator.
+    """
+
+    metric: str
+    comparator: Comparator
+    value: float | str
+
+    def __post_init__(self) -> None:
+        fault = _value_fault(self.comparator, self.value)
+        if fault is not None:
+            raise Invalid.field("value", fault)
+
+    @property
+    def silent_ms(self) -> int:
+        """For a `silent` condition: the silence after which it holds, in milliseconds."""
+        return int(float(self.value) * 1000)
+
+
+def _value_fault(comparator: Comparator, value: float | str) -> str | None:
+    if isinstance(value, str):
+        if comparator not in (Comparator.EQUAL, Comparator.NOT_EQUAL):
+            return f"text can only be compared with == or !=, not with {comparator}. Give a number."
+        if len(value) > MAX_CONDITION_TEXT:
+            return f"text to compare with has at most {MAX_CONDITION_TEXT} characters; shorten it."
+        return None
+    if not math.isfinite(value):
+        return "must be a finite number."
+    if comparator is Comparator.SILENT and not 1 <= value <= MAX_SILENT_SECONDS:
+        return f"silent takes a number of seconds from 1 to {MAX_SILENT_SECONDS}."
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """The command to run; `params` is any JSON value that the command's schema takes."""
+
+    command: str
+    params: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleState:
+    """What outlives a restart. Times are Unix milliseconds of the service's clock.
+
+    `held_since_ms`: since when the conditions have held without `for_seconds` being reached yet.
+    """
+
+    matched: bool = False
+    held_since_ms: int | None = None
+    last_fired_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSpec:
+    """What the engine needs of a rule. `rule_no` grows with age: of equal priorities the older one goes first."""
+
+    rule_no: int
+    conditions: tuple[Condition, ...]
+    command: str
+    match: Match = Match.ALL
+    clear_conditions: tuple[Condition, ...] = ()
+    priority: int = DEFAULT_PRIORITY
+    for_seconds: int = 0
+    cooldown_seconds: int = 0
+    enabled: bool = True
+    state: RuleState = RuleState()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as its account sees it. `disabled_reason` says why the service itself switched it off."""
+
+    rule_id: RuleId
+    rule_no: int
+    account_id: AccountId
+    device_id: DeviceId
+    device_no: int
+    name: str
+    conditions: tuple[Condition, ...]
+    action: Action
+    enabled: bool = True
+    priority: int = DEFAULT_PRIORITY
+    match: Match = Match.ALL
+    clear_conditions: tuple[Condition, ...] = ()
+    for_seconds: int = 0
+    cooldown_seconds: int = 0
+    created_by: MembershipId | None = None
+    state: RuleState = field(default_factory=RuleState)
+    disabled_reason: str | None = None
+    created_at: int = 0
+    revision: int = 1
+
+    def spec(self) -> RuleSpec:
+        return RuleSpec(
+            rule_no=self.rule_no,
+            conditions=self.conditions,
+            command=self.action.command,
+            match=self.match,
+            clear_conditions=self.clear_conditions,
+            priority=self.priority,
+            for_seconds=self.for_seconds,
+            cooldown_seconds=self.cooldown_seconds,
+            enabled=self.enabled,
+            state=self.state,
+        )
+
+    def rearmed(self) -> Rule:
+        """The rule as if it had never matched; when it last fired stays known, so a cooldown goes on."""
+        return replace(self, state=RuleState(last_fired_ms=self.state.last_fired_ms))
+
+    @property
+    def trigger(self) -> tuple[object, ...]:
+        """All that decides when the rule matches: an edit that leaves this alone does not re-arm it."""
+        return (self.match, self.conditions, self.clear_conditions, self.for_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A device's last report of one metric. `ts_ms` is the reading's own time."""
+
+    metric: str
+    value: Value
+    unit: str | None
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEdge:
+    """A rule's state after a change, to be stored. `turned` when `matched` itself changed, not only the waiting."""
+
+    device_no: int
+    rule_no: int
+    at_ms: int
+    matched: bool
+    held_since_ms: int | None
+    last_fired_ms: int | None
+    turned: bool
+
+    @property
+    def state(self) -> RuleState:
+        return RuleState(self.matched, self.held_since_ms, self.last_fired_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A rule whose action must run now."""
+
+    device_no: int
+    rule_no: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A rule that came to match but does not run: `winner_no` fired at once with the same or the opposite command.
+
+    Without a winner the rule's own cooldown held it back.
+    """
+
+    device_no: int
+    rule_no: int
+    at_ms: int
+    winner_no: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One condition of a dry run: the value it was compared with (None: never reported), whether it holds, and why."""
+
+    metric: str
+    comparator: Comparator
+    expected: float | str
+    actual: Value | None
+    holds: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """`holds` is the verdict of `conditions` under the rule's `match`; `clears` of all `clear_conditions` (False without any)."""
+
+    holds: bool
+    clears: bool
+    conditions: tuple[Explained, ...]
+    clear_conditions: tuple[Explained, ...]
+
+
+def in_firing_order(rules: Sequence[RuleSpec]) -> list[RuleSpec]:
+    """Enabled rules, lower priority value first, of equal ones the older first."""
+    return sorted((rule for rule in rules if rule.enabled), key=lambda rule: (rule.priority, rule.rule_no))

@@ -1,0 +1,52 @@
+"""What the rules part needs from the database. (The engine that evaluates them is the port in `ports.py`.)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from domain.commands.ports import CommandsTx
+from domain.kernel.ids import DeviceId, RuleId
+from domain.rules.model import Rule, RuleEdge
+
+
+class RuleRepository(Protocol):
+    async def add(self, rule: Rule) -> Rule:
+        """Gives the rule its `rule_no`: integers from 1 in order of creation."""
+        ...
+
+    async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None: ...
+
+    async def by_no(self, rule_no: int) -> Rule | None: ...
+
+    async def list(self, device_id: DeviceId) -> Sequence[Rule]:
+        """By priority, then age."""
+        ...
+
+    async def save(self, rule: Rule) -> None: ...
+
+    async def save_states(self, edges: Sequence[RuleEdge]) -> None:
+        """Write what the engine changed (matched, held since, last fired) of many rules."""
+        ...
+
+    async def delete(self, rule_id: RuleId) -> None: ...
+
+    async def all_enabled(self) -> Sequence[Rule]:
+        """Every enabled rule, by device number, at start."""
+        ...
+
+
+class MetricCatalog(Protocol):
+    """Which metrics a device has reported; the telemetry part's readings repository is one."""
+
+    async def metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
+        """(metric number, name, unit), by name."""
+        ...
+
+
+class RulesTx(CommandsTx, Protocol):
+    @property
+    def rules(self) -> RuleRepository: ...
+
+    @property
+    def readings(self) -> MetricCatalog: ...

@@ -1,0 +1,103 @@
+"""Five slots a device; a slot is switched on at one instant and off at another, once or by an RFC 5545 rule.
+
+PENDING → ACTIVE (on fired) → COMPLETED (off fired); CANCELLED. An edge (on or off of one revision of a slot at one due
+second) fires at most once: its key is unique in the database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.kernel.facts import Json
+from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
+
+SLOTS = 5
+DEFAULT_GRACE_S = 15 * 60
+
+
+class ScheduleStatus(StrEnum):
+    PENDING = "PENDING"
+    ACTIVE = "ACTIVE"
+    COMPLETED = "COMPLETED"
+    CANCELLED = "CANCELLED"
+
+
+class Edge(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+class Misfire(StrEnum):
+    FIRE = "FIRE"
+    SKIP = "SKIP"
+
+
+class Outcome(StrEnum):
+    """What became of the last due edge."""
+
+    FIRED = "FIRED"
+    FIRED_LATE = "FIRED_LATE"
+    MISSED = "MISSED"
+    SKIPPED_APPROVAL = "SKIPPED_APPROVAL"
+    SKIPPED_GRANT = "SKIPPED_GRANT"
+    SKIPPED_DEVICE = "SKIPPED_DEVICE"
+    SUPERSEDED = "SUPERSEDED"
+    RAN_ON_DEVICE = "RAN_ON_DEVICE"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCommand:
+    command: str
+    params: Json = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.command in ("ON", "OFF") and self.params is None
+
+
+PLAIN_ON = SlotCommand("ON")
+PLAIN_OFF = SlotCommand("OFF")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`on_ts`, `off_ts`: Unix seconds of the first occurrence. `next_fire_ts`/`next_edge`: the earliest edge not yet decided,
+    None when there is none. `revision` counts up whenever the slot's times or commands change."""
+
+    schedule_id: ScheduleId
+    account_id: AccountId
+    device_id: DeviceId
+    device_no: int
+    slot: int
+    on_ts: int
+    off_ts: int
+    label: str
+    enabled: bool
+    status: ScheduleStatus
+    on_command: SlotCommand
+    off_command: SlotCommand
+    rrule: str | None
+    timezone: str
+    misfire: Misfire
+    misfire_grace_s: int
+    revision: int
+    next_fire_ts: int | None
+    next_edge: Edge | None
+    last_fired_ms: int | None
+    last_outcome: Outcome | None
+    created_by: MembershipId | None
+    created_ms: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FiredEdge:
+    """The unique key of one edge: (schedule, revision, edge, due second)."""
+
+    schedule_id: ScheduleId
+    revision: int
+    edge: Edge
+    due_ts: int
+    at_ms: int
+    outcome: Outcome

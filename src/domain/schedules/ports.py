@@ -1,0 +1,61 @@
+"""What the schedules part needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from domain.commands.ports import CommandsTx
+from domain.kernel.ids import DeviceId
+from domain.schedules.model import FiredEdge, Schedule
+
+
+class ScheduleRepository(Protocol):
+    async def add(self, schedule: Schedule) -> None: ...
+
+    async def save(self, schedule: Schedule) -> None: ...
+
+    async def in_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
+        """The PENDING or ACTIVE schedule of a slot."""
+        ...
+
+    async def active(self, device_id: DeviceId) -> Sequence[Schedule]:
+        """PENDING and ACTIVE ones by slot."""
+        ...
+
+    async def history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
+        """COMPLETED and CANCELLED ones, newest first."""
+        ...
+
+    async def due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
+        """Enabled PENDING and ACTIVE ones with `next_fire_ts` ≤ `now_ts`, earliest first; on PostgreSQL locked, those locked
+        by others passed over."""
+        ...
+
+    async def next_due_ts(self) -> int | None: ...
+
+    async def record_edge(self, fired: FiredEdge) -> bool:
+        """False when this very edge was recorded before."""
+        ...
+
+    async def forget_before(self, updated_ms: int, limit: int) -> int:
+        """Ended ones and their edges."""
+        ...
+
+
+class SchedulesTx(CommandsTx, Protocol):
+    @property
+    def schedules(self) -> ScheduleRepository: ...
+
+
+class Recurrence(Protocol):
+    """RFC 5545 in an IANA zone (python-dateutil outside)."""
+
+    def problem(self, rrule: str, timezone: str, first_ts: int) -> str | None:
+        """What is wrong with the rule, or None."""
+        ...
+
+    def after(self, rrule: str, timezone: str, first_ts: int, after_ts: int) -> int | None:
+        """The first occurrence strictly after `after_ts` (Unix seconds), keeping the wall-clock time of `first_ts`; None when
+        the rule has ended."""
+        ...

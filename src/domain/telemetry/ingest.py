@@ -1,0 +1,182 @@
+"""What a batch from the engine means for the database: one transaction for readings, rule states, commands and events.
+
+The engine has already moved on when this begins. So a transaction that fails is tried again with the same results until it
+holds (its owner does that); the devices' messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to
+the database as the engine built them, and only fired rules, new metrics and watched devices are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from domain.commands.model import Execution, TriggeredBy
+from domain.devices.model import Device, DeviceStatus
+from domain.events.model import TELEMETRY, Event
+from domain.kernel.caller import System
+from domain.kernel.errors import DomainError
+from domain.kernel.facts import Fact, Json
+from domain.kernel.ids import EventId, IdSource, Prefix
+from domain.rules.model import Fired, Rule, RuleEdge, Suppressed
+from domain.rules.policy import LOOP_LIMIT, LoopGuard
+from domain.rules.ports import Ingested, TelemetryEngine, Watched
+from domain.telemetry.ports import TelemetryTx
+
+
+class UnattendedCommands(Protocol):
+    async def run_unattended(
+        self, tx: TelemetryTx, caller: System, device: Device, cmd: str, params: Json, *, source: TriggeredBy, now_ms: int
+    ) -> Execution: ...
+
+
+class Announcer(Protocol):
+    """Tells feed and webhooks of an event that is not kept in the log."""
+
+    async def announce(self, tx: TelemetryTx, event: Event) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An engine result with each of its lists built once, so that a second try costs nothing more."""
+
+    rows: Sequence[tuple[int, int, int, bytes]]
+    new_names: Sequence[tuple[int, str]]
+    new_metrics: Sequence[tuple[int, int, str, str | None]]
+    edges: Sequence[RuleEdge]
+    fired: Sequence[Fired]
+    suppressed: Sequence[Suppressed]
+    watched: Sequence[Watched]
+
+    @classmethod
+    def of(cls, ingested: Ingested) -> Verdict:
+        return cls(
+            ingested.rows,
+            ingested.new_names,
+            ingested.new_metrics,
+            ingested.edges,
+            ingested.fired,
+            ingested.suppressed,
+            ingested.watched,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.rows or self.edges or self.fired or self.suppressed or self.new_metrics or self.new_names)
+
+
+class IngestService:
+    def __init__(
+        self, *, ids: IdSource, engine: TelemetryEngine, commands: UnattendedCommands, announcer: Announcer
+    ) -> None:
+        self._ids = ids
+        self._engine = engine
+        self._commands = commands
+        self._announcer = announcer
+        self._guard = LoopGuard.fresh()
+
+    async def store(self, tx: TelemetryTx, verdict: Verdict) -> None:
+        """Write all of it in the caller's transaction."""
+        if verdict.new_names:
+            await tx.readings.add_names(verdict.new_names)
+        if verdict.new_metrics:
+            await tx.readings.add_metrics([(device, metric, unit) for device, metric, _, unit in verdict.new_metrics])
+        if verdict.rows:
+            await tx.readings.add(verdict.rows)
+        if verdict.edges:
+            await tx.rules.save_states(verdict.edges)
+        for fired in verdict.fired:
+            await self._fire(tx, fired)
+        for suppressed in verdict.suppressed:
+            await self._report_suppressed(tx, suppressed)
+        if verdict.watched:
+            await self._announce(tx, verdict.watched)
+
+    async def _fire(self, tx: TelemetryTx, fired: Fired) -> None:
+        rule = await tx.rules.by_no(fired.rule_no)
+        device = None if rule is None else await tx.devices.find(rule.device_id)
+        if rule is None or device is None or not rule.enabled:
+            return  # deleted since: its last word does not count
+        if self._guard.runs_in_circles(rule.rule_no, fired.at_ms):
+            await self._switch_off(tx, rule, fired.at_ms)
+            return
+        await tx.record(_rule_fact(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", fired.at_ms))
+        if device.status is not DeviceStatus.ACTIVE:
+            return
+        caller = System(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
+        try:
+            await self._commands.run_unattended(
+                tx, caller, device, rule.action.command, rule.action.params, source=TriggeredBy.RULE, now_ms=fired.at_ms
+            )
+        except DomainError as refusal:
+            said = f"Rule {rule.name!r} could not run {rule.action.command}: {refusal.message}"
+            await tx.record(_rule_fact(rule, "rule_skipped", said, fired.at_ms, code=refusal.code))
+
+    async def _switch_off(self, tx: TelemetryTx, rule: Rule, at_ms: int) -> None:
+        reason = f"It fired more than {LOOP_LIMIT} times within a minute. Add hysteresis or a cooldown, then enable it again."
+        await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
+        await tx.record(_rule_fact(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
+        specs = [kept.spec() for kept in await tx.rules.list(rule.device_id)]
+        tx.after_commit(lambda: self._engine.put_rules(rule.device_no, specs))
+        tx.after_commit(lambda: self._guard.forget(rule.rule_no))
+
+    async def _report_suppressed(self, tx: TelemetryTx, suppressed: Suppressed) -> None:
+        rule = await tx.rules.by_no(suppressed.rule_no)
+        if rule is None or suppressed.winner_no is None:
+            return  # held back by its own cooldown: expected, and no news
+        winner = await tx.rules.by_no(suppressed.winner_no)
+        by = "another rule" if winner is None else f"rule {winner.name!r}"
+        said = f"Rule {rule.name!r} matched, but {by} fired at the same moment and goes first."
+        await tx.record(_rule_fact(rule, "rule_suppressed", said, suppressed.at_ms))
+
+    async def _announce(self, tx: TelemetryTx, watched: Sequence[Watched]) -> None:
+        devices: dict[int, Device | None] = {}
+        for device_no, at_ms, metric, value, text, unit in watched:
+            if device_no not in devices:
+                devices[device_no] = await tx.devices.by_no(device_no)
+            device = devices[device_no]
+            if device is not None:
+                await self._announcer.announce(tx, self._telemetry(device, at_ms, metric, value, text, unit))
+
+    def _telemetry(
+        self, device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None
+    ) -> Event:
+        event_id = EventId(self._ids.new(Prefix.EVENT))
+        return Event(
+            position=0,
+            event_id=event_id,
+            account_id=device.account_id,
+            device_id=device.device_id,
+            device_name=device.name,
+            kind=TELEMETRY,
+            description=f"{metric} = {value if text is None else text}",
+            at_ms=at_ms,
+            source="device",
+            address="",
+            payload={
+                "type": TELEMETRY,
+                "eventId": event_id,
+                "accountId": device.account_id,
+                "deviceId": device.device_id,
+                "timestamp": at_ms,
+                "metric": metric,
+                "value": value,
+                "valueText": text,
+                "unit": unit,
+            },
+        )
+
+
+def _rule_fact(rule: Rule, kind: str, description: str, at_ms: int, *, code: str | None = None) -> Fact:
+    data: dict[str, Json] = {"ruleId": rule.rule_id, "command": rule.action.command}
+    if code is not None:
+        data["code"] = code
+    return Fact(
+        account_id=rule.account_id,
+        kind=kind,
+        description=description,
+        at_ms=at_ms,
+        source=f"rule:{rule.rule_id}",
+        device_id=rule.device_id,
+        data=data,
+    )

@@ -1,0 +1,28 @@
+"""What devices measured. A message's readings are stored together: one row of (device number, time, packed values)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`value` for numbers and booleans, `text` for strings; exactly one is set. `at_ms` is the device's time, Unix ms."""
+
+    metric: str
+    value: float | None
+    text: str | None
+    unit: str | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A downsampled stretch of one metric that begins at `from_ms`."""
+
+    metric: str
+    from_ms: int
+    low: float
+    high: float
+    mean: float
+    count: int

@@ -1,0 +1,190 @@
+"""What devices say, carried to the part that decides about it.
+
+Sorting (decode by the device's profile, before the transaction) is kept apart from applying (inside it), because readings of stock
+firmware must have been through the engine when the transaction begins. What must be told to a device in answer is returned and
+sent by the owner of the loop after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from domain.devices.codec import (
+    DeviceCodec,
+    Downlink,
+    HelloReport,
+    PlanReport,
+    RelayReport,
+    Report,
+    ResultReport,
+    StatusReport,
+    TelemetryReport,
+    TimeRequest,
+    Unreadable,
+)
+from domain.devices.link import Connected, Disconnected, Published, Subscribed, UplinkEvent
+from domain.devices.model import Device
+from domain.kernel.clock import Clock
+from domain.kernel.facts import Json
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.telemetry.ports import TelemetryTx
+
+
+class Reports(Protocol):
+    async def on_state(
+        self, tx: TelemetryTx, device: Device, relay: bool, *, execution_id: str | None, by: str | None, at_ms: int
+    ) -> None: ...
+
+    async def on_result(
+        self,
+        tx: TelemetryTx,
+        device: Device,
+        execution_id: str,
+        status: str,
+        code: str | None,
+        relay: bool | None,
+        data: Json,
+        at_ms: int,
+    ) -> None: ...
+
+
+class Presence(Protocol):
+    async def on_connected(self, tx: TelemetryTx, device: Device, at_ms: int) -> None: ...
+
+    async def on_disconnected(self, tx: TelemetryTx, device: Device, reason: str, at_ms: int) -> None: ...
+
+    async def on_status(self, tx: TelemetryTx, device: Device, online: bool, at_ms: int) -> None: ...
+
+
+class Plans(Protocol):
+    async def on_sched_rev(self, tx: TelemetryTx, device: Device, rev: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event with what it says; `reports` is empty for what is not a publish."""
+
+    event: UplinkEvent
+    reports: tuple[Report, ...] = ()
+
+
+@dataclass(slots=True)
+class Sorted:
+    items: list[Item] = field(default_factory=list)
+    telemetry: list[tuple[int, int, bytes]] = field(default_factory=list)
+    faults: list[tuple[int, str, str]] = field(default_factory=list)
+    """(device number, code, why) of what could not be read."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """What to do once the transaction holds."""
+
+    sends: list[tuple[DeviceId, Downlink]] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    """Numbers of devices that now hear their commands."""
+
+    def extend(self, other: Answers) -> None:
+        self.sends += other.sends
+        self.ready += other.ready
+
+
+class UplinkService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[TelemetryTx],
+        clock: Clock,
+        codec: DeviceCodec,
+        reports: Reports,
+        presence: Presence,
+        plans: Plans,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._codec = codec
+        self._reports = reports
+        self._presence = presence
+        self._plans = plans
+        self._devices: dict[int, Device] = {}
+        """Who speaks, for the profile only; refreshed at every connect, so it is as large as the connected fleet."""
+
+    async def sort(self, events: Sequence[UplinkEvent]) -> Sorted:
+        await self._meet(events)
+        done = Sorted()
+        for event in events:
+            if isinstance(event, Published):
+                self._sort_publish(event, done)
+            else:
+                done.items.append(Item(event))
+            if isinstance(event, Disconnected):
+                self._devices.pop(event.device_no, None)
+        return done
+
+    async def apply(self, tx: TelemetryTx, item: Item) -> Answers:
+        answers = Answers()
+        device = await tx.devices.find(DeviceId(item.event.device_id))
+        if device is None:
+            return answers  # deleted while its message was on the way
+        match item.event:
+            case Connected(at_ms=at_ms):
+                await self._presence.on_connected(tx, device, at_ms)
+            case Disconnected(reason=reason, at_ms=at_ms):
+                await self._presence.on_disconnected(tx, device, reason, at_ms)
+            case Subscribed(topic_filter=topic_filter):
+                if self._codec.listens(device.profile, topic_filter):
+                    answers.ready.append(device.device_no)
+            case Published(at_ms=at_ms):
+                for report in item.reports:
+                    await self._apply_report(tx, device, report, at_ms, answers)
+        return answers
+
+    async def _apply_report(
+        self, tx: TelemetryTx, device: Device, report: Report, at_ms: int, answers: Answers
+    ) -> None:
+        match report:
+            case RelayReport(relay, execution_id, by):
+                await self._reports.on_state(tx, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
+            case ResultReport(execution_id, status, code, relay, data):
+                await self._reports.on_result(tx, device, execution_id, status, code, relay, data, at_ms)
+            case StatusReport(online):
+                await self._presence.on_status(tx, device, online, at_ms)
+                if online:
+                    answers.sends += [(device.device_id, question) for question in self._codec.greeting(device.profile)]
+            case PlanReport(rev):
+                await self._plans.on_sched_rev(tx, device, rev)
+            case HelloReport(rev=int() as rev):
+                await self._plans.on_sched_rev(tx, device, rev)
+            case TimeRequest():
+                answers.sends.append((device.device_id, self._codec.time(self._clock.now_ms())))
+            case _:
+                pass  # telemetry has gone through the engine, the unreadable was counted
+
+    def _sort_publish(self, event: Published, done: Sorted) -> None:
+        device = self._devices.get(event.device_no)
+        if device is None:
+            return
+        reports = tuple(self._codec.decode(device.profile, event.topic, event.payload, event.retain))
+        for report in reports:
+            if isinstance(report, TelemetryReport):
+                done.telemetry.append((event.device_no, event.at_ms, report.payload))
+            elif isinstance(report, Unreadable):
+                done.faults.append((event.device_no, report.code, report.why))
+        done.items.append(Item(event, reports))
+
+    async def _meet(self, events: Sequence[UplinkEvent]) -> None:
+        """Look up every speaker that is not known yet, or that connects anew."""
+        wanted = {
+            event.device_no
+            for event in events
+            if isinstance(event, Connected) or (isinstance(event, Published) and event.device_no not in self._devices)
+        }
+        if wanted:
+            async with self._uow.read() as tx:
+                for device_no in wanted:
+                    device = await tx.devices.by_no(device_no)
+                    if device is not None:
+                        self._devices[device_no] = device

@@ -1,0 +1,84 @@
+"""A webhook belongs to one API key and gets what the key's grants let it see.
+
+What is owed to a webhook for an event is a `Delivery`: a row written with the event. Each try is an `Attempt` with an id of
+its own. Retry pauses are data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
+
+PAUSES_S = (5, 10, 20, 40, 80)
+"""After the first attempt and each failed retry: five retries, six attempts at most."""
+MAX_ATTEMPTS = 1 + len(PAUSES_S)
+ANSWER_WITHIN_S = 10.0
+GIVE_UP_AFTER_MS = 5 * 24 * 3_600_000
+LOG_LENGTH = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """`sealed_secret` opens with the vault, bound to the webhook's id. `generation` counts up with each rotation."""
+
+    webhook_id: WebhookId
+    account_id: AccountId
+    key_id: KeyId
+    url: str
+    sealed_secret: bytes = field(repr=False)
+    secret_prefix: str
+    generation: int
+    enabled: bool
+    disabled_reason: str | None
+    failing_since_ms: int | None
+    created_ms: int
+    updated_ms: int
+
+
+class DeliveryState(StrEnum):
+    PENDING = "PENDING"
+    DELIVERED = "DELIVERED"
+    GIVEN_UP = "GIVEN_UP"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What is owed: one event to one webhook. `data` is the event's payload as JSON bytes, unchanged in every attempt.
+
+    `claimed_until_ms` is the lease of the worker that is at it. `no` is its number in the database, 0 until stored."""
+
+    no: int
+    webhook_id: WebhookId
+    account_id: AccountId
+    device_id: DeviceId | None
+    event_id: EventId
+    event_type: str
+    data: bytes
+    state: DeliveryState
+    attempts: int
+    due_ms: int
+    claimed_until_ms: int | None
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try. Inserted when claimed (`finished_ms` None), completed with what the receiver said."""
+
+    delivery_id: DeliveryId
+    delivery_no: int
+    webhook_id: WebhookId
+    event_id: EventId
+    event_type: str
+    device_id: DeviceId | None
+    number: int
+    created_ms: int
+    finished_ms: int | None = None
+    status_code: int | None = None
+    error: str | None = None
+    succeeded: bool = False
+    duration_ms: int | None = None
+    next_attempt_ms: int | None = None

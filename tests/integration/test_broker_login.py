@@ -1,0 +1,222 @@
+"""Who is let in, over every protocol version and transport, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiomqtt
+import pytest
+
+from domain.devices.link import Connected, Disconnected, Published
+from domain.kernel.errors import Unavailable
+from support.broker import PATIENCE, Raw, a_device, broker, connect_packet
+
+V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
+
+
+@pytest.mark.parametrize(
+    ("transport", "version", "name"),
+    [
+        ("tcp", V311, "mqtt/3.1.1"),
+        ("tcp", V5, "mqtt/5"),
+        ("websockets", V311, "ws/mqtt/3.1.1"),
+        ("websockets", V5, "ws/mqtt/5"),
+    ],
+)
+async def test_a_device_comes_in_with_its_password(transport, version, name) -> None:
+    async with broker() as world:
+        device = await world.device()
+        port = world.ports[transport == "websockets"]
+        async with world.client(device, port=port, transport=transport, protocol=version) as client:
+            connected = await world.event(Connected, device_id=device.device_id)
+            assert (connected.protocol, connected.device_no) == (name, device.number)
+            assert world.link.connected(device.device_id)
+            await client.publish(device.topic("state"), b"ON", qos=1)
+            await world.event(Published, topic="state", payload=b"ON", qos=1)
+        await world.event(Disconnected, device_id=device.device_id, reason="disconnected")
+        assert not world.link.connected(device.device_id)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_a_wrong_password_an_unknown_device_and_nobody_are_refused(version) -> None:
+    async with broker() as world:
+        device = await world.device()
+        other = await world.device()
+        wrong = {"password": "0" * 32}, {"password": other.password}, {"password": ""}, {"username": a_device().device_id}
+        for fault in wrong:
+            credentials = {"username": device.device_id, "password": device.password, **fault}
+            with pytest.raises(aiomqtt.MqttError) as refused:
+                await _enter(aiomqtt.Client("127.0.0.1", world.port, protocol=version, **credentials))
+            assert refused.value.rc in (4, 134), "bad user name or password"
+        with pytest.raises(aiomqtt.MqttError):
+            await _enter(aiomqtt.Client("127.0.0.1", world.port, protocol=version))
+        assert world.link.stats()["refused_credentials"] == len(wrong)
+        assert world.link.stats()["refused_anonymous"] == 1
+        assert world.events == []
+
+
+async def _enter(client: aiomqtt.Client) -> None:
+    async with client:
+        pass
+
+
+async def test_a_new_password_cuts_the_old_one_off() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await Raw.login(world.port, device)
+        await world.link.admit(device.device_id, device.number, "n" * 32, "native")
+        assert await raw.closed()
+        await world.event(Disconnected, device_id=device.device_id, reason="revoked")
+        again = await Raw.open(world.port, connect_packet(device))
+        assert await again.packet() == (0x20, b"\x00\x04")
+        device.password = "n" * 32
+        await Raw.login(world.port, device)
+
+
+async def test_admitting_again_with_the_same_password_disturbs_nobody() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await Raw.login(world.port, device)
+        await world.link.admit(device.device_id, device.number, device.password, "native")
+        await raw.say(b"\xc0\x00")
+        assert await raw.packet() == (0xD0, b"")
+
+
+async def test_an_expelled_device_is_cut_at_once_and_cannot_come_back() -> None:
+    async with broker() as world:
+        device, other = await world.device(), await world.device()
+        raw, bystander = await Raw.login(world.port, device), await Raw.login(world.port, other)
+        async with asyncio.timeout(1):
+            await world.link.expel(device.device_id)
+            assert await raw.closed()
+        assert not world.link.connected(device.device_id)
+        await world.event(Disconnected, device_id=device.device_id, reason="revoked")
+        again = await Raw.open(world.port, connect_packet(device))
+        assert await again.packet() == (0x20, b"\x00\x04")
+        await bystander.say(b"\xc0\x00")
+        assert await bystander.packet() == (0xD0, b"")
+
+
+async def test_an_expelled_device_is_cut_even_while_it_waits_for_a_full_queue() -> None:
+    async with broker(consume=False, uplink_bytes=4096, rate_per_second=0) as world:
+        device = await world.device()
+        raw = await Raw.login(world.port, device)
+        for packet_id in range(1, 60):
+            await raw.say(_telemetry(device, packet_id))
+        await world.stat("waited_queue_full", 1)
+        async with asyncio.timeout(1):
+            await world.link.expel(device.device_id)
+            assert await raw.closed()
+
+
+def _telemetry(device, packet_id: int) -> bytes:
+    from support.broker import publish_packet
+
+    return publish_packet(device.topic("telemetry"), b'{"t":1}', qos=1, packet_id=packet_id)
+
+
+async def test_a_client_id_belongs_to_its_device() -> None:
+    async with broker() as world:
+        one, two = await world.device(), await world.device()
+        first, second = await Raw.login(world.port, one, "same"), await Raw.login(world.port, two, "same")
+        for raw in (first, second):
+            await raw.say(b"\xc0\x00")
+            assert await raw.packet() == (0xD0, b"")
+        assert world.link.stats()["takeovers"] == 0
+
+
+async def test_the_same_client_of_the_same_device_takes_over_without_an_offline_in_between() -> None:
+    async with broker() as world:
+        device = await world.device()
+        async with world.client(device, will=aiomqtt.Will(device.topic("status"), b"offline", 1, True)):
+            second = await Raw.login(world.port, device, "main")
+            await world.stat("takeovers", 1)
+            await second.say(b"\xc0\x00")
+            assert await second.packet() == (0xD0, b"")
+            await world.until(lambda: len(world.of(device)) >= 2)
+            assert all(isinstance(event, Connected) for event in world.of(device))
+            assert world.link.connected(device.device_id)
+
+
+async def test_a_device_is_gone_when_its_last_connection_is() -> None:
+    async with broker() as world:
+        device = await world.device()
+        one, two = await Raw.login(world.port, device, "one"), await Raw.login(world.port, device, "two")
+        await one.say(b"\xe0\x00")
+        assert await one.closed()
+        assert world.link.connected(device.device_id)
+        await two.close()
+        await world.event(Disconnected, device_id=device.device_id, reason="lost")
+        assert sum(isinstance(event, Disconnected) for event in world.of(device)) == 1
+
+
+async def test_a_device_has_a_bounded_number_of_connections() -> None:
+    async with broker(max_connections_per_device=2) as world:
+        device = await world.device()
+        for name in "ab":
+            await Raw.login(world.port, device, name)
+        third = await Raw.open(world.port, connect_packet(device, "c"))
+        assert await third.packet() == (0x20, b"\x00\x03")
+        assert await third.closed()
+
+
+async def test_a_lost_device_leaves_its_will_and_one_that_says_goodbye_does_not() -> None:
+    async with broker() as world:
+        device = await world.device()
+        will = aiomqtt.Will(device.topic("status"), b"offline", 1, True)
+        async with world.client(device, will=will):
+            pass
+        await world.event(Disconnected, reason="disconnected")
+        assert not any(isinstance(event, Published) for event in world.events)
+        client = world.client(device, will=will)
+        async with client:
+            client._client.socket().close()
+            lost = await world.event(Disconnected, reason="lost")
+        status = await world.event(Published, topic="status", payload=b"offline", retain=True)
+        assert world.events.index(status) < world.events.index(lost)
+
+
+async def test_a_silent_device_is_closed_after_one_and_a_half_keep_alives() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await Raw.login(world.port, device, keep_alive=1)
+        assert await raw.closed()
+        assert world.link.stats()["closed_keepalive"] == 1
+        await world.event(Disconnected, reason="lost")
+
+
+async def test_a_port_in_use_is_named() -> None:
+    async with broker() as world:
+        from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
+
+        second = EmbeddedLink(BrokerSettings((Listener("tcp", "127.0.0.1", world.port),)))
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{world.port}.*LATCHBOARD_MQTT_"):
+            await second.start()
+
+
+async def test_stop_lets_every_device_go_within_two_seconds() -> None:
+    async with broker() as world:
+        devices = [await world.device() for _ in range(20)]
+        raws = [await Raw.login(world.port, device) for device in devices]
+        stranger = await Raw.open(world.port, b"")
+        async with asyncio.timeout(2):
+            await world.link.stop()
+        for raw in [*raws, stranger]:
+            assert await raw.closed()
+        with pytest.raises(OSError, match="refused|Connect call failed"):
+            await asyncio.open_connection("127.0.0.1", world.port)
+
+
+async def test_an_mqtt_5_client_is_told_that_the_server_shuts_down() -> None:
+    async with broker() as world:
+        device = await world.device()
+        codes: list[int] = []
+        client = world.client(device, protocol=V5)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(aiomqtt.MqttError):
+                async with client:
+                    client._client.on_disconnect = lambda *args: codes.append(args[3].value)
+                    await world.link.stop()
+                    while not codes:
+                        await asyncio.sleep(0.01)
+        assert codes == [0x8B]

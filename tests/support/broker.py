@@ -1,0 +1,196 @@
+"""A running embedded broker with devices, and a client that says exactly the bytes a test wants said."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import aiomqtt
+
+from adapters.mqtt.embedded import BrokerLimits, BrokerSettings, EmbeddedLink, Listener
+from domain.devices.link import UplinkEvent
+
+PATIENCE = 10.0
+T = TypeVar("T", bound=UplinkEvent)
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Device:
+    device_id: str
+    number: int
+    password: str
+    profile: str = "native"
+
+    def topic(self, below: str) -> str:
+        return f"devices/{self.device_id}/{below}"
+
+
+def a_device(profile: str = "native") -> Device:
+    number = next(_numbers)
+    return Device(f"dev_{number:020d}", number, f"{number:032d}", profile)
+
+
+@dataclass
+class World:
+    """The link with everything that has come up through it. `consume` acknowledges; without it nothing is."""
+
+    link: EmbeddedLink
+    ports: list[int]
+    events: list[UplinkEvent] = field(default_factory=list)
+    telemetry: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    async def device(self, profile: str = "native") -> Device:
+        device = a_device(profile)
+        await self.link.admit(device.device_id, device.number, device.password, device.profile)
+        return device
+
+    def client(self, device: Device, **options: Any) -> aiomqtt.Client:
+        options = {"port": self.port, "identifier": "main", "timeout": PATIENCE, **options}
+        return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
+
+    async def consume(self) -> None:
+        while True:
+            batch = await self.link.take(500)
+            self.events.extend(batch.events)
+            self.telemetry += len(batch.telemetry)
+            batch.ack()
+            self._news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._news.clear()
+                with_poll = asyncio.create_task(self._news.wait())
+                await asyncio.wait([with_poll], timeout=0.02)
+                with_poll.cancel()
+
+    async def event(self, kind: type[T], **fields: Any) -> T:
+        """The first event of this kind with these fields, waiting for it."""
+
+        def found() -> T | None:
+            for event in self.events:
+                if isinstance(event, kind) and all(getattr(event, k) == v for k, v in fields.items()):
+                    return event
+            return None
+
+        await self.until(lambda: found() is not None)
+        event = found()
+        assert event is not None
+        return event
+
+    def of(self, device: Device) -> list[UplinkEvent]:
+        return [event for event in self.events if event.device_id == device.device_id]
+
+    async def stat(self, name: str, at_least: int) -> None:
+        await self.until(lambda: self.link.stats()[name] >= at_least)
+
+
+@asynccontextmanager
+async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[World]:
+    listeners = (Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))
+    link = EmbeddedLink(BrokerSettings(listeners, limits=BrokerLimits(**limits)))
+    await link.start()
+    world = World(link, list(link.ports()))
+    task = asyncio.create_task(world.consume()) if consume else None
+    try:
+        yield world
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await link.stop()
+
+
+def _text(text: str | bytes) -> bytes:
+    raw = text.encode() if isinstance(text, str) else text
+    return struct.pack(">H", len(raw)) + raw
+
+
+def _frame(head: int, body: bytes) -> bytes:
+    length, rest = b"", len(body)
+    while True:
+        rest, low = divmod(rest, 128)
+        length += bytes([low | (0x80 if rest else 0)])
+        if not rest:
+            return bytes([head]) + length + body
+
+
+def connect_packet(device: Device, client_id: str = "raw", *, clean: bool = True, keep_alive: int = 60) -> bytes:
+    flags = 0xC0 | (0x02 if clean else 0)
+    body = _text("MQTT") + bytes([4, flags]) + struct.pack(">H", keep_alive) + _text(client_id)
+    return _frame(0x10, body + _text(device.device_id) + _text(device.password))
+
+
+def publish_packet(topic: str, payload: bytes, *, qos: int = 0, packet_id: int = 1, dup: bool = False) -> bytes:
+    head = 0x30 | qos << 1 | (0x08 if dup else 0)
+    return _frame(head, _text(topic) + (struct.pack(">H", packet_id) if qos else b"") + payload)
+
+
+@dataclass
+class Raw:
+    """MQTT 3.1.1 by hand."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def open(cls, port: int, first: bytes) -> Raw:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first)
+        await writer.drain()
+        return cls(reader, writer)
+
+    @classmethod
+    async def login(cls, port: int, device: Device, client_id: str = "raw", **options: Any) -> Raw:
+        raw = await cls.open(port, connect_packet(device, client_id, **options))
+        assert (await raw.packet())[0] == 0x20
+        return raw
+
+    async def say(self, packet: bytes) -> None:
+        self.writer.write(packet)
+        await self.writer.drain()
+
+    async def packet(self) -> tuple[int, bytes]:
+        """The next packet (first byte, body). Raises IncompleteReadError once the broker has closed."""
+        async with asyncio.timeout(PATIENCE):
+            head = (await self.reader.readexactly(1))[0]
+            length = shift = 0
+            while True:
+                byte = (await self.reader.readexactly(1))[0]
+                length |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80:
+                    return head, await self.reader.readexactly(length)
+
+    async def closed(self) -> bool:
+        """Whether the broker closes the connection, reading past what it still says."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while await self.reader.read(65536):
+                    pass
+        except ConnectionError:
+            return True
+        return True
+
+    async def close(self) -> None:
+        """Gone without a word."""
+        self.writer.transport.abort()
+        await asyncio.wait([asyncio.ensure_future(_quiet(self.writer.wait_closed()))], timeout=PATIENCE)
+
+
+async def _quiet(closing: Any) -> None:
+    try:
+        await closing
+    except ConnectionError:
+        return

@@ -1,0 +1,182 @@
+"""Each firmware's own words, as its documentation and recorded traffic show them, become the same few reports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adapters.mqtt.codec import ProfileCodec
+from domain.devices.codec import (
+    HelloReport,
+    Order,
+    PlanReport,
+    RelayReport,
+    Report,
+    ResultReport,
+    StatusReport,
+    TelemetryReport,
+    TimeRequest,
+    Unreadable,
+)
+from domain.devices.model import Profile
+from domain.kernel.ids import DeviceId
+
+DEVICE = DeviceId("dev_aaaaaaaaaaaaaaaaaaaa")
+NOW = 1_800_000_000_000
+codec = ProfileCodec()
+
+
+def said(profile: Profile, topic: str, payload: bytes | str) -> list[Report]:
+    raw = payload.encode() if isinstance(payload, str) else payload
+    return list(codec.decode(profile, topic, raw, False))
+
+
+def told(profile: Profile, cmd: str, params: object = None) -> list[tuple[str, bytes]]:
+    order = Order("exe_bbbbbbbbbbbbbbbbbbbb", cmd, params, NOW + 60_000)  # type: ignore[arg-type]
+    return [(message.topic, message.payload) for message in codec.encode(profile, DEVICE, order, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "report"),
+    [
+        ("status", "online", StatusReport(True)),
+        ("status", "offline", StatusReport(False)),
+        ("state", "ON", RelayReport(True)),
+        ("state", "off", RelayReport(False)),
+        ("state", '{"relay":"ON","by":"cmd","id":"exe_1","ts":1}', RelayReport(True, "exe_1", "cmd")),
+        ("state", '{"relay":"OFF","future":"field"}', RelayReport(False)),
+        ("result", '{"id":"exe_1","status":"done","relay":"ON"}', ResultReport("exe_1", "done", None, True, None)),
+        ("result", '{"id":"exe_1","status":"error","code":"STUCK","data":{"a":1}}', ResultReport("exe_1", "error", "STUCK", None, {"a": 1})),
+        ("sched/rev", '{"rev": 17}', PlanReport(17)),
+        ("hello", '{"fw":"1.2.0","sched":17}', HelloReport("1.2.0", 17)),
+        ("time/get", "", TimeRequest()),
+    ],
+)
+def test_the_native_firmware_is_understood(topic: str, payload: str, report: Report) -> None:
+    assert said(Profile.NATIVE, topic, payload) == [report]
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload"),
+    [
+        ("status", "maybe"),
+        ("state", '{"relay":"BROKEN"}'),
+        ("state", "{"),
+        ("state", b"\xff\xfe"),
+        ("state", '{"relay": NaN}'),
+        ("result", '{"id":"exe_1","status":"finished"}'),
+        ("result", '{"status":"done"}'),
+        ("result", "[" * 100_000),
+        ("sched/rev", '{"rev": -1}'),
+        ("sched/rev", '{"rev": 1e999}'),
+        ("elsewhere", "{}"),
+    ],
+)
+def test_what_a_native_device_garbles_is_unreadable_and_never_an_exception(topic: str, payload: bytes | str) -> None:
+    [report] = said(Profile.NATIVE, topic, payload)
+    assert isinstance(report, Unreadable)
+
+
+def test_a_native_command_carries_its_id_and_its_deadline_twice() -> None:
+    [message] = codec.encode(Profile.NATIVE, DEVICE, Order("exe_1", "ON", {"level": 3}, NOW + 1_500), NOW)
+    assert json.loads(message.payload) == {"id": "exe_1", "cmd": "ON", "params": {"level": 3}, "exp": NOW + 1_500}
+    assert (message.topic, message.expiry_s, message.retain, message.qos) == ("cmd", 2, False, 1)
+
+
+def test_tasmota_switches_by_a_backlog_that_acknowledges_with_the_id() -> None:
+    [(topic, payload)] = told(Profile.TASMOTA, "ON")
+    assert topic == "cmnd/Backlog0"
+    assert payload == f"Power1 ON; Publish devices/{DEVICE}/stat/ACK exe_bbbbbbbbbbbbbbbbbbbb".encode()
+    assert said(Profile.TASMOTA, "stat/ACK", "exe_bbbbbbbbbbbbbbbbbbbb") == [ResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done")]
+
+
+def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
+    assert told(Profile.TASMOTA, "DIMMER", "50; Power1 ON") == []
+    assert told(Profile.TASMOTA, "DIMMER", "50\nPower1 ON") == []
+    assert told(Profile.TASMOTA, "DIMMER", 50)[0][1].startswith(b"DIMMER 50; ")
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "reports"),
+    [
+        ("tele/LWT", "Online", [StatusReport(True)]),
+        ("tele/LWT", "Offline", [StatusReport(False)]),
+        ("stat/POWER", "ON", [RelayReport(True)]),
+        ("stat/POWER1", "OFF", [RelayReport(False)]),
+        ("stat/RESULT", '{"POWER":"ON"}', [RelayReport(True)]),
+        ("tele/STATE", '{"Time":"2026-11-21T04:00:00","Uptime":"0T00:10:12","POWER1":"OFF","Wifi":{"RSSI":82}}', [RelayReport(False)]),
+        ("stat/RESULT", '{"TelePeriod":60}', []),
+        ("stat/STATUS5", '{"StatusNET":{}}', []),
+    ],
+)
+def test_tasmota_is_understood(topic: str, payload: str, reports: list[Report]) -> None:
+    assert said(Profile.TASMOTA, topic, payload) == reports
+
+
+def test_nested_tasmota_sensors_become_flat_metrics() -> None:
+    payload = '{"Time":"2026-11-21T04:00:00","DS18B20":{"Id":"0316A2","Temperature":21.5},"ENERGY":{"Power":12,"Voltage":230},"TempUnit":"C"}'
+    [report] = said(Profile.TASMOTA, "tele/SENSOR", payload)
+    assert isinstance(report, TelemetryReport)
+    assert json.loads(report.payload) == {
+        "m": {"DS18B20.Id": "0316A2", "DS18B20.Temperature": 21.5, "ENERGY.Power": 12, "ENERGY.Voltage": 230}
+    }
+
+
+def test_a_tasmota_device_is_asked_how_it_stands_when_it_comes_online() -> None:
+    assert [(message.topic, message.payload) for message in codec.greeting(Profile.TASMOTA)] == [("cmnd/STATE", b"")]
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "reports"),
+    [
+        ("status", "online", [StatusReport(True)]),
+        ("switch/relay/state", "ON", [RelayReport(True)]),
+        ("sensor/temperature/state", "21.5", [TelemetryReport(b'{"m":{"temperature":21.5}}')]),
+        ("sensor/temperature/state", "nan", []),
+        ("binary_sensor/door/state", "ON", [TelemetryReport(b'{"m":{"door":true}}')]),
+        ("text_sensor/mode/state", "eco", [TelemetryReport(b'{"m":{"mode":"eco"}}')]),
+        ("debug", "[I][app]", []),
+    ],
+)
+def test_esphome_is_understood(topic: str, payload: str, reports: list[Report]) -> None:
+    assert said(Profile.ESPHOME, topic, payload) == reports
+
+
+def test_esphome_switches_by_its_command_topic_and_refuses_what_it_cannot_say() -> None:
+    assert told(Profile.ESPHOME, "OFF") == [("switch/relay/command", b"OFF")]
+    assert told(Profile.ESPHOME, "FLUSH") == []
+
+
+def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
+    [(topic, payload)] = told(Profile.SHELLY, "ON")
+    assert topic == "rpc"
+    assert json.loads(payload) == {
+        "id": "exe_bbbbbbbbbbbbbbbbbbbb",
+        "src": f"devices/{DEVICE}/answer",
+        "method": "Switch.Set",
+        "params": {"id": 0, "on": True},
+    }
+    answer = '{"id":"exe_bbbbbbbbbbbbbbbbbbbb","src":"shellyplus1-a8032abe54dc","result":{"was_on":false}}'
+    assert said(Profile.SHELLY, "answer/rpc", answer) == [ResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done", data={"was_on": False})]
+    refusal = '{"id":"exe_1","error":{"code":-103,"message":"Invalid argument"}}'
+    assert said(Profile.SHELLY, "answer/rpc", refusal) == [ResultReport("exe_1", "error", code="-103", data="Invalid argument")]
+
+
+def test_a_partial_shelly_notification_says_only_what_changed() -> None:
+    notify = '{"src":"shelly","dst":"x","method":"NotifyStatus","params":{"ts":1.0,"switch:0":{"id":0,"apower":8.9}}}'
+    assert said(Profile.SHELLY, "events/rpc", notify) == [TelemetryReport(b'{"m":{"apower":8.9}}')]
+    whole = '{"id":0,"source":"MQTT","output":true,"temperature":{"tC":41.2,"tF":106.2}}'
+    relay, values = said(Profile.SHELLY, "status/switch:0", whole)
+    assert relay == RelayReport(True)
+    assert isinstance(values, TelemetryReport)
+    assert json.loads(values.payload) == {"m": {"temperature.tC": 41.2, "temperature.tF": 106.2}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "topic_filter"),
+    [(Profile.NATIVE, "cmd"), (Profile.NATIVE, "#"), (Profile.TASMOTA, "cmnd/#"), (Profile.ESPHOME, "switch/relay/command"), (Profile.SHELLY, "rpc")],
+)
+def test_a_device_hears_commands_once_it_subscribed_to_them(profile: Profile, topic_filter: str) -> None:
+    assert codec.listens(profile, topic_filter)
+    assert not codec.listens(profile, "sched")
