@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -45,6 +45,7 @@ class World:
     events: list[UplinkEvent] = field(default_factory=list)
     telemetry: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _raws: list[Raw] = field(default_factory=list)
 
     @property
     def port(self) -> int:
@@ -58,6 +59,25 @@ class World:
     def client(self, device: Device, **options: Any) -> aiomqtt.Client:
         options = {"port": self.port, "identifier": "main", "timeout": PATIENCE, **options}
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
+
+    async def open(self, first: bytes) -> Raw:
+        """A socket on which these bytes have been said."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(first)
+        raw = Raw(reader, writer)
+        self._raws.append(raw)
+        return raw
+
+    async def login(self, device: Device, client_id: str = "raw", **options: Any) -> Raw:
+        raw = await self.open(connect_packet(device, client_id, **options))
+        head, body = await raw.packet()
+        assert (head, body[1]) == (0x20, 0)
+        raw.resumed = body[0] == 1
+        return raw
+
+    async def farewell(self) -> None:
+        for raw in self._raws:
+            await raw.close()
 
     async def consume(self) -> None:
         while True:
@@ -96,7 +116,7 @@ class World:
         await self.until(lambda: self.link.stats()[name] >= at_least)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[World]:
     listeners = (Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))
     link = EmbeddedLink(BrokerSettings(listeners, limits=BrokerLimits(**limits)))
@@ -109,6 +129,7 @@ async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[World]
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+        await world.farewell()
         await link.stop()
 
 
@@ -126,10 +147,23 @@ def _frame(head: int, body: bytes) -> bytes:
             return bytes([head]) + length + body
 
 
-def connect_packet(device: Device, client_id: str = "raw", *, clean: bool = True, keep_alive: int = 60) -> bytes:
-    flags = 0xC0 | (0x02 if clean else 0)
+def connect_packet(
+    device: Device,
+    client_id: str = "raw",
+    *,
+    clean: bool = True,
+    keep_alive: int = 60,
+    will: tuple[str, bytes] | None = None,
+) -> bytes:
+    flags = 0xC0 | (0x02 if clean else 0) | (0x2C if will else 0)
     body = _text("MQTT") + bytes([4, flags]) + struct.pack(">H", keep_alive) + _text(client_id)
+    if will:
+        body += _text(will[0]) + _text(will[1])
     return _frame(0x10, body + _text(device.device_id) + _text(device.password))
+
+
+def subscribe_packet(*filters: str, packet_id: int = 1) -> bytes:
+    return _frame(0x82, struct.pack(">H", packet_id) + b"".join(_text(each) + b"\x01" for each in filters))
 
 
 def publish_packet(topic: str, payload: bytes, *, qos: int = 0, packet_id: int = 1, dup: bool = False) -> bytes:
@@ -143,19 +177,7 @@ class Raw:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-
-    @classmethod
-    async def open(cls, port: int, first: bytes) -> Raw:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(first)
-        await writer.drain()
-        return cls(reader, writer)
-
-    @classmethod
-    async def login(cls, port: int, device: Device, client_id: str = "raw", **options: Any) -> Raw:
-        raw = await cls.open(port, connect_packet(device, client_id, **options))
-        assert (await raw.packet())[0] == 0x20
-        return raw
+    resumed: bool = False
 
     async def say(self, packet: bytes) -> None:
         self.writer.write(packet)
@@ -186,11 +208,5 @@ class Raw:
     async def close(self) -> None:
         """Gone without a word."""
         self.writer.transport.abort()
-        await asyncio.wait([asyncio.ensure_future(_quiet(self.writer.wait_closed()))], timeout=PATIENCE)
-
-
-async def _quiet(closing: Any) -> None:
-    try:
-        await closing
-    except ConnectionError:
-        return
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(self.writer.wait_closed(), PATIENCE)

@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
+use crate::connection::{Close, Delivery, Downlink};
 use crate::limits::Limits;
 use crate::listener::{self, Listen, Tls};
-use crate::registry::{Close, Delivery, Downlink, Registry};
+use crate::registry::Registry;
 use crate::stats::Stats;
 use crate::topics::{Profile, ROOT};
 use crate::uplink::{Batch, Uplink};
@@ -42,7 +43,11 @@ impl Shared {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on {host}:{port}: {source}")]
-    Listen { host: String, port: u16, source: std::io::Error },
+    Listen {
+        host: String,
+        port: u16,
+        source: std::io::Error,
+    },
     #[error("{0}")]
     Tls(String),
     #[error("cannot start the broker's threads: {0}")]
@@ -84,7 +89,11 @@ impl Broker {
             stopping: watch::Sender::new(false),
             client_ids: AtomicU64::new(1),
         };
-        Ok(Self { shared: Arc::new(shared), runtime: Mutex::new(None), addresses: Mutex::new(Vec::new()) })
+        Ok(Self {
+            shared: Arc::new(shared),
+            runtime: Mutex::new(None),
+            addresses: Mutex::new(Vec::new()),
+        })
     }
 
     /// Listen on all addresses or on none.
@@ -93,7 +102,10 @@ impl Broker {
         if slot.is_some() || *self.shared.stopping.borrow() {
             return Err(StartError::Again);
         }
-        let acceptor = tls.map(Tls::acceptor).transpose().map_err(StartError::Tls)?;
+        let acceptor = tls
+            .map(Tls::acceptor)
+            .transpose()
+            .map_err(StartError::Tls)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.shared.limits.threads.max(1))
             .thread_name("broker")
@@ -102,18 +114,33 @@ impl Broker {
         let entered = runtime.enter();
         let mut bound = Vec::with_capacity(listens.len());
         for listen in listens {
-            let failed = |source| StartError::Listen { host: listen.host.clone(), port: listen.port, source };
+            let failed = |source| StartError::Listen {
+                host: listen.host.clone(),
+                port: listen.port,
+                source,
+            };
             let listener = listener::bind(listen).map_err(failed)?;
-            self.addresses.lock().push(listener.local_addr().map_err(failed)?);
+            self.addresses
+                .lock()
+                .push(listener.local_addr().map_err(failed)?);
             bound.push((listener, listen));
         }
         for (listener, listen) in bound {
             let acceptor = match (listen.tls, &acceptor) {
                 (false, _) => None,
                 (true, Some(acceptor)) => Some(acceptor.clone()),
-                (true, None) => return Err(StartError::Tls("a TLS port needs a certificate and a key".to_owned())),
+                (true, None) => {
+                    return Err(StartError::Tls(
+                        "a TLS port needs a certificate and a key".to_owned(),
+                    ));
+                }
             };
-            runtime.spawn(listener::listen(listener, listen.transport, acceptor, Arc::clone(&self.shared)));
+            runtime.spawn(listener::listen(
+                listener,
+                listen.transport,
+                acceptor,
+                Arc::clone(&self.shared),
+            ));
         }
         drop(entered);
         *slot = Some(runtime);
@@ -143,7 +170,9 @@ impl Broker {
     }
 
     pub fn admit(&self, device_id: &str, number: u32, password: &str, profile: Profile) {
-        self.shared.registry.admit(device_id, number, password, profile, &self.shared.limits);
+        self.shared
+            .registry
+            .admit(device_id, number, password, profile, &self.shared.limits);
     }
 
     pub fn expel(&self, device_id: &str) -> bool {
@@ -161,7 +190,14 @@ impl Broker {
 
     /// Whether a live connection of the device has taken the message into its queue.
     pub fn publish(&self, message: Outgoing) -> bool {
-        let Outgoing { device_id, topic, payload, qos, retain, expiry } = message;
+        let Outgoing {
+            device_id,
+            topic,
+            payload,
+            qos,
+            retain,
+            expiry,
+        } = message;
         let downlink = Downlink {
             topic: format!("{ROOT}{device_id}/{topic}").into(),
             payload,
@@ -170,7 +206,10 @@ impl Broker {
             dup: false,
             deadline: expiry.map(|expiry| Instant::now() + expiry),
         };
-        let deliveries = self.shared.registry.publish(&device_id, &topic, &downlink, &self.shared.limits);
+        let deliveries =
+            self.shared
+                .registry
+                .publish(&device_id, &topic, &downlink, &self.shared.limits);
         if deliveries.contains(&Delivery::Full) {
             self.shared.stats.downlink_queue_full.one();
         }

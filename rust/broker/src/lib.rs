@@ -13,11 +13,13 @@
 
 mod broker;
 mod clock;
+mod connection;
+mod device;
 mod limits;
 mod listener;
 mod registry;
 mod session;
-
+pub mod simulate;
 mod stats;
 pub mod topics;
 mod transport;

@@ -38,10 +38,12 @@ pub struct Tls {
 
 impl Tls {
     pub fn acceptor(&self) -> Result<TlsAcceptor, String> {
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.certificates)
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(&self.certificates)
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
         let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -69,14 +71,23 @@ pub fn bind(listen: &Listen) -> io::Result<TcpListener> {
 }
 
 fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
 /// Accept until the broker stops.
-pub async fn listen(listener: TcpListener, transport: Transport, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+pub async fn listen(
+    listener: TcpListener,
+    transport: Transport,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+) {
     let mut stopping = shared.stopping.subscribe();
     loop {
         let accepted = tokio::select! {
@@ -102,7 +113,13 @@ pub async fn listen(listener: TcpListener, transport: Transport, tls: Option<Tls
     }
 }
 
-async fn receive(socket: TcpStream, address: SocketAddr, transport: Transport, tls: Option<TlsAcceptor>, shared: &Arc<Shared>) {
+async fn receive(
+    socket: TcpStream,
+    address: SocketAddr,
+    transport: Transport,
+    tls: Option<TlsAcceptor>,
+    shared: &Arc<Shared>,
+) {
     let deadline = Instant::now() + shared.limits.connect_timeout;
     let _ = socket.set_nodelay(true);
     let io = if tls.is_none() && transport == Transport::Tcp {
@@ -117,10 +134,22 @@ async fn receive(socket: TcpStream, address: SocketAddr, transport: Transport, t
         }
     };
     let over_websocket = transport == Transport::WebSocket;
-    session::serve(io, Arc::clone(shared), over_websocket, address.to_string(), deadline).await;
+    session::serve(
+        io,
+        Arc::clone(shared),
+        over_websocket,
+        address.to_string(),
+        deadline,
+    )
+    .await;
 }
 
-async fn shake_hands(socket: TcpStream, transport: Transport, tls: Option<TlsAcceptor>, shared: &Shared) -> Option<Io> {
+async fn shake_hands(
+    socket: TcpStream,
+    transport: Transport,
+    tls: Option<TlsAcceptor>,
+    shared: &Shared,
+) -> Option<Io> {
     let plain = match tls {
         None => Plain::Tcp(socket),
         Some(acceptor) => Plain::Tls(Box::new(acceptor.accept(socket).await.ok()?)),
@@ -130,7 +159,10 @@ async fn shake_hands(socket: TcpStream, transport: Transport, tls: Option<TlsAcc
         Transport::WebSocket => {
             // Frames need not align with packets; twice the largest packet leaves room for that.
             let frame = 2 * (shared.limits.payload + session::HEADROOM);
-            WebSocket::accept(plain, frame).await.ok().map(|socket| Io::WebSocket(Box::new(socket)))
+            WebSocket::accept(plain, frame)
+                .await
+                .ok()
+                .map(|socket| Io::WebSocket(Box::new(socket)))
         }
     }
 }

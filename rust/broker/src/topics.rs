@@ -38,7 +38,10 @@ pub const ROOT: &str = "devices/";
 
 /// What lies below the device's own prefix, or None for a topic of anybody else.
 pub fn below<'t>(topic: &'t str, device_id: &str) -> Option<&'t str> {
-    let rest = topic.strip_prefix(ROOT)?.strip_prefix(device_id)?.strip_prefix('/')?;
+    let rest = topic
+        .strip_prefix(ROOT)?
+        .strip_prefix(device_id)?
+        .strip_prefix('/')?;
     (!rest.is_empty()).then_some(rest)
 }
 
@@ -46,7 +49,10 @@ pub fn below<'t>(topic: &'t str, device_id: &str) -> Option<&'t str> {
 pub fn may_publish<'t>(topic: &'t str, device_id: &str, profile: Profile) -> Option<&'t str> {
     let rest = below(topic, device_id)?;
     let clean = !topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
-    let downward = profile.downward().iter().any(|filter| matches(filter, rest));
+    let downward = profile
+        .downward()
+        .iter()
+        .any(|filter| matches(filter, rest));
     (clean && !downward).then_some(rest)
 }
 
@@ -95,12 +101,29 @@ mod tests {
 
     #[test]
     fn a_device_publishes_upward_topics_below_its_own_prefix_only() {
-        assert_eq!(may_publish(&own("telemetry"), ME, Profile::Native), Some("telemetry"));
-        assert_eq!(may_publish(&own("sched/rev"), ME, Profile::Native), Some("sched/rev"));
+        assert_eq!(
+            may_publish(&own("telemetry"), ME, Profile::Native),
+            Some("telemetry")
+        );
+        assert_eq!(
+            may_publish(&own("sched/rev"), ME, Profile::Native),
+            Some("sched/rev")
+        );
         for topic in ["cmd", "sched", "time", "", "#", "+/x", "a/#", "nul\0"] {
-            assert_eq!(may_publish(&own(topic), ME, Profile::Native), None, "{topic}");
+            assert_eq!(
+                may_publish(&own(topic), ME, Profile::Native),
+                None,
+                "{topic}"
+            );
         }
-        for topic in ["devices/dev_b/state", "devices", "devices/", "$SYS/x", "x", ""] {
+        for topic in [
+            "devices/dev_b/state",
+            "devices",
+            "devices/",
+            "$SYS/x",
+            "x",
+            "",
+        ] {
             assert_eq!(may_publish(topic, ME, Profile::Native), None, "{topic}");
         }
         let longer = format!("devices/{ME}x/state");
@@ -112,10 +135,16 @@ mod tests {
         assert_eq!(may_publish(&own("cmnd/POWER"), ME, Profile::Tasmota), None);
         assert_eq!(may_publish(&own("cmnd"), ME, Profile::Tasmota), None);
         assert!(may_publish(&own("stat/POWER"), ME, Profile::Tasmota).is_some());
-        assert_eq!(may_publish(&own("switch/relay/command"), ME, Profile::Esphome), None);
+        assert_eq!(
+            may_publish(&own("switch/relay/command"), ME, Profile::Esphome),
+            None
+        );
         assert!(may_publish(&own("switch/relay/state"), ME, Profile::Esphome).is_some());
         assert_eq!(may_publish(&own("rpc"), ME, Profile::Shelly), None);
-        assert_eq!(may_publish(&own("command/switch:0"), ME, Profile::Shelly), None);
+        assert_eq!(
+            may_publish(&own("command/switch:0"), ME, Profile::Shelly),
+            None
+        );
         assert!(may_publish(&own("events/rpc"), ME, Profile::Shelly).is_some());
     }
 
@@ -127,17 +156,37 @@ mod tests {
         for bad in ["a#", "#/a", "a+/b", "a/#/b", ""] {
             assert_eq!(may_subscribe(&own(bad), ME), None, "{bad}");
         }
-        for foreign in ["#", "+/#", "devices/+/cmd", "devices/#", "$SYS/#", "$share/g/devices/x/cmd"] {
+        for foreign in [
+            "#",
+            "+/#",
+            "devices/+/cmd",
+            "devices/#",
+            "$SYS/#",
+            "$share/g/devices/x/cmd",
+        ] {
             assert_eq!(may_subscribe(foreign, ME), None, "{foreign}");
         }
     }
 
     #[test]
     fn matching_follows_the_standard() {
-        for (filter, topic) in [("#", "a"), ("a/#", "a"), ("a/#", "a/b/c"), ("+", "a"), ("a/+/c", "a/b/c"), ("a", "a")] {
+        for (filter, topic) in [
+            ("#", "a"),
+            ("a/#", "a"),
+            ("a/#", "a/b/c"),
+            ("+", "a"),
+            ("a/+/c", "a/b/c"),
+            ("a", "a"),
+        ] {
             assert!(matches(filter, topic), "{filter} {topic}");
         }
-        for (filter, topic) in [("+", "a/b"), ("a", "a/b"), ("a/b", "a"), ("a/+", "a"), ("b/#", "a")] {
+        for (filter, topic) in [
+            ("+", "a/b"),
+            ("a", "a/b"),
+            ("a/b", "a"),
+            ("a/+", "a"),
+            ("b/#", "a"),
+        ] {
             assert!(!matches(filter, topic), "{filter} {topic}");
         }
     }

@@ -33,13 +33,21 @@ macro_rules! forward {
 }
 
 impl AsyncRead for Plain {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         forward!(self, stream => stream.poll_read(cx, buf), Plain::Tcp, Plain::Tls)
     }
 }
 
 impl AsyncWrite for Plain {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         forward!(self, stream => stream.poll_write(cx, buf), Plain::Tcp, Plain::Tls)
     }
 
@@ -53,13 +61,21 @@ impl AsyncWrite for Plain {
 }
 
 impl AsyncRead for Io {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         forward!(self, stream => stream.poll_read(cx, buf), Io::Plain, Io::WebSocket)
     }
 }
 
 impl AsyncWrite for Io {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         forward!(self, stream => stream.poll_write(cx, buf), Io::Plain, Io::WebSocket)
     }
 
@@ -88,8 +104,13 @@ impl WebSocket {
             .max_write_buffer_size(4 * frame)
             .max_message_size(Some(frame))
             .max_frame_size(Some(frame));
-        let stream = tokio_tungstenite::accept_hdr_async_with_config(stream, subprotocol, Some(config)).await?;
-        Ok(Self { stream, rest: Bytes::new() })
+        let stream =
+            tokio_tungstenite::accept_hdr_async_with_config(stream, subprotocol, Some(config))
+                .await?;
+        Ok(Self {
+            stream,
+            rest: Bytes::new(),
+        })
     }
 }
 
@@ -97,8 +118,15 @@ impl WebSocket {
 #[allow(clippy::result_large_err)]
 fn subprotocol(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
     const NAME: &str = "sec-websocket-protocol";
-    let offered = request.headers().get_all(NAME).iter().filter_map(|value| value.to_str().ok());
-    let chosen = offered.flat_map(|list| list.split(',')).map(str::trim).find(|name| matches!(*name, "mqtt" | "mqttv3.1"));
+    let offered = request
+        .headers()
+        .get_all(NAME)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let chosen = offered
+        .flat_map(|list| list.split(','))
+        .map(str::trim)
+        .find(|name| matches!(*name, "mqtt" | "mqttv3.1"));
     match chosen.map(HeaderValue::from_str) {
         Some(Ok(name)) => {
             response.headers_mut().insert(NAME, name);
@@ -106,7 +134,8 @@ fn subprotocol(request: &Request, mut response: Response) -> Result<Response, Er
         }
         _ if !request.headers().contains_key(NAME) => Ok(response),
         _ => {
-            let mut refusal = ErrorResponse::new(Some("ask for the WebSocket subprotocol mqtt".to_owned()));
+            let mut refusal =
+                ErrorResponse::new(Some("ask for the WebSocket subprotocol mqtt".to_owned()));
             *refusal.status_mut() = StatusCode::BAD_REQUEST;
             Err(refusal)
         }
@@ -116,18 +145,26 @@ fn subprotocol(request: &Request, mut response: Response) -> Result<Response, Er
 fn broken(error: WsError) -> io::Error {
     match error {
         WsError::Io(error) => error,
-        WsError::ConnectionClosed | WsError::AlreadyClosed => io::ErrorKind::ConnectionAborted.into(),
+        WsError::ConnectionClosed | WsError::AlreadyClosed => {
+            io::ErrorKind::ConnectionAborted.into()
+        }
         other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
     }
 }
 
 impl AsyncRead for WebSocket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.stream).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => this.rest = bytes,
-                Some(Ok(Message::Text(_))) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                Some(Ok(Message::Text(_))) => {
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
                 Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(Err(broken(error))),
@@ -141,18 +178,28 @@ impl AsyncRead for WebSocket {
 }
 
 impl AsyncWrite for WebSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let mut stream = Pin::new(&mut self.get_mut().stream);
         ready!(stream.as_mut().poll_ready(cx)).map_err(broken)?;
-        stream.start_send(Message::Binary(Bytes::copy_from_slice(buf))).map_err(broken)?;
+        stream
+            .start_send(Message::Binary(Bytes::copy_from_slice(buf)))
+            .map_err(broken)?;
         Poll::Ready(Ok(buf.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx).map_err(broken)
+        Pin::new(&mut self.get_mut().stream)
+            .poll_flush(cx)
+            .map_err(broken)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_close(cx).map_err(broken)
+        Pin::new(&mut self.get_mut().stream)
+            .poll_close(cx)
+            .map_err(broken)
     }
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-use crate::registry::{Close, Connection};
+use crate::connection::{Close, Connection};
 use crate::stats::Stats;
 
 /// Counted for each queued item beside its bytes: the entry itself, two allocations, the receipt.
@@ -36,12 +36,36 @@ pub struct Source {
 }
 
 pub enum Event {
-    Connect { source: Source, protocol: &'static str, address: String, at_ms: i64 },
-    Disconnect { source: Source, reason: &'static str, at_ms: i64 },
-    Subscribe { source: Source, filter: String, at_ms: i64 },
-    Publish { source: Source, topic: String, payload: Bytes, qos: u8, retain: bool, at_ms: i64 },
+    Connect {
+        source: Source,
+        protocol: &'static str,
+        address: String,
+        at_ms: i64,
+    },
+    Disconnect {
+        source: Source,
+        reason: &'static str,
+        at_ms: i64,
+    },
+    Subscribe {
+        source: Source,
+        filter: String,
+        at_ms: i64,
+    },
+    Publish {
+        source: Source,
+        topic: String,
+        payload: Bytes,
+        qos: u8,
+        retain: bool,
+        at_ms: i64,
+    },
     /// Something of this device was dropped; at most one a minute for each device and kind.
-    Fault { source: Source, kind: &'static str, at_ms: i64 },
+    Fault {
+        source: Source,
+        kind: &'static str,
+        at_ms: i64,
+    },
 }
 
 pub enum Item {
@@ -96,7 +120,11 @@ impl Uplink {
         waker.set_nonblocking(true)?;
         wakee.set_nonblocking(true)?;
         Ok(Self {
-            inner: Mutex::new(Inner { entries: VecDeque::new(), signalled: false, closed: false }),
+            inner: Mutex::new(Inner {
+                entries: VecDeque::new(),
+                signalled: false,
+                closed: false,
+            }),
             space: Arc::new(Semaphore::new(capacity)),
             waker,
             wakee,
@@ -112,7 +140,10 @@ impl Uplink {
     }
 
     pub async fn room(&self, cost: usize) -> Result<Room, AcquireError> {
-        Arc::clone(&self.space).acquire_many_owned(cost as u32).await.map(Room)
+        Arc::clone(&self.space)
+            .acquire_many_owned(cost as u32)
+            .await
+            .map(Room)
     }
 
     pub fn push(&self, item: Item, receipt: Option<Receipt>, room: Room) {
@@ -120,7 +151,11 @@ impl Uplink {
         self.stats.uplink_queue.one();
         self.stats.uplink_queue_bytes.add(u64::from(cost));
         let mut inner = self.inner.lock();
-        inner.entries.push_back(Entry { item, receipt, cost });
+        inner.entries.push_back(Entry {
+            item,
+            receipt,
+            cost,
+        });
         self.signal(&mut inner);
     }
 
@@ -185,7 +220,12 @@ pub struct Batch {
 
 impl Batch {
     fn of(entries: Vec<Entry>, stats: Arc<Stats>) -> Self {
-        let mut batch = Self { telemetry: Vec::new(), events: Vec::new(), receipts: Vec::new(), stats };
+        let mut batch = Self {
+            telemetry: Vec::new(),
+            events: Vec::new(),
+            receipts: Vec::new(),
+            stats,
+        };
         for entry in entries {
             match entry.item {
                 Item::Telemetry(message) => batch.telemetry.push(message),

@@ -90,7 +90,11 @@ class OneTimeCode:
 
 @dataclass(frozen=True, slots=True)
 class LoginFailures:
-    """Failed logins of one subject (`email:<lower case>` or `address:<ip>`) in the window that began at `since_ms`."""
+    """Failed logins of one subject in the window that began at `since_ms`.
+
+    Subjects: `pair:<email>|<address>`, `email:<email>`, `address:<address>`. A row `known:<email>|<address>` counts nothing:
+    it says that this email has signed in from there.
+    """
 
     subject: str
     count: int

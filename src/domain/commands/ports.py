@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from domain.approvals.ports import ApprovalsTx
@@ -81,4 +82,20 @@ class ParamsChecker(Protocol):
 
     def check(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
         """What is wrong with the parameters, a path per fault (`params.level`)."""
+        ...
+
+
+class Watch(Protocol):
+    async def wait(self, timeout_s: float) -> Execution | None:
+        """The execution once it has ended; None when the time is up before."""
+        ...
+
+
+class Outcomes(Protocol):
+    """Tells those who wait that an execution has ended. Best effort: who waits looks into the database too."""
+
+    def announce(self, execution: Execution) -> None: ...
+
+    def watch(self, execution_id: ExecutionId) -> AbstractContextManager[Watch]:
+        """Everything announced after entering is heard. Raises Unavailable when too many wait already."""
         ...

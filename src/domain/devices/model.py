@@ -1,9 +1,9 @@
 """A device and its lifecycle.
 
 PENDING (registered, cannot connect) → ACTIVE (has credentials) ↔ DISABLED; any → REVOKED; new credentials bring a REVOKED
-device back to ACTIVE. The table below is the only place that says so. DELETING is never shown: the device is gone for everybody, and
-its readings are being erased; a row in this state is what lets a restart finish the work. `device_no` is the device's small integer, which the
-engine, the broker and the readings use instead of the id.
+device back to ACTIVE. The table below is the only place that says so. DELETING is never shown: the device is gone for everybody
+while its readings are being erased, and a row in this state is what lets a restart finish the work. `device_no` is the device's
+small integer, which the engine, the broker and the readings use instead of the id.
 """
 
 from __future__ import annotations

@@ -39,3 +39,38 @@ class Event:
     @property
     def is_public(self) -> bool:
         return self.kind in PUBLIC_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What a feed client asked for; an empty `kinds` means all, `device_id` None every device it may see."""
+
+    account_id: AccountId
+    kinds: frozenset[str] = frozenset()
+    device_id: DeviceId | None = None
+
+    def wants(self, kind: str, device_id: DeviceId | None) -> bool:
+        return (not self.kinds or kind in self.kinds) and self.device_id in (None, device_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event as it goes over the feed, encoded once for all clients. `position` is 0 for telemetry, which is not in the log.
+
+    `head` is the JSON object without its last brace, so that a cursor can be put behind it."""
+
+    position: int
+    kind: str
+    device_id: DeviceId | None
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryRecord:
+    device_id: DeviceId
+    device_name: str
+    at_ms: int
+    metric: str
+    value: float | None
+    text: str | None
+    unit: str | None

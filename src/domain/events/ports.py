@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from domain.devices.ports import DevicesTx
-from domain.events.model import Event
+from domain.events.model import Event, Frame, Interest, TelemetryRecord
 from domain.kernel.facts import Fact
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -57,9 +58,60 @@ class EventsTx(DevicesTx, Protocol):
 
 
 class EventObserver(Protocol):
-    """Hears of each event inside the transaction that records it (webhooks write what they owe)."""
+    """Hears of each event, audit events included, inside the transaction that records it (webhooks write what they owe)."""
 
-    async def on_event(self, tx: object, event: Event) -> None: ...
+    async def on_event(self, tx: EventsTx, event: Event) -> None: ...
+
+
+class Feed(Protocol):
+    """Hears of each event, audit events included, once it is durable and in the order of the log."""
+
+    def publish(self, event: Event) -> None:
+        """Quick and never raising: a slow listener is dropped, not waited for."""
+        ...
+
+
+class Subscription(Protocol):
+    """One client's ear: a bounded queue of what was published since it was opened."""
+
+    lost: bool
+    """The queue ran over; what is in it is no longer complete."""
+    closing: bool
+    """The service stops."""
+    stale: bool
+    """Who may see what has changed since this was last set to False; nothing may be shown before it is asked again."""
+    allowed: frozenset[DeviceId] | None
+    """Devices the client may see, None for all. While `stale`, all are queued."""
+
+    def take(self) -> Sequence[Frame]:
+        """All that waits, oldest first; never waits itself."""
+        ...
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until there is something to do: a frame, or one of the flags; or until the time is over."""
+        ...
+
+
+class FeedHub(Feed, Protocol):
+    def subscribe(self, interest: Interest) -> AbstractAsyncContextManager[Subscription]: ...
+
+    def recheck(self, account_id: AccountId) -> None:
+        """Mark every subscription of the account as stale."""
+        ...
+
+    def interests(self) -> Sequence[Interest]:
+        """Of all open subscriptions."""
+        ...
+
+
+class TelemetryLog(Protocol):
+    """The readings told as events, for `GET /events?type=telemetry`; the telemetry part or an adapter knows how."""
+
+    async def page(
+        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
+    ) -> Sequence[TelemetryRecord]:
+        """Newest first: readings of at most `before_ms`, without the first `skip`."""
+        ...
 
 
 class Recorder(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from domain.devices.model import Device
 from domain.grants.service import Gate
 from domain.kernel.caller import Caller
-from domain.kernel.clock import Clock
+from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.errors import Invalid, NotFound
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -105,8 +105,27 @@ class TelemetryService:
             for (from_ms, no), (low, high, total, count) in newest_first
         ]
 
-    async def export(self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None) -> AsyncIterator[list[Reading]]:
-        """Oldest first, a page of messages at a time; each page is its own short read, so that an export holds nothing up."""
+    async def bounded(
+        self, caller: Caller, device_id: DeviceId, span: Span, step_ms: int, count: int
+    ) -> Span:
+        """The last `count` stretches of the span that can hold readings: an open end is now, an open begin follows from it."""
+        until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
+        if until_ms == span.until_ms and span.since_ms > 0:
+            return span
+        async with self._uow.read() as tx:
+            device = await self._visible(tx, caller, device_id)
+            newest = await tx.readings.between(device.device_no, span.since_ms, until_ms, 1)
+        if newest:
+            until_ms = min(until_ms, newest[0][0] + 1)
+        first_ms = until_ms - until_ms % step_ms - (count - 1) * step_ms
+        return Span(max(span.since_ms, first_ms, 0), until_ms)
+
+    async def export(
+        self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None
+    ) -> AsyncIterator[list[Reading]]:
+        """Oldest first, a page of messages at a time; each page is its own short read, so that an export holds nothing up.
+
+        Refusals are raised with the first page."""
         async with self._uow.read() as tx:
             device = await self._visible(tx, caller, device_id)
             names = await self._names(tx, device)

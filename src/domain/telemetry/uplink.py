@@ -1,8 +1,8 @@
 """What devices say, carried to the part that decides about it.
 
-Sorting (decode by the device's profile, before the transaction) is kept apart from applying (inside it), because readings of stock
-firmware must have been through the engine when the transaction begins. What must be told to a device in answer is returned and
-sent by the owner of the loop after the commit.
+Sorting (decode by the device's profile, before the transaction) is kept apart from applying (inside it), because readings of
+stock firmware must have been through the engine when the transaction begins. What must be told to a device in answer is
+returned, and sent by the owner of the loop after the commit.
 """
 
 from __future__ import annotations

@@ -1,0 +1,323 @@
+//! One device: what it may do, who of it is here, and what is kept for it. A client id is looked up inside its device only.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use blake3::Hash;
+use bytestring::ByteString;
+use parking_lot::Mutex;
+
+use crate::connection::{Close, Connection, Delivery, Downlink, Outbox, Subscription, unsent};
+use crate::limits::Limits;
+use crate::topics::{Profile, matches};
+
+/// A session whose client has gone but wants to find it again.
+struct Stored {
+    client_id: ByteString,
+    subscriptions: Vec<Subscription>,
+    unsent: VecDeque<Downlink>,
+    until: Instant,
+}
+
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+struct State {
+    /// None once the device has been expelled, and before it has been admitted.
+    standing: Option<Standing>,
+    connections: Vec<Arc<Connection>>,
+    stored: Vec<Stored>,
+    retained: Vec<(Box<str>, Downlink)>,
+    bucket: Bucket,
+    faults: [i64; 3],
+}
+
+pub struct Device {
+    pub id: Arc<str>,
+    state: Mutex<State>,
+}
+
+/// What a device is and may do, as it stood when its connection was opened.
+/// `Hash` compares in constant time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub number: u32,
+    pub profile: Profile,
+    pub digest: Hash,
+}
+
+/// A kind of message that was dropped; the index of its last report.
+#[derive(Debug, Clone, Copy)]
+pub enum Fault {
+    Forbidden = 0,
+    Oversize = 1,
+    QueueFull = 2,
+}
+
+impl Fault {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::Oversize => "oversize",
+            Self::QueueFull => "queue_full",
+        }
+    }
+}
+
+pub enum Refusal {
+    /// The password has changed or the device has been expelled since it was checked.
+    Gone,
+    /// Too many connections of this device.
+    Full,
+}
+
+pub struct Attached {
+    pub connection: Arc<Connection>,
+    pub session_present: bool,
+    pub took_over: bool,
+}
+
+const FAULT_INTERVAL_MS: i64 = 60_000;
+
+impl Device {
+    pub fn new(id: Arc<str>, limits: &Limits) -> Self {
+        let state = State {
+            standing: None,
+            connections: Vec::new(),
+            stored: Vec::new(),
+            retained: Vec::new(),
+            bucket: Bucket {
+                tokens: limits.rate_burst,
+                filled: Instant::now(),
+            },
+            faults: [i64::MIN / 2; 3],
+        };
+        Self {
+            id,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Connections that were opened under another standing are closed.
+    pub fn admit(&self, standing: Standing) {
+        let mut state = self.state.lock();
+        if state.standing != Some(standing) {
+            state.close_all(Close::Expelled);
+            state.standing = Some(standing);
+        }
+    }
+
+    pub fn expel(&self) {
+        let mut state = self.state.lock();
+        state.standing = None;
+        state.retained.clear();
+        state.stored.clear();
+        state.close_all(Close::Expelled);
+    }
+
+    /// Whether there was a connection to close.
+    pub fn close_all(&self, why: Close) -> bool {
+        let state = self.state.lock();
+        state.close_all(why);
+        !state.connections.is_empty()
+    }
+
+    pub fn standing(&self, digest: Hash) -> Option<Standing> {
+        self.state
+            .lock()
+            .standing
+            .filter(|standing| standing.digest == digest)
+    }
+
+    pub fn connected(&self) -> bool {
+        self.state
+            .lock()
+            .connections
+            .iter()
+            .any(|connection| connection.is_open())
+    }
+
+    /// Enter the connection into the device's list. `announce` runs under the same lock, before anything of the new connection.
+    pub fn attach(
+        &self,
+        standing: Standing,
+        client_id: ByteString,
+        clean: bool,
+        limits: &Limits,
+        announce: impl FnOnce(),
+    ) -> Result<Attached, Refusal> {
+        let mut state = self.state.lock();
+        if state.standing != Some(standing) {
+            return Err(Refusal::Gone);
+        }
+        let now = Instant::now();
+        state.stored.retain(|stored| stored.until > now);
+        let mut inherited = None;
+        let mut took_over = false;
+        if let Some(index) = state
+            .connections
+            .iter()
+            .position(|other| other.client_id == client_id)
+        {
+            let old = state.connections.swap_remove(index);
+            took_over = true;
+            let mut outbox = old.outbox.lock();
+            inherited = Some((outbox.subscriptions.clone(), unsent(&mut outbox)));
+            drop(outbox);
+            old.close(Close::TakenOver);
+        } else if state.connections.len() >= limits.connections_per_device {
+            return Err(Refusal::Full);
+        }
+        if let Some(index) = state
+            .stored
+            .iter()
+            .position(|stored| stored.client_id == client_id)
+        {
+            let stored = state.stored.swap_remove(index);
+            inherited.get_or_insert((stored.subscriptions, stored.unsent));
+        }
+        let inherited = inherited.filter(|_| !clean);
+        let session_present = inherited.is_some();
+        let (subscriptions, waiting) = inherited.unwrap_or_default();
+        let outbox = Outbox {
+            subscriptions,
+            waiting,
+            ..Outbox::default()
+        };
+        let connection = Arc::new(Connection {
+            client_id,
+            outbox: Mutex::new(outbox),
+        });
+        state.connections.push(Arc::clone(&connection));
+        announce();
+        Ok(Attached {
+            connection,
+            session_present,
+            took_over,
+        })
+    }
+
+    /// Take the connection out of the list, unless another has taken its place. `announce` runs under the same lock and is told
+    /// whether the device has no connection left.
+    pub fn detach(
+        &self,
+        connection: &Arc<Connection>,
+        keep: Duration,
+        limits: &Limits,
+        announce: impl FnOnce(bool),
+    ) {
+        let mut state = self.state.lock();
+        let Some(index) = state
+            .connections
+            .iter()
+            .position(|other| Arc::ptr_eq(other, connection))
+        else {
+            return;
+        };
+        state.connections.swap_remove(index);
+        if !keep.is_zero() && state.standing.is_some() && limits.stored_sessions_per_device > 0 {
+            let mut outbox = connection.outbox.lock();
+            let stored = Stored {
+                client_id: connection.client_id.clone(),
+                subscriptions: std::mem::take(&mut outbox.subscriptions),
+                unsent: unsent(&mut outbox),
+                until: Instant::now() + keep,
+            };
+            drop(outbox);
+            if state.stored.len() >= limits.stored_sessions_per_device {
+                state.stored.remove(0);
+            }
+            state.stored.push(stored);
+        }
+        announce(state.connections.is_empty());
+    }
+
+    /// One message's worth of the device's rate: None when it may go on, else how long to wait before asking again.
+    pub fn spend(&self, now: Instant, limits: &Limits) -> Option<Duration> {
+        if limits.rate_per_second <= 0.0 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let bucket = &mut state.bucket;
+        let gained =
+            now.saturating_duration_since(bucket.filled).as_secs_f64() * limits.rate_per_second;
+        bucket.tokens = (bucket.tokens + gained).min(limits.rate_burst);
+        bucket.filled = now;
+        if bucket.tokens >= 1.0 {
+            bucket.tokens -= 1.0;
+            return None;
+        }
+        // At least a millisecond: the timer is no finer.
+        Some(Duration::from_secs_f64(
+            ((1.0 - bucket.tokens) / limits.rate_per_second).max(0.001),
+        ))
+    }
+
+    /// Whether this fault has not been reported for a minute.
+    pub fn report(&self, fault: Fault, now_ms: i64) -> bool {
+        let last = &mut self.state.lock().faults[fault as usize];
+        let due = now_ms - *last >= FAULT_INTERVAL_MS;
+        if due {
+            *last = now_ms;
+        }
+        due
+    }
+
+    /// Enter subscriptions and lay the retained messages they cover into the outbox, in one step for every publisher.
+    pub fn subscribe(&self, connection: &Connection, wanted: Vec<(Subscription, u8)>) {
+        let state = self.state.lock();
+        let now = Instant::now();
+        connection.change(|outbox| {
+            for (subscription, retain_handling) in wanted {
+                let same = outbox
+                    .subscriptions
+                    .iter()
+                    .position(|other| other.pattern == subscription.pattern);
+                let greeted = retain_handling == 0 || (retain_handling == 1 && same.is_none());
+                let covered = state.retained.iter().filter(|(below, kept)| {
+                    greeted && !kept.expired(now) && matches(&subscription.pattern, below)
+                });
+                let copies: Vec<_> = covered
+                    .map(|(_, kept)| Downlink {
+                        qos: kept.qos.min(subscription.qos),
+                        ..kept.clone()
+                    })
+                    .collect();
+                outbox.waiting.extend(copies);
+                match same {
+                    Some(index) => outbox.subscriptions[index] = subscription,
+                    None => outbox.subscriptions.push(subscription),
+                }
+            }
+        });
+    }
+
+    pub fn publish(&self, below: &str, message: &Downlink, limits: &Limits) -> Vec<Delivery> {
+        let mut state = self.state.lock();
+        if message.retain {
+            state.retained.retain(|(kept, _)| &**kept != below);
+            if !message.payload.is_empty() {
+                if state.retained.len() >= limits.retained_per_device {
+                    state.retained.remove(0);
+                }
+                state.retained.push((below.into(), message.clone()));
+            }
+        }
+        state
+            .connections
+            .iter()
+            .map(|connection| connection.offer(below, message, limits.downlink_queue))
+            .collect()
+    }
+}
+
+impl State {
+    fn close_all(&self, why: Close) {
+        for connection in &self.connections {
+            connection.close(why);
+        }
+    }
+}

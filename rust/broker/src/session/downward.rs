@@ -1,0 +1,149 @@
+//! What a device subscribes to and what it is sent.
+
+use std::time::Instant;
+
+use bytestring::ByteString;
+
+use super::{End, Session};
+use crate::clock::now_ms;
+use crate::connection::{Downlink, Subscription};
+use crate::topics;
+use crate::uplink::{Event, Item, OVERHEAD};
+use crate::wire::{self, Publish, reason};
+
+impl Session {
+    /// Write one message down; what must be acknowledged is returned with its packet id.
+    pub(super) fn send(&mut self, message: Downlink) -> Option<(u16, Downlink)> {
+        let stats = &self.shared.stats;
+        let now = Instant::now();
+        if message.expired(now) {
+            stats.downlink_expired.one();
+            return None;
+        }
+        if self.output.is_empty() {
+            self.written = now;
+        }
+        let packet_id = if message.qos == 0 {
+            0
+        } else {
+            self.fresh_packet_id()
+        };
+        let left = message
+            .deadline
+            .map(|deadline| (deadline - now).as_secs_f64().ceil() as u32);
+        let publish = Publish {
+            topic: message.topic.clone(),
+            payload: message.payload.clone(),
+            qos: message.qos,
+            retain: message.retain,
+            dup: message.dup,
+            packet_id,
+            expiry_s: left,
+        };
+        let stats = &self.shared.stats;
+        if self.wire.publish(&mut self.output, &publish).is_err() {
+            stats.downlink_too_large.one();
+            return None;
+        }
+        stats.downlink_sent.one();
+        (message.qos > 0).then_some((packet_id, message))
+    }
+
+    /// Ids go round through 65,535; with at most `window` in flight one that comes round is long free.
+    fn fresh_packet_id(&mut self) -> u16 {
+        self.next_packet_id = if self.next_packet_id == u16::MAX {
+            1
+        } else {
+            self.next_packet_id + 1
+        };
+        self.next_packet_id
+    }
+
+    pub(super) fn acknowledged(&mut self, packet_id: u16) {
+        let mut outbox = self.connection.outbox.lock();
+        if let Some(index) = outbox.inflight.iter().position(|(id, _)| *id == packet_id) {
+            outbox.inflight.remove(index);
+            self.shared.stats.downlink_acked.one();
+        }
+    }
+
+    pub(super) async fn subscribe(
+        &mut self,
+        packet_id: u16,
+        filters: Vec<wire::Filter>,
+        with_id: bool,
+    ) -> Result<(), End> {
+        self.pace(0).await?;
+        let limits = &self.shared.limits;
+        let mut known = self.connection.outbox.lock().subscriptions.len();
+        let mut codes = Vec::with_capacity(filters.len());
+        let mut granted = Vec::new();
+        for filter in filters {
+            let below = (filter.pattern.len() <= limits.topic)
+                .then(|| topics::may_subscribe(&filter.pattern, &self.device.id))
+                .flatten();
+            let code = match below {
+                _ if with_id => reason::SUBSCRIPTION_IDS,
+                _ if filter.pattern.starts_with("$share/") => reason::SHARED,
+                None => reason::NOT_AUTHORIZED,
+                Some(_) if known >= limits.filters_per_session => reason::QUOTA,
+                // We send nothing at QoS 2.
+                Some(_) => filter.qos.min(1),
+            };
+            codes.push(code);
+            let Some(below) = below.filter(|_| code <= 1) else {
+                self.shared.stats.refused_subscribes.one();
+                continue;
+            };
+            known += 1;
+            let (qos, retain_as_published) = (code, filter.retain_as_published);
+            granted.push((
+                Subscription {
+                    pattern: below.into(),
+                    qos,
+                    retain_as_published,
+                },
+                filter.retain_handling,
+            ));
+        }
+        self.wire.suback(&mut self.output, packet_id, &codes);
+        let announced: Vec<String> = granted
+            .iter()
+            .map(|(subscription, _)| subscription.pattern.to_string())
+            .collect();
+        self.device.subscribe(&self.connection, granted);
+        for filter in announced {
+            self.announce_subscription(filter).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn announce_subscription(&mut self, filter: String) -> Result<(), End> {
+        self.shared.stats.subscribes.one();
+        if let Some(room) = self.room(OVERHEAD + filter.len(), 1).await? {
+            let event = Event::Subscribe {
+                source: self.source(),
+                filter,
+                at_ms: now_ms(),
+            };
+            self.shared.uplink.push(Item::Event(event), None, room);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unsubscribe(&mut self, packet_id: u16, patterns: &[ByteString]) {
+        let mut outbox = self.connection.outbox.lock();
+        let mut found = Vec::with_capacity(patterns.len());
+        for pattern in patterns {
+            let before = outbox.subscriptions.len();
+            if let Some(below) = topics::below(pattern, &self.device.id) {
+                outbox
+                    .subscriptions
+                    .retain(|subscription| &*subscription.pattern != below);
+            }
+            found.push(outbox.subscriptions.len() < before);
+        }
+        drop(outbox);
+        self.wire.unsuback(&mut self.output, packet_id, &found);
+    }
+}

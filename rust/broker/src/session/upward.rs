@@ -1,0 +1,228 @@
+//! What a device publishes: paced, judged, queued, and answered when its batch is.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{End, Pending, Session};
+use crate::clock::now_ms;
+use crate::device::Fault;
+use crate::topics;
+use crate::uplink::{Event, Item, OVERHEAD, Receipt, Room, TelemetryMessage};
+use crate::wire::{Publish, reason};
+
+impl Session {
+    pub(super) fn settle(pending: &mut VecDeque<Pending>, first: u64, sequence: u64, answer: u8) {
+        let index = sequence.checked_sub(first).map(|index| index as usize);
+        if let Some(waiting) = index.and_then(|index| pending.get_mut(index)) {
+            waiting.answer = Some(answer);
+        }
+    }
+
+    /// Write the answers that are due, as far as they are due in order.
+    pub(super) fn answer(&mut self) {
+        while let Some(Pending {
+            packet_id,
+            qos,
+            answer: Some(answer),
+        }) = self.pending.front()
+        {
+            if *qos == 1 {
+                self.wire.puback(&mut self.output, *packet_id, *answer);
+            } else {
+                self.wire.pubrec(&mut self.output, *packet_id, *answer);
+            }
+            self.pending.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn expect_answer(&mut self, packet_id: u16, qos: u8) -> u64 {
+        self.pending.push_back(Pending {
+            packet_id,
+            qos,
+            answer: None,
+        });
+        self.first + self.pending.len() as u64 - 1
+    }
+
+    /// Answer at once (in order, that is) for a message that goes nowhere.
+    pub(super) fn answer_with(&mut self, packet_id: u16, qos: u8, code: u8) {
+        if qos > 0 {
+            let sequence = self.expect_answer(packet_id, qos);
+            Self::settle(&mut self.pending, self.first, sequence, code);
+        }
+    }
+
+    /// Wait for the window of unanswered publishes and for the device's rate.
+    pub(super) async fn pace(&mut self, qos: u8) -> Result<(), End> {
+        if qos > 0 && self.pending.len() >= self.shared.limits.inflight {
+            self.wait_for_window().await?;
+        }
+        let mut counted = false;
+        while let Some(delay) = self.device.spend(Instant::now(), &self.shared.limits) {
+            if !counted {
+                self.shared.stats.throttled.one();
+                counted = true;
+            }
+            self.wait(tokio::time::sleep(delay)).await?;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_window(&mut self) -> Result<(), End> {
+        let outcome = poll_fn(|cx| {
+            self.poll_service(cx)?;
+            if self.pending.len() < self.shared.limits.inflight {
+                return Poll::Ready(Ok(()));
+            }
+            while self.timer.as_mut().poll(cx).is_ready() {
+                self.check_writing(Instant::now())?;
+                self.heard = Instant::now();
+                self.rearm();
+            }
+            Poll::Pending
+        })
+        .await;
+        self.heard = Instant::now();
+        outcome
+    }
+
+    pub(super) async fn publish(&mut self, publish: Publish) -> Result<(), End> {
+        let Publish {
+            topic,
+            payload,
+            qos,
+            retain,
+            packet_id,
+            dup,
+            ..
+        } = publish;
+        self.pace(qos).await?;
+        if qos == 2 {
+            if self.unreleased.contains(&packet_id) {
+                self.repeated(packet_id);
+                return Ok(());
+            }
+            if self.unreleased.len() >= self.shared.limits.inflight {
+                return Err(End::Violation(reason::QUOTA));
+            }
+        }
+        if dup {
+            self.shared.stats.uplink_duplicates.one();
+        }
+        let below = (topic.len() <= self.shared.limits.topic)
+            .then(|| topics::may_publish(&topic, &self.device.id, self.standing.profile))
+            .flatten();
+        let Some(below) = below else {
+            self.shared.stats.dropped_forbidden.one();
+            self.fault(Fault::Forbidden);
+            if qos == 2 && !self.wire.is_v5() {
+                self.unreleased.push(packet_id);
+            }
+            self.answer_with(packet_id, qos, reason::NOT_AUTHORIZED);
+            return Ok(());
+        };
+        if payload.len() > self.shared.limits.payload {
+            self.shared.stats.dropped_oversize.one();
+            self.fault(Fault::Oversize);
+            self.answer_with(packet_id, qos, reason::QUOTA);
+            return Ok(());
+        }
+        let Some(room) = self
+            .room(OVERHEAD + payload.len() + below.len(), qos)
+            .await?
+        else {
+            self.shared.stats.dropped_queue_full.one();
+            self.fault(Fault::QueueFull);
+            return Ok(());
+        };
+        let receipt = (qos > 0).then(|| {
+            let sequence = self.expect_answer(packet_id, qos);
+            Receipt {
+                connection: Arc::clone(&self.connection),
+                sequence,
+            }
+        });
+        if qos == 2 {
+            self.unreleased.push(packet_id);
+        }
+        let item = self.item(below, &payload, qos, retain);
+        self.shared.uplink.push(item, receipt, room);
+        Ok(())
+    }
+
+    /// A QoS-2 publish once more: answered again if it has been answered, else its answer is still to come.
+    fn repeated(&mut self, packet_id: u16) {
+        self.shared.stats.uplink_duplicates.one();
+        if !self
+            .pending
+            .iter()
+            .any(|pending| pending.qos == 2 && pending.packet_id == packet_id)
+        {
+            self.answer_with(packet_id, 2, reason::SUCCESS);
+        }
+    }
+
+    /// The payload is copied: as a slice of the read buffer, a few bytes would hold all of it.
+    fn item(&self, below: &str, payload: &[u8], qos: u8, retain: bool) -> Item {
+        let stats = &self.shared.stats;
+        let (at_ms, payload) = (now_ms(), Bytes::copy_from_slice(payload));
+        stats.uplink_bytes.add(payload.len() as u64);
+        if below == "telemetry" && self.standing.profile == topics::Profile::Native {
+            stats.uplink_telemetry.one();
+            Item::Telemetry(TelemetryMessage {
+                device: self.standing.number,
+                arrived_ms: at_ms,
+                payload,
+            })
+        } else {
+            stats.uplink_publish.one();
+            let topic = below.to_owned();
+            Item::Event(Event::Publish {
+                source: self.source(),
+                topic,
+                payload,
+                qos,
+                retain,
+                at_ms,
+            })
+        }
+    }
+
+    /// Room in the queue; None for a QoS-0 message whose patience has run out.
+    pub(super) async fn room(&mut self, cost: usize, qos: u8) -> Result<Option<Room>, End> {
+        if let Some(room) = self.shared.uplink.try_room(cost) {
+            return Ok(Some(room));
+        }
+        self.shared.stats.waited_queue_full.one();
+        let shared = Arc::clone(&self.shared);
+        if qos == 0 {
+            let patience = shared.limits.qos0_patience;
+            let waited = self
+                .wait(tokio::time::timeout(patience, shared.uplink.room(cost)))
+                .await?;
+            return Ok(waited.ok().and_then(Result::ok));
+        }
+        Ok(self.wait(shared.uplink.room(cost)).await?.ok())
+    }
+
+    pub(super) fn fault(&self, fault: Fault) {
+        let at_ms = now_ms();
+        if !self.device.report(fault, at_ms) {
+            return;
+        }
+        if let Some(room) = self.shared.uplink.try_room(OVERHEAD) {
+            let event = Event::Fault {
+                source: self.source(),
+                kind: fault.name(),
+                at_ms,
+            };
+            self.shared.uplink.push(Item::Event(event), None, room);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+"""Secrets that have to be read again: AES-256-GCM, bound to the row they belong to.
+
+Sealed form: version (1 byte) · length of key id (1 byte) · key id · nonce (12 bytes) · ciphertext and tag. Nonces are random; the
+2^32 messages that are safe under one key are far more than an installation seals between two rotations.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from adapters.crypto.keyring import KeyRing
+from domain.kernel.errors import Unavailable
+
+VERSION = 1
+NONCE = 12
+
+
+class AesVault:
+    def __init__(self, ring: KeyRing) -> None:
+        self._ciphers = {key.key_id: AESGCM(key.derive("vault")) for key in ring.keys}
+        self._newest = ring.newest.key_id
+
+    def seal(self, secret: str, bound_to: str) -> bytes:
+        head = bytes([VERSION, len(self._newest)]) + self._newest.encode()
+        nonce = secrets.token_bytes(NONCE)
+        return head + nonce + self._ciphers[self._newest].encrypt(nonce, secret.encode(), head + bound_to.encode())
+
+    def open(self, sealed: bytes, bound_to: str) -> str:
+        key_id, head, rest = _split(sealed)
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            raise _unreadable()
+        try:
+            return cipher.decrypt(rest[:NONCE], rest[NONCE:], head + bound_to.encode()).decode()
+        except (InvalidTag, ValueError):
+            raise _unreadable() from None
+
+    def outdated(self, sealed: bytes) -> bool:
+        return _split(sealed)[0] != self._newest
+
+
+def _split(sealed: bytes) -> tuple[str, bytes, bytes]:
+    if len(sealed) < 2 or sealed[0] != VERSION:
+        raise _unreadable()
+    end = 2 + sealed[1]
+    return sealed[2:end].decode("ascii", "replace"), sealed[:end], sealed[end:]
+
+
+def _unreadable() -> Unavailable:
+    return Unavailable(
+        "A stored secret cannot be opened. The operator must restore the key that sealed it to the key ring.",
+        code="SECRET_UNREADABLE",
+    )

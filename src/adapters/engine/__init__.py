@@ -1,0 +1,1 @@
+"""The engine behind `domain.rules.ports`: native (the extension `_native`) and reference (readable Python)."""

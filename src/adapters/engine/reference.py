@@ -1,0 +1,93 @@
+"""The engine made of the readable definitions: for tests, and for where the extension cannot be built (`engine = "reference"`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from domain.grants.reference import is_open, next_open_ms, zone
+from domain.grants.window import Window
+from domain.kernel.errors import Invalid
+from domain.rules.model import DryRun, Reading, RuleSpec, Value
+from domain.rules.ports import Ingested, TelemetryBatch, Unpacked
+from domain.telemetry import packing
+from domain.telemetry.reference import Fleet
+from domain.webhooks.reference import service_signature, standard_key, standard_signature
+
+
+class ReferenceEngine:
+    def __init__(self) -> None:
+        self._fleet = Fleet()
+
+    def put_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+        self._fleet.put_rules(device_no, rules)
+
+    def drop_device(self, device_no: int) -> None:
+        self._fleet.drop_device(device_no)
+
+    def watch(self, device_no: int, on: bool) -> None:
+        self._fleet.watch(device_no, on)
+
+    def set_metrics(self, names: Sequence[tuple[int, str]]) -> None:
+        self._fleet.set_metrics(names)
+
+    def restore(self, device_no: int, latest: bytes) -> None:
+        self._fleet.restore(device_no, latest)
+
+    def replay(self, device_no: int, ts_ms: int, packed: bytes) -> None:
+        self._fleet.replay(device_no, ts_ms, packed)
+
+    def ingest(self, batch: TelemetryBatch) -> Ingested:
+        return self._fleet.ingest(batch.messages())
+
+    def tick(self, now_ms: int) -> Ingested:
+        return self._fleet.tick(now_ms)
+
+    def next_timer_ms(self) -> int | None:
+        return self._fleet.next_timer_ms()
+
+    def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
+        return self._fleet.checkpoint(limit)
+
+    def latest(self, device_no: int) -> list[Reading]:
+        return self._fleet.latest(device_no)
+
+    def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, Value], at_ms: int) -> DryRun:
+        return self._fleet.dry_run(device_no, rule, readings, at_ms)
+
+    def unpack(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[Unpacked]:
+        return packing.unpack_rows(rows, metric_no)
+
+
+class ReferenceWindows:
+    def knows(self, timezone: str) -> bool:
+        try:
+            zone(timezone)
+        except Invalid:
+            return False
+        return True
+
+    def is_open(self, window: Window, at_ms: int) -> bool:
+        return is_open(window, at_ms)
+
+    def next_open_ms(self, window: Window, at_ms: int) -> int | None:
+        return next_open_ms(window, at_ms)
+
+
+class ReferenceSigner:
+    def __init__(self, secret: str) -> None:
+        standard_key(secret)
+        self._secret = secret
+
+    def service(self, body: bytes) -> str:
+        return service_signature(self._secret, body)
+
+    def standard(self, message_id: str, timestamp_s: int, body: bytes) -> str:
+        return standard_signature(self._secret, message_id, timestamp_s, body)
+
+    def sign_batch(self, messages: Sequence[tuple[str, int, bytes]]) -> list[tuple[str, str]]:
+        return [(self.service(body), self.standard(name, timestamp_s, body)) for name, timestamp_s, body in messages]
+
+
+class ReferenceSigners:
+    def signer(self, secret: str) -> ReferenceSigner:
+        return ReferenceSigner(secret)

@@ -1,0 +1,44 @@
+"""The application: blueprints in, one ASGI app out. It opens nothing and knows no server.
+
+    app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answers=AnswerBook(...))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quart import Blueprint, Quart
+
+from adapters.http.auth import Authenticator
+from adapters.http.errors import install_errors
+from adapters.http.idempotency import AnswerBook
+from adapters.http.operation import FOUNDATION, Foundation
+from adapters.http.security import HttpSettings, Observer, install_security
+
+MAX_BODY = 256 * 1024
+
+
+def create_app(
+    *,
+    blueprints: Sequence[Blueprint],
+    authenticator: Authenticator,
+    answers: AnswerBook | None = None,
+    settings: HttpSettings | None = None,
+    observer: Observer | None = None,
+) -> Quart:
+    """`observer` hears of every response: (method, route or "", status, seconds); for metrics and the access log."""
+    settings = settings or HttpSettings()
+    app = Quart("latchboard", static_folder=None, template_folder=None)
+    app.config.update(
+        MAX_CONTENT_LENGTH=MAX_BODY,
+        BODY_TIMEOUT=settings.body_timeout_s,
+        RESPONSE_TIMEOUT=None,
+        PROVIDE_AUTOMATIC_OPTIONS=True,
+        PROPAGATE_EXCEPTIONS=False,
+    )
+    app.extensions[FOUNDATION] = Foundation(authenticator, answers)
+    install_security(app, settings, observer)
+    install_errors(app)
+    for blueprint in blueprints:
+        app.register_blueprint(blueprint)
+    return app

@@ -1,0 +1,111 @@
+"""`Idempotency-Key`: the first success of a key is its only answer, for 24 hours and per caller.
+
+What is remembered is a success. A refusal changed nothing, so the same key may be tried again once the reason is gone. An
+answer can hold a secret that is shown once (a new key), so answers are kept sealed, bound to their caller and key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from quart import Response, request
+
+from domain.accounts.ports import AccountsTx
+from domain.devices.ports import Vault
+from domain.kernel.caller import Caller
+from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.errors import Conflict, Invalid
+from domain.kernel.idempotency import REMEMBERED_MS, Answer
+from domain.kernel.unit_of_work import UnitOfWork
+
+MAX_KEY = 255
+ABANDONED_MS = 2 * MINUTE_MS
+"""No request works this long (the longest waits 30 s for a device): its process died, and the key may be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBook:
+    """Where answers are remembered."""
+
+    uow: UnitOfWork[AccountsTx]
+    clock: Clock
+    vault: Vault
+
+
+async def answer_once(
+    book: AnswerBook, caller: Caller | None, raw: bytes, work: Callable[[], Awaitable[Response]]
+) -> Response:
+    """Do `work` once for this caller and key. Raises Conflict `IDEMPOTENCY_MISMATCH` or `IDEMPOTENCY_IN_PROGRESS`."""
+    key = request.headers["Idempotency-Key"]
+    if not (1 <= len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise Invalid.field("Idempotency-Key", f"must be 1 to {MAX_KEY} printable ASCII characters, such as a UUID.")
+    who = f"{caller.account_id}/{caller.label}" if caller else "anyone"
+    claim = Answer(who, key, _fingerprint(raw), None, b"", book.clock.now_ms())
+    earlier = await _claim(book, claim)
+    if earlier is not None:
+        return _again(book, claim, earlier)
+    try:
+        response = await work()
+    except BaseException:
+        await _release(book, claim)
+        raise
+    if response.status_code >= 300:
+        await _release(book, claim)
+        return response
+    sealed = book.vault.seal((await response.get_data(as_text=False)).decode(), _bound_to(claim))
+    async with book.uow.write() as tx:
+        await tx.answers.complete(replace(claim, status=response.status_code, body=sealed))
+    return response
+
+
+def _fingerprint(raw: bytes) -> bytes:
+    head = json.dumps([request.method, request.path, request.query_string.decode("latin-1")]).encode()
+    return hashlib.sha256(head + b"\n" + raw).digest()
+
+
+def _bound_to(answer: Answer) -> str:
+    return f"answer:{answer.caller}:{answer.key}"
+
+
+async def _claim(book: AnswerBook, claim: Answer) -> Answer | None:
+    """None when the claim is ours, else what stands there already."""
+    async with book.uow.write() as tx:
+        if await tx.answers.claim(claim):
+            return None
+        found = await tx.answers.find(claim.caller, claim.key)
+        if found is not None and not _over(found, claim.at_ms):
+            return found
+        if found is not None:  # only what is unanswered can be released
+            await tx.answers.complete(replace(found, status=None, body=b""))
+        await tx.answers.release(claim.caller, claim.key)
+        await tx.answers.claim(claim)
+        return None
+
+
+def _over(found: Answer, now_ms: int) -> bool:
+    return now_ms - found.at_ms > (ABANDONED_MS if found.status is None else REMEMBERED_MS)
+
+
+async def _release(book: AnswerBook, claim: Answer) -> None:
+    async with book.uow.write() as tx:
+        await tx.answers.release(claim.caller, claim.key)
+
+
+def _again(book: AnswerBook, claim: Answer, earlier: Answer) -> Response:
+    if earlier.request_hash != claim.request_hash:
+        raise Conflict(
+            "This Idempotency-Key was used with another request. Take a new key for a new request.",
+            code="IDEMPOTENCY_MISMATCH",
+        )
+    if earlier.status is None:
+        raise Conflict(
+            "The first request with this Idempotency-Key is still being worked on. Ask again in a moment.",
+            code="IDEMPOTENCY_IN_PROGRESS",
+        )
+    content = book.vault.open(earlier.body, _bound_to(claim))
+    response = Response(content, status=earlier.status, content_type="application/json")
+    response.headers["Idempotency-Replayed"] = "true"
+    return response

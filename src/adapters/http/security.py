@@ -1,0 +1,85 @@
+"""What every response carries, whatever it is: a request id, and headers that let no browser do more than it must.
+
+CORS is off: the dashboard is of the same origin, and other programs are no browsers. Origins named in the settings may read
+answers; they never send cookies, because there are none.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quart import Quart, Response, g, request
+from structlog.contextvars import bind_contextvars, clear_contextvars
+
+Observer = Callable[[str, str, int, float], None]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
+_ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
+_ALLOWED_HEADERS = "Authorization, Content-Type, X-Api-Key, Idempotency-Key, If-Match, X-Request-Id"
+_EXPOSED_HEADERS = "X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, ETag, Idempotency-Replayed"
+
+API_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""For answers that are no pages. A blueprint that serves pages sets its own Content-Security-Policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """`hsts` only behind TLS; `body_timeout_s`: how long a request's body may take to arrive."""
+
+    cors_origins: tuple[str, ...] = ()
+    hsts: bool = False
+    body_timeout_s: float = 10.0
+
+
+def install_security(app: Quart, settings: HttpSettings, observer: Observer | None) -> None:
+    """Give each request its id and each response its headers."""
+
+    @app.before_request
+    async def begin() -> Response | None:
+        g.began = time.perf_counter()
+        given = request.headers.get("X-Request-Id", "")
+        g.request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(10)}"
+        clear_contextvars()
+        bind_contextvars(request_id=g.request_id)
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            return Response("", status=204)
+        return None
+
+    @app.after_request
+    async def finish(response: Response) -> Response:
+        headers = response.headers
+        headers["X-Request-Id"] = g.get("request_id", "")
+        headers.setdefault("X-Content-Type-Options", "nosniff")
+        headers.setdefault("X-Frame-Options", "DENY")
+        headers.setdefault("Referrer-Policy", "no-referrer")
+        headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        headers.setdefault("Content-Security-Policy", API_POLICY)
+        if response.content_type == "application/json":
+            headers.setdefault("Cache-Control", "no-store")
+        if settings.hsts:
+            headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+        _cors(settings, response)
+        if observer is not None:
+            route = request.url_rule.rule if request.url_rule is not None else ""
+            observer(request.method, route, response.status_code, time.perf_counter() - g.get("began", 0.0))
+        return response
+
+
+def _cors(settings: HttpSettings, response: Response) -> None:
+    if not settings.cors_origins:
+        return
+    response.headers.add("Vary", "Origin")
+    origin = request.headers.get("Origin", "")
+    if origin not in settings.cors_origins:
+        return
+    response.headers["Access-Control-Allow-Origin"] = origin
+    response.headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    if request.method == "OPTIONS":
+        response.headers["Access-Control-Allow-Methods"] = _ALLOWED_METHODS
+        response.headers["Access-Control-Allow-Headers"] = _ALLOWED_HEADERS
+        response.headers["Access-Control-Max-Age"] = "600"

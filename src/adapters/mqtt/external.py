@@ -1,0 +1,342 @@
+"""The device link over Mosquitto, reached as one of its clients.
+
+What an external broker cannot say, this link infers, and says so here:
+- Mosquitto has no topic for logins. A device is connected when its `status` (native, ESPHome), `tele/LWT` (Tasmota) or `online`
+  (Shelly) says so, and gone when that or its will says so. A device without any is connected once it sends something.
+- Subscriptions are not told either: `Subscribed("#")` follows each `Connected`, and again when a send found nobody, so that the
+  service tries again. Whether anybody listened, Mosquitto tells in the answer to a QoS-1 publish (MQTT 5, 0x10).
+- A device's QoS-1 message is confirmed to it by Mosquitto, which then keeps it until the batch is acknowledged (a persistent
+  session of ours; `persistence true` there carries it over a crash of Mosquitto). `nack` reconnects, and what was not
+  acknowledged comes again.
+
+aiomqtt acknowledges before its reader runs and drops what its queue cannot hold, so messages are taken from paho below it, are
+acknowledged by hand, and are bounded by our Receive Maximum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from adapters.mqtt.mosquitto import UPWARD, Provisioner
+from domain.devices.link import (
+    LOST,
+    REVOKED,
+    Connected,
+    Disconnected,
+    Published,
+    Subscribed,
+    TelemetryBatch,
+    UplinkEvent,
+)
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+TelemetryFactory = Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
+
+_PRESENCE = {"status", "tele/LWT", "online"}
+_HERE, _GONE = {b"online", b"Online", b"true"}, {b"offline", b"Offline", b"false"}
+_NOBODY = 0x10
+_MAX_PAYLOAD = 64 * 1024
+_ANSWER_S = 5.0
+_RETRY_S = 1.0
+_BACKOFF_S = (0.2, 1.0, 2.0, 5.0, 10.0)
+_SESSION_EXPIRY_S = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalSettings:
+    """Where Mosquitto is and who we are there. `client_id` names the session that keeps what we have not acknowledged."""
+
+    host: str
+    port: int
+    username: str
+    password: str
+    client_id: str = "latchboard"
+    max_inflight: int = 1000  # as `max_inflight_messages` there, which is 20 unless it is set
+    max_waiting: int = 10_000  # QoS-0 messages beyond are dropped and counted
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    what: tuple[int, int, bytes] | UplinkEvent
+    receipt: tuple[aiomqtt.Client, int, int] | None
+
+
+class _Batch:
+    __slots__ = ("_link", "_receipts", "events", "telemetry")
+
+    def __init__(self, link: MosquittoLink, arrivals: Sequence[_Arrival], factory: TelemetryFactory) -> None:
+        self._link = link
+        self._receipts = [arrival.receipt for arrival in arrivals if arrival.receipt is not None]
+        self.telemetry = factory([each.what for each in arrivals if isinstance(each.what, tuple)])
+        self.events: Sequence[UplinkEvent] = [each.what for each in arrivals if not isinstance(each.what, tuple)]
+
+    def ack(self) -> None:
+        receipts, self._receipts = self._receipts, []
+        self._link.acknowledge(receipts)
+
+    def nack(self) -> None:
+        receipts, self._receipts = self._receipts, []
+        if receipts:
+            self._link.reconnect()
+
+
+class MosquittoLink:
+    """`DeviceLink` over an external Mosquitto. Without a provisioner, whoever runs Mosquitto keeps its password file."""
+
+    def __init__(
+        self, settings: ExternalSettings, clock: Clock, telemetry: TelemetryFactory, provisioner: Provisioner | None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._telemetry = telemetry
+        self._provisioner = provisioner
+        self._numbers: dict[str, tuple[int, str]] = {}
+        self._here: set[str] = set()
+        self._retained: dict[str, set[str]] = {}
+        self._arrivals: deque[_Arrival] = deque()
+        self._news = asyncio.Event()
+        self._answers: dict[int, asyncio.Future[int]] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+        self._client: aiomqtt.Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._counts = dict.fromkeys(
+            ("uplink_telemetry", "uplink_publish", "uplink_acked", "dropped_oversize", "dropped_queue_full",
+             "dropped_unknown", "downlink_sent", "downlink_unheard", "reconnects"), 0,
+        )  # fmt: skip
+
+    async def start(self) -> None:
+        if self._provisioner is not None:
+            await self._provisioner.open()
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._stay_connected(first))
+        try:
+            await first
+        except aiomqtt.MqttError as error:
+            host, port = self._settings.host, self._settings.port
+            raise Unavailable(
+                f"The MQTT broker at {host}:{port} cannot be used: {error}. Check LATCHBOARD_BROKER and that it runs."
+            ) from error
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for retry in self._retries.values():
+            retry.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=2)
+        self._news.set()
+
+    async def _stay_connected(self, first: asyncio.Future[None]) -> None:
+        attempt = 0
+        while True:
+            try:
+                async with self._new_client() as client:
+                    await client.subscribe([(f"devices/+/{topic}", _OPTIONS) for topic in UPWARD])
+                    self._client, attempt = client, 0
+                    if not first.done():
+                        first.set_result(None)
+                    await client._disconnected
+            except aiomqtt.MqttError as error:
+                if not first.done():
+                    first.set_exception(error)
+                    return
+                log.warning("the connection to the MQTT broker is lost (%s); connecting again", error)
+            finally:
+                self._client = None
+                self._fail_answers()
+            self._counts["reconnects"] += 1
+            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
+            attempt += 1
+
+    def _new_client(self) -> aiomqtt.Client:
+        settings = self._settings
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
+        properties.ReceiveMaximum = settings.max_inflight
+        client = aiomqtt.Client(
+            settings.host,
+            settings.port,
+            username=settings.username,
+            password=settings.password,
+            identifier=settings.client_id,
+            protocol=aiomqtt.ProtocolVersion.V5,
+            clean_start=False,
+            properties=properties,
+            max_inflight_messages=settings.max_inflight,
+        )
+        paho = client._client
+        paho.manual_ack_set(True)
+        paho.on_message = lambda _client, _data, message: self._receive(client, message)
+        paho.on_publish = lambda _client, _data, mid, code, _properties: self._answered(mid, code.value)
+        return client
+
+    def acknowledge(self, receipts: Sequence[tuple[aiomqtt.Client, int, int]]) -> None:
+        self._counts["uplink_acked"] += len(receipts)
+        for client, mid, qos in receipts:
+            # Those of an earlier connection come again by themselves.
+            if client is self._client:
+                client._client.ack(mid, qos)
+
+    def reconnect(self) -> None:
+        if self._client is not None:
+            self._client._client.disconnect()
+
+    def _receive(self, client: aiomqtt.Client, message: Any) -> None:
+        _, device_id, topic = message.topic.split("/", 2)
+        receipt = (client, message.mid, message.qos) if message.qos else None
+        device = self._numbers.get(device_id)
+        unwanted = (
+            "dropped_unknown" if device is None
+            else "dropped_oversize" if len(message.payload) > _MAX_PAYLOAD
+            else "dropped_queue_full" if receipt is None and len(self._arrivals) >= self._settings.max_waiting
+            else None
+        )  # fmt: skip
+        if message.retain:
+            self._retained.setdefault(device_id, set()).add(topic)
+        if unwanted is not None or device is None or not message.payload:
+            self._counts[unwanted or "uplink_publish"] += 1
+            if receipt is not None:
+                client._client.ack(message.mid, message.qos)
+            return
+        self._arrive(device_id, *device, topic, message, receipt)
+
+    def _arrive(
+        self, device_id: str, number: int, profile: str, topic: str, message: Any, receipt: tuple[Any, int, int] | None
+    ) -> None:
+        now = self._clock.now_ms()
+        gone = topic in _PRESENCE and message.payload in _GONE
+        if not gone and device_id not in self._here and (topic in _PRESENCE or not message.retain):
+            self._here.add(device_id)
+            self._push(Connected(number, device_id, "unknown", "", now))
+            self._push(Subscribed(number, device_id, "#", now))
+        if topic == "telemetry" and profile == "native":
+            self._counts["uplink_telemetry"] += 1
+            self._push((number, now, message.payload), receipt)
+        else:
+            self._counts["uplink_publish"] += 1
+            published = Published(number, device_id, topic, message.payload, message.qos, message.retain, now)
+            self._push(published, receipt)
+        if gone and device_id in self._here:
+            self._here.discard(device_id)
+            self._push(Disconnected(number, device_id, LOST, now))
+
+    def _push(self, what: tuple[int, int, bytes] | UplinkEvent, receipt: tuple[Any, int, int] | None = None) -> None:
+        self._arrivals.append(_Arrival(what, receipt))
+        self._news.set()
+
+    async def take(self, limit: int) -> _Batch:
+        while not self._arrivals:
+            if self._stopped:
+                raise Unavailable("The link to the MQTT broker has been stopped; nothing more will come.")
+            self._news.clear()
+            await self._news.wait()
+        taken = [self._arrivals.popleft() for _ in range(min(limit, len(self._arrivals)))]
+        return _Batch(self, taken, self._telemetry)
+
+    async def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+        self._numbers[device_id] = (device_no, profile)
+        if self._provisioner is not None and await self._provisioner.admit(device_id, password):
+            self._leave(device_id)
+
+    async def expel(self, device_id: str) -> None:
+        if self._provisioner is not None:
+            await self._provisioner.expel(device_id)
+        self._leave(device_id)
+        for topic in self._retained.pop(device_id, set()):
+            await self._publish(device_id, topic, b"", True, None, 1)
+        self._numbers.pop(device_id, None)
+
+    def _leave(self, device_id: str) -> None:
+        if device_id in self._here:
+            self._here.discard(device_id)
+            self._push(Disconnected(self._numbers[device_id][0], device_id, REVOKED, self._clock.now_ms()))
+
+    async def send(
+        self,
+        device_id: str,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        qos: int = 1,
+    ) -> bool:
+        if retain:
+            self._retained.setdefault(device_id, set()).add(topic)
+        here = device_id in self._here
+        if not here and not retain:
+            self._counts["downlink_unheard"] += 1
+            return False
+        code = await self._publish(device_id, topic, payload, retain, expiry_s, qos)
+        heard = here and code is not None and code < 0x80 and code != _NOBODY
+        self._counts["downlink_sent" if heard else "downlink_unheard"] += 1
+        if here and code == _NOBODY:
+            self._try_again(device_id)
+        return heard
+
+    async def _publish(
+        self, device_id: str, topic: str, payload: bytes, retain: bool, expiry_s: int | None, qos: int
+    ) -> int | None:
+        """The broker's reason code, or None when it gave none in time."""
+        if self._client is None:
+            return None
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        if expiry_s is not None:
+            properties.MessageExpiryInterval = max(1, math.ceil(expiry_s))
+        info = self._client._client.publish(f"devices/{device_id}/{topic}", payload, qos, retain, properties)
+        if qos == 0 or info.rc != 0:
+            return None if info.rc != 0 else 0
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._answers[info.mid] = answer
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await answer
+        except (TimeoutError, ConnectionError):
+            return None
+        finally:
+            self._answers.pop(info.mid, None)
+
+    def _answered(self, mid: int, code: int) -> None:
+        answer = self._answers.pop(mid, None)
+        if answer is not None and not answer.done():
+            answer.set_result(code)
+
+    def _fail_answers(self) -> None:
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError())
+
+    def _try_again(self, device_id: str) -> None:
+        """The device is here but did not listen yet; let the service try again in a moment."""
+
+        def again() -> None:
+            del self._retries[device_id]
+            if device_id in self._here:
+                self._push(Subscribed(self._numbers[device_id][0], device_id, "#", self._clock.now_ms()))
+
+        if device_id not in self._retries:
+            self._retries[device_id] = asyncio.get_running_loop().call_later(_RETRY_S, again)
+
+    def connected(self, device_id: str) -> bool:
+        return device_id in self._here
+
+    def stats(self) -> Mapping[str, int]:
+        return {**self._counts, "connections": len(self._here), "uplink_queue": len(self._arrivals)}
+
+
+_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)

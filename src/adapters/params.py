@@ -1,0 +1,207 @@
+"""Command parameters against JSON Schema Draft 2020-12, by the Rust validator; a schema comes from users and is not trusted.
+
+What a schema may cost is bounded before it is compiled: its size, its depth, the number of its nodes once every local `$ref` is
+followed (a few references of references can stand for millions), and no reference may lead back to itself. Patterns run on an
+engine without backtracking, so their time is linear in the text; look-around and back-references therefore do not exist here.
+Nothing is ever fetched: a `$ref` names a place in the same schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jsonschema_rs
+
+from domain.kernel.errors import FieldFault
+from domain.kernel.facts import Json, JsonObject
+
+MAX_SCHEMA_BYTES = 16 * 1024
+MAX_DEPTH = 24
+MAX_NODES = 5_000
+MAX_REFS = 16
+"""References of references, one inside the other: the validator recurses as deep."""
+MAX_PATTERN = 256
+REGEX_BYTES = 1 << 20
+"""Of one compiled pattern; `a{1000}{1000}` would otherwise take gigabytes."""
+MAX_FAULTS = 20
+MAX_FIELD = 200
+COMPILED = 512
+"""Compiled schemas kept, some 10 KiB each."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_FOREIGN = frozenset({"$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$anchor", "$id", "$vocabulary"})
+_DATA = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose value is data: a `$ref` inside them is no reference."""
+
+
+class _Unfit(Exception):
+    """What is wrong with a schema, and where."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.fault = FieldFault(field if len(field) <= MAX_FIELD else "…" + field[-MAX_FIELD:], message)
+
+
+class JsonSchemaChecker:
+    def __init__(self, size: int = COMPILED) -> None:
+        self._size = size
+        self._compiled: OrderedDict[str, jsonschema_rs.Validator] = OrderedDict()
+        self.compilations = 0
+
+    def check_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
+        """What is wrong with the schema itself; empty when it can be used."""
+        try:
+            _bound(schema)
+            self._validator(schema)
+        except _Unfit as unfit:
+            return (unfit.fault,)
+        except jsonschema_rs.ValidationError as error:
+            return (FieldFault(_path("paramsSchema", error.instance_path), _why_no_schema(error)),)
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            return (FieldFault("paramsSchema", f"cannot be used: {str(error)[:200]}"),)
+        return ()
+
+    def check(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
+        """At most `MAX_FAULTS` faults, a path for each."""
+        faults: list[FieldFault] = []
+        for error in self._validator(schema).iter_errors(params):
+            faults += _faults(error)
+            if len(faults) >= MAX_FAULTS:
+                break
+        return faults[:MAX_FAULTS]
+
+    def _validator(self, schema: JsonObject) -> jsonschema_rs.Validator:
+        key = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+        known = self._compiled.get(key)
+        if known is not None:
+            self._compiled.move_to_end(key)
+            return known
+        self.compilations += 1
+        options = jsonschema_rs.RegexOptions(size_limit=REGEX_BYTES, dfa_size_limit=REGEX_BYTES)
+        made = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
+        self._compiled[key] = made
+        if len(self._compiled) > self._size:
+            self._compiled.popitem(last=False)
+        return made
+
+
+def _bound(schema: JsonObject) -> None:
+    """Raises _Unfit for a schema that could cost more than it may."""
+    if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
+        raise _Unfit("paramsSchema.$schema", f"is another dialect; write {DIALECT}, or leave it out.")
+    if _depth(schema) > MAX_DEPTH:
+        raise _Unfit("paramsSchema", f"is nested deeper than {MAX_DEPTH} levels; flatten it.")
+    try:
+        size = len(json.dumps(schema, allow_nan=False, separators=(",", ":")).encode())
+    except ValueError:
+        raise _Unfit("paramsSchema", "holds a number that JSON does not have (NaN or infinity).") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise _Unfit("paramsSchema", f"takes {size} bytes as JSON; {MAX_SCHEMA_BYTES} are the most.")
+    _Weight(schema).of(schema, "paramsSchema")
+
+
+def _depth(value: Json) -> int:
+    """Levels of nesting, at most one more than allowed."""
+    row: list[Json] = [value]
+    for level in range(MAX_DEPTH + 1):
+        row = [inner for outer in row for inner in _inside(outer)]
+        if not row:
+            return level
+    return MAX_DEPTH + 1
+
+
+def _inside(value: Json) -> Sequence[Json]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+class _Weight:
+    """The number of nodes of a schema with its references followed; each target is weighed once."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._known: dict[str, int] = {}
+        self._under_way: set[str] = set()
+
+    def of(self, node: Json, field: str) -> int:
+        weight = 1
+        if isinstance(node, dict):
+            for name, value in node.items():
+                weight += self._keyword(name, value, f"{field}.{name}")
+        elif isinstance(node, list):
+            weight += sum(self.of(value, f"{field}.{index}") for index, value in enumerate(node))
+        if weight > MAX_NODES:
+            raise _Unfit(field, f"stands for more than {MAX_NODES} nodes with its references followed; simplify it.")
+        return weight
+
+    def _keyword(self, name: str, value: Json, field: str) -> int:
+        if name in _DATA and not isinstance(value, dict):
+            return 1
+        if name in _FOREIGN and isinstance(value, str):
+            raise _Unfit(field, f"{name} is not taken here; refer with $ref to a place such as #/$defs/name.")
+        if name == "$ref" and isinstance(value, str):
+            return self._target(value, field)
+        if name == "pattern" and isinstance(value, str) and len(value) > MAX_PATTERN:
+            raise _Unfit(field, f"is longer than {MAX_PATTERN} characters; shorten it.")
+        if name == "patternProperties" and isinstance(value, dict) and any(len(one) > MAX_PATTERN for one in value):
+            raise _Unfit(field, f"has a pattern longer than {MAX_PATTERN} characters; shorten it.")
+        return self.of(value, field)
+
+    def _target(self, ref: str, field: str) -> int:
+        if ref in self._known:
+            return self._known[ref]
+        if not ref.startswith("#"):
+            raise _Unfit(field, "leads outside; only places in the same schema can be named, such as #/$defs/name.")
+        if ref in self._under_way:
+            raise _Unfit(field, "leads back to itself; a schema of parameters must end.")
+        if len(self._under_way) >= MAX_REFS:
+            raise _Unfit(field, f"is a reference inside more than {MAX_REFS} others; write it out.")
+        self._under_way.add(ref)
+        self._known[ref] = self.of(_follow(self._root, ref, field), field)
+        self._under_way.discard(ref)
+        return self._known[ref]
+
+
+def _follow(root: JsonObject, ref: str, field: str) -> Json:
+    """RFC 6901, without percent-encoding: nobody needs it, and two spellings of one place would escape the cycle check."""
+    node: Json = root
+    if ref != "#" and not ref.startswith("#/"):
+        raise _Unfit(field, "names an anchor; write a place such as #/$defs/name.")
+    if "%" in ref:
+        raise _Unfit(field, "has a percent sign; write the place plainly.")
+    for part in ref.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and name in node:
+            node = node[name]
+        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            raise _Unfit(field, f"names {ref[:64]!r}, which does not exist in the schema.")
+    return node
+
+
+def _path(start: str, path: Sequence[str | int]) -> str:
+    return ".".join((start, *(str(part) for part in path)))
+
+
+def _faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldFault]:
+    """A missing or surplus property is the fault of that property, not of the object around it."""
+    kind: Any = error.kind
+    path = _path("params", error.instance_path)
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        yield FieldFault(f"{path}.{kind.property}", "is required.")
+    elif isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
+        for name in kind.unexpected:
+            yield FieldFault(f"{path}.{name}", "is not a parameter of this command.")
+    else:
+        yield FieldFault(path, f"{error.message[:300]}.")
+
+
+def _why_no_schema(error: jsonschema_rs.ValidationError) -> str:
+    where = error.instance_path[-1] if error.instance_path else ""
+    if where == "pattern" or "regex" in error.message[-20:]:
+        return "is not a pattern that can be used: no look-around, no back-references, and not too large."
+    return f"is not JSON Schema 2020-12: {error.message[:200]}."

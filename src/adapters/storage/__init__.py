@@ -1,0 +1,1 @@
+"""Where everything is kept. `memory` and `sql` implement the same ports and pass the same contract suite."""

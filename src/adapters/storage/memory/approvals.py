@@ -1,0 +1,65 @@
+"""Approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from adapters.storage.memory.shelves import Book, Shelf
+from domain.approvals.model import Approval, ApprovalStatus
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId
+
+APPROVALS: Shelf[ApprovalId, Approval] = Shelf("approvals")
+
+
+class MemoryApprovals:
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    async def add(self, approval: Approval) -> None:
+        self._book.edit(APPROVALS)[approval.approval_id] = approval
+
+    async def get(self, account_id: AccountId, approval_id: ApprovalId) -> Approval | None:
+        approval = self._book.rows(APPROVALS).get(approval_id)
+        return approval if approval is not None and approval.account_id == account_id else None
+
+    async def list(
+        self,
+        account_id: AccountId,
+        *,
+        device_id: DeviceId | None = None,
+        status: ApprovalStatus | None = None,
+        limit: int = 200,
+    ) -> Sequence[Approval]:
+        chosen = [
+            approval
+            for approval in self._book.rows(APPROVALS).values()
+            if approval.account_id == account_id
+            and device_id in (None, approval.device_id)
+            and status in (None, approval.status)
+        ]
+        return chosen[::-1][:limit]
+
+    async def decide(self, approval: Approval) -> bool:
+        rows = self._book.edit(APPROVALS)
+        stored = rows.get(approval.approval_id)
+        if stored is None or stored.status is not ApprovalStatus.PENDING:
+            return False
+        rows[approval.approval_id] = replace(
+            stored,
+            status=approval.status,
+            decided_by=approval.decided_by,
+            decided_ms=approval.decided_ms,
+            execution_id=approval.execution_id,
+        )
+        return True
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
+        due = [approval for approval in self._pending() if approval.expires_ms <= now_ms]
+        return sorted(due, key=lambda approval: approval.expires_ms)[:limit]
+
+    async def next_expiry_ms(self) -> int | None:
+        return min((approval.expires_ms for approval in self._pending()), default=None)
+
+    def _pending(self) -> Sequence[Approval]:
+        return [a for a in self._book.rows(APPROVALS).values() if a.status is ApprovalStatus.PENDING]

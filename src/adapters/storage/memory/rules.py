@@ -1,0 +1,54 @@
+"""Rules and what the engine remembers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from adapters.storage.memory.shelves import Book, Shelf
+from domain.kernel.ids import DeviceId, RuleId
+from domain.rules.model import Rule, RuleEdge
+
+RULES: Shelf[RuleId, Rule] = Shelf("rules")
+
+
+class MemoryRules:
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    async def add(self, rule: Rule) -> Rule:
+        stored = replace(rule, rule_no=self._book.next("rule_no"))
+        self._book.edit(RULES)[rule.rule_id] = stored
+        return stored
+
+    async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None:
+        rule = self._book.rows(RULES).get(rule_id)
+        return rule if rule is not None and rule.device_id == device_id else None
+
+    async def by_no(self, rule_no: int) -> Rule | None:
+        return next((rule for rule in self._book.rows(RULES).values() if rule.rule_no == rule_no), None)
+
+    async def list(self, device_id: DeviceId) -> Sequence[Rule]:
+        mine = [rule for rule in self._book.rows(RULES).values() if rule.device_id == device_id]
+        return sorted(mine, key=lambda rule: (rule.priority, rule.rule_no))
+
+    async def save(self, rule: Rule) -> None:
+        rows = self._book.edit(RULES)
+        stored = rows.get(rule.rule_id)
+        if stored is not None:
+            rows[rule.rule_id] = replace(rule, rule_no=stored.rule_no)
+
+    async def save_states(self, edges: Sequence[RuleEdge]) -> None:
+        rows = self._book.edit(RULES)
+        by_no = {rule.rule_no: rule.rule_id for rule in rows.values()}
+        for edge in edges:
+            rule_id = by_no.get(edge.rule_no)
+            if rule_id is not None:
+                rows[rule_id] = replace(rows[rule_id], state=edge.state)
+
+    async def delete(self, rule_id: RuleId) -> None:
+        self._book.drop(RULES, [rule_id])
+
+    async def all_enabled(self) -> Sequence[Rule]:
+        enabled = [rule for rule in self._book.rows(RULES).values() if rule.enabled]
+        return sorted(enabled, key=lambda rule: (rule.device_no, rule.priority, rule.rule_no))

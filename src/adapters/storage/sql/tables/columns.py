@@ -1,0 +1,49 @@
+"""How things are written down: ids and JSON as text, instants as integers, states as words that a CHECK knows.
+
+Every name follows one convention, so that a migration can name what it changes on either database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer, MetaData, Text
+
+NAMING = {
+    "ix": "ix_%(table_name)s__%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s__%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s__%(constraint_name)s",
+    "fk": "fk_%(table_name)s__%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+metadata = MetaData(naming_convention=NAMING)
+
+Number = BigInteger().with_variant(Integer, "sqlite")
+"""64 bits on both; SQLite counts rows up only in a column whose type is INTEGER to the letter."""
+
+
+def counter(name: str) -> Column[int]:
+    """A primary key the database counts up: the order in which rows were made."""
+    return Column(name, Number, primary_key=True, autoincrement=True)
+
+
+def number(name: str, *, null: bool = False) -> Column[int]:
+    return Column(name, Number, nullable=null)
+
+
+def words(name: str, *, null: bool = False, unique: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=null, unique=unique)
+
+
+def belongs(name: str, target: str, *, null: bool = False, ondelete: str = "CASCADE") -> Column[str]:
+    return Column(name, Text, ForeignKey(target, ondelete=ondelete), nullable=null)
+
+
+def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({quoted(values)})", name=f"{column}_known")
+
+
+def quoted(values: Iterable[str]) -> str:
+    """SQL literals of words of the program's own enumerations."""
+    return ", ".join(f"'{value}'" for value in values)

@@ -1,0 +1,48 @@
+"""What a request could not finish: readings of deleted devices, and changes that the link did not take.
+
+Runs once at the start, for what a crash left behind, and then when the bell says that there is something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from app.loops.doorbell import Doorbell
+
+from domain.devices.admission import Admission
+from domain.devices.erasure import Erasure
+
+PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+LONGEST_SLEEP_S = 3600.0
+
+log = structlog.get_logger("device_upkeep")
+
+
+class DeviceUpkeepLoop:
+    name = "device_upkeep"
+
+    def __init__(self, *, erasure: Erasure, admission: Admission, bell: Doorbell) -> None:
+        self._erasure = erasure
+        self._admission = admission
+        self._bell = bell
+        self.failures = 0
+
+    async def run(self) -> None:
+        attempt = 0
+        while True:
+            settled = False
+            try:
+                settled = await self._admission.settle_owed()
+                await self._erasure.finish()
+            except Exception as error:
+                self.failures += 1
+                settled = False
+                log.warning("upkeep of devices waits", error=repr(error), attempt=attempt)
+            if settled:
+                attempt = 0
+                await self._bell.wait(LONGEST_SLEEP_S)
+            else:
+                log.warning("the device link does not take a change; it is told again", owed=self._admission.owed)
+                await asyncio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
+                attempt += 1

@@ -1,0 +1,146 @@
+"""What the accounts part decides without asking anyone: addresses, passwords, who may change whom, and how long to wait.
+
+Throttling of logins has to stop guessing and must not become a weapon. It counts by three subjects. The strict one is the
+pair of email and address: who guesses from somewhere waits there, and nobody else does. The address alone stops one guesser
+of many emails. The email alone, for guesses from many addresses, is lax, its pause is short, and an address from which this
+email has signed in before is not asked: a stranger cannot keep the owner of an email out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, replace
+
+from domain.accounts.model import LoginFailures, Membership
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS
+from domain.kernel.errors import Conflict, Invalid, Refused, Throttled
+
+ACCESS_TOKEN_MS = 15 * MINUTE_MS
+REFRESH_TOKEN_MS = 30 * DAY_MS
+REFRESH_TOKEN_LENGTH = 48
+
+CODE_DIGITS = 6
+CODE_LIFE_MS = 10 * MINUTE_MS
+CODE_COOLDOWN_MS = MINUTE_MS
+CODE_TRIES = 5
+
+PASSWORD_MIN = 8
+PASSWORD_MAX = 256
+EMAIL_MAX = 254
+NAME_MAX = 64
+
+FAILURE_WINDOW_MS = 15 * MINUTE_MS
+
+_EMAIL = re.compile(r"[^@\s\x00-\x1f\x7f]{1,64}@[^@\s\x00-\x1f\x7f]{1,189}")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """`free` failures cost nothing; then the pause starts at a second and doubles up to `longest_s`."""
+
+    free: int
+    longest_s: int
+
+    def pause_ms(self, count: int) -> int:
+        if count < self.free:
+            return 0
+        return min(1 << min(count - self.free, 16), self.longest_s) * SECOND_MS
+
+
+PATIENCE = {"pair": Patience(5, 60), "address": Patience(30, 60), "email": Patience(20, 10)}
+
+
+def normal_email(text: str) -> str:
+    """Lower case, without outer spaces. Raises Invalid that names `email`."""
+    email = text.strip().lower()
+    if len(email) > EMAIL_MAX or _EMAIL.fullmatch(email) is None:
+        raise Invalid.field("email", "must be an email address such as ada@example.com, at most 254 characters.")
+    return email
+
+
+def check_password(password: str, field: str = "password") -> str:
+    """Raises Invalid unless it is 8 to 256 characters."""
+    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
+        raise Invalid.field(field, f"must have {PASSWORD_MIN} to {PASSWORD_MAX} characters.")
+    return password
+
+
+def check_name(name: str, field: str = "name") -> str:
+    """Without outer spaces. Raises Invalid unless 1 to 64 characters remain."""
+    name = name.strip()
+    if not 1 <= len(name) <= NAME_MAX:
+        raise Invalid.field(field, f"must have 1 to {NAME_MAX} characters.")
+    return name
+
+
+def check_may_give(caller: Session, role: Role) -> None:
+    """Admins manage members, and only an Owner makes Owners. Raises Refused."""
+    require_role(caller, Role.ADMIN)
+    if role is Role.OWNER and caller.role is not Role.OWNER:
+        raise Refused("Only an Owner makes somebody an Owner. Ask an Owner of the account.")
+
+
+def check_may_change(caller: Session, target: Membership) -> None:
+    """Only an Owner changes or removes Owners. Raises Refused."""
+    require_role(caller, Role.ADMIN)
+    if target.role is Role.OWNER and caller.role is not Role.OWNER:
+        raise Refused("Only an Owner changes or removes Owners. Ask an Owner of the account.")
+
+
+def check_owner_stays(target: Membership, new_role: Role | None, owners: int) -> None:
+    """An account always has an Owner. `new_role` None means removal. Raises Conflict `LAST_OWNER`."""
+    if target.role is Role.OWNER and new_role is not Role.OWNER and owners <= 1:
+        raise Conflict("This is the account's last Owner. Make somebody else an Owner first.", code="LAST_OWNER")
+
+
+def address_subject(address: str) -> str:
+    """Who counts as one address: an IPv4 address, or a /64 of IPv6, which is what one customer is given."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:64] or "unknown"
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((ip, 64), strict=False))
+    return str(ip)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginSubjects:
+    """The names under which one attempt is counted, and the one under which its success is remembered."""
+
+    pair: str
+    address: str
+    email: str
+    known: str
+
+    @classmethod
+    def of(cls, email: str, address: str) -> LoginSubjects:
+        place = address_subject(address)
+        return cls(f"pair:{email}|{place}", f"address:{place}", f"email:{email}", f"known:{email}|{place}")
+
+    def counted(self) -> tuple[str, ...]:
+        return (self.pair, self.address, self.email)
+
+
+def check_patience(failures: LoginFailures | None, now_ms: int) -> None:
+    """Raises Throttled `LOGIN_THROTTLED` while the pause after the last failure is not over."""
+    if failures is None or now_ms - failures.since_ms >= FAILURE_WINDOW_MS:
+        return
+    patience = PATIENCE[failures.subject.partition(":")[0]]
+    wait_ms = failures.last_ms + patience.pause_ms(failures.count) - now_ms
+    if wait_ms > 0:
+        seconds = -(-wait_ms // SECOND_MS)
+        raise Throttled(
+            f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED"
+        )
+
+
+def failed_again(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
+    """One failure more; a window that is over begins anew."""
+    if failures is None or now_ms - failures.since_ms >= FAILURE_WINDOW_MS:
+        return LoginFailures(subject, 1, now_ms, now_ms)
+    return replace(failures, count=failures.count + 1, last_ms=now_ms)

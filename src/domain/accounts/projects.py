@@ -1,0 +1,73 @@
+"""Projects gather devices, and grants may cover one whole. Every account has a default project, which stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from domain.accounts.model import Project
+from domain.accounts.policy import check_name
+from domain.accounts.ports import AccountsTx
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.facts import Fact
+from domain.kernel.ids import IdSource, Prefix, ProjectId, looks_like
+from domain.kernel.unit_of_work import UnitOfWork
+
+
+class ProjectService:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+
+    async def list(self, caller: Session) -> Sequence[tuple[Project, int]]:
+        """Each with its device count, oldest first."""
+        async with self._uow.read() as tx:
+            return await tx.projects.list(caller.account_id)
+
+    async def create(self, caller: Session, name: str) -> Project:
+        require_role(caller, Role.ADMIN)
+        project_id = ProjectId(self._ids.new(Prefix.PROJECT))
+        project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
+        async with self._uow.write() as tx:
+            await tx.projects.add(project)
+            await self._record(tx, caller, "project_created", f"Project {project.name} was created")
+        return project
+
+    async def rename(self, caller: Session, project_id: str, name: str) -> tuple[Project, int]:
+        require_role(caller, Role.ADMIN)
+        async with self._uow.write() as tx:
+            project, devices = await _project(tx, caller, project_id)
+            renamed = replace(project, name=check_name(name))
+            await tx.projects.save(renamed)
+            await self._record(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
+        return renamed, devices
+
+    async def delete(self, caller: Session, project_id: str) -> None:
+        """Raises Conflict `DEFAULT_PROJECT` or `PROJECT_NOT_EMPTY`."""
+        require_role(caller, Role.ADMIN)
+        async with self._uow.write() as tx:
+            project, devices = await _project(tx, caller, project_id)
+            if project.is_default:
+                raise Conflict("The default project cannot be deleted. Rename it instead.", code="DEFAULT_PROJECT")
+            if devices:
+                raise Conflict(
+                    f"The project has {devices} devices. Move them to another project or delete them first.",
+                    code="PROJECT_NOT_EMPTY",
+                )
+            await tx.projects.delete(project.project_id)
+            await self._record(tx, caller, "project_deleted", f"Project {project.name} was deleted")
+
+    async def _record(self, tx: AccountsTx, caller: Session, kind: str, description: str) -> None:
+        now_ms = self._clock.now_ms()
+        await tx.record(Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
+
+
+async def _project(tx: AccountsTx, caller: Session, project_id: str) -> tuple[Project, int]:
+    if looks_like(Prefix.PROJECT, project_id):
+        for project, devices in await tx.projects.list(caller.account_id):
+            if project.project_id == project_id:
+                return project, devices
+    raise NotFound.of("project", project_id)

@@ -1,0 +1,222 @@
+"""Signing in, staying signed in, signing out.
+
+An access token is believed until it expires; a refresh token is spent once, and each follows from the one before. A spent one
+that comes back means that two hold it, and the whole family ends. An unknown email answers as a wrong password does, in words
+and in work done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.accounts.model import Account, LoginFailures, Member, Membership, RefreshToken, User
+from domain.accounts.policy import (
+    ACCESS_TOKEN_MS,
+    EMAIL_MAX,
+    PASSWORD_MAX,
+    REFRESH_TOKEN_LENGTH,
+    REFRESH_TOKEN_MS,
+    LoginSubjects,
+    check_patience,
+    failed_again,
+)
+from domain.accounts.ports import AccessTokens, AccountsTx, Digest, PasswordHasher
+from domain.kernel.caller import Session
+from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.errors import Throttled, Unauthenticated
+from domain.kernel.facts import Fact
+from domain.kernel.ids import IdSource
+from domain.kernel.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    access_token: str
+    refresh_token: str
+    expires_in_s: int = ACCESS_TOKEN_MS // SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    tokens: Tokens
+    member: Member
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a session is told about itself."""
+
+    member: Member
+    account: Account
+    device_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    user: User
+    membership: Membership
+    account: Account
+
+
+class SessionService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[AccountsTx],
+        clock: Clock,
+        ids: IdSource,
+        hasher: PasswordHasher,
+        tokens: AccessTokens,
+        digest: Digest,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._hasher = hasher
+        self._tokens = tokens
+        self._digest = digest
+
+    async def login(self, email: str, password: str, *, address: str) -> SignedIn:
+        """Raises Unauthenticated `INVALID_CREDENTIALS` or Throttled `LOGIN_THROTTLED`."""
+        email = email.strip().lower()[:EMAIL_MAX]
+        subjects = LoginSubjects.of(email, address)
+        async with self._uow.read() as tx:
+            await _check_patience(tx, subjects, self._clock.now_ms())
+            known = await _find(tx, email)
+        right, new_hash = await self._verify(known, password)
+        now_ms = self._clock.now_ms()
+        # What is told is decided again in the transaction that counts: guesses made at once learn no more than in a row.
+        throttled: Throttled | None = None
+        async with self._uow.write() as tx:
+            try:
+                await _check_patience(tx, subjects, now_ms)
+            except Throttled as error:
+                throttled = error
+            if throttled is None and right and known is not None:
+                return await self._enter(tx, known, new_hash, subjects, now_ms, address)
+            if throttled is None:
+                await _count_failure(tx, known, subjects, now_ms, address)
+        if throttled is not None:
+            raise throttled
+        raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
+
+    async def _verify(self, known: _Known | None, password: str) -> tuple[bool, str | None]:
+        """Whether it is right, and a new hash when the kept one is of outdated parameters."""
+        password = password[: PASSWORD_MAX + 1]  # more is never right and must not cost more
+        if known is None:
+            await self._hasher.verify_nothing(password)
+            return False, None
+        if not await self._hasher.verify(known.user.password_hash, password):
+            return False, None
+        if not self._hasher.outdated(known.user.password_hash):
+            return True, None
+        return True, await self._hasher.hash(password)
+
+    async def _enter(
+        self, tx: AccountsTx, known: _Known, new_hash: str | None, subjects: LoginSubjects, now_ms: int, address: str
+    ) -> SignedIn:
+        user = await tx.users.get(known.user.user_id)
+        membership = await tx.memberships.get(known.membership.membership_id)
+        if user is None or membership is None or user.password_hash != known.user.password_hash:
+            raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
+        if new_hash is not None:
+            await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
+        await tx.login_failures.clear(subjects.pair)
+        await tx.login_failures.put(LoginFailures(subjects.known, 0, now_ms, now_ms))
+        tokens = await self._issue(tx, membership, self._ids.password(20), now_ms)
+        source = f"user:{user.user_id}"
+        description = f"{user.name} signed in"
+        await tx.record(Fact(membership.account_id, "login", description, now_ms, source, address=address))
+        return SignedIn(tokens, Member(membership, user), known.account)
+
+    async def _issue(self, tx: AccountsTx, membership: Membership, family: str, now_ms: int) -> Tokens:
+        refresh_token = self._ids.password(REFRESH_TOKEN_LENGTH)
+        await tx.refresh_tokens.add(
+            RefreshToken(
+                token_hash=self._digest.plain(refresh_token),
+                family=family,
+                user_id=membership.user_id,
+                membership_id=membership.membership_id,
+                issued_ms=now_ms,
+                expires_ms=now_ms + REFRESH_TOKEN_MS,
+            )
+        )
+        return Tokens(self._tokens.issue(membership, now_ms), refresh_token)
+
+    async def refresh(self, refresh_token: str, *, address: str) -> Tokens:
+        """Raises Unauthenticated; `TOKEN_EXPIRED` when only its time is over."""
+        now_ms = self._clock.now_ms()
+        token_hash = self._digest.plain(refresh_token)
+        refusal = Unauthenticated("This refresh token is not valid any more. Sign in again.")
+        async with self._uow.write() as tx:
+            token = await tx.refresh_tokens.get(token_hash)
+            if token is None or token.revoked_ms is not None:
+                raise refusal
+            membership = await tx.memberships.get(token.membership_id)
+            if membership is None:
+                raise refusal
+            if token.spent_ms is None and now_ms >= token.expires_ms:
+                raise Unauthenticated("This refresh token has expired. Sign in again.", code="TOKEN_EXPIRED")
+            if await tx.refresh_tokens.spend(token_hash, now_ms):
+                return await self._issue(tx, membership, token.family, now_ms)
+            await tx.refresh_tokens.revoke_family(token.family, now_ms)
+            description = "A spent refresh token was used again; its session was ended"
+            source = f"user:{token.user_id}"
+            await tx.record(
+                Fact(membership.account_id, "session_revoked", description, now_ms, source, address=address)
+            )
+        raise refusal
+
+    async def logout(self, refresh_token: str, *, address: str) -> None:
+        """Ends the token's family; an unknown token is no fault."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            token = await tx.refresh_tokens.get(self._digest.plain(refresh_token))
+            if token is None or token.revoked_ms is not None:
+                return
+            await tx.refresh_tokens.revoke_family(token.family, now_ms)
+            membership = await tx.memberships.get(token.membership_id)
+            if membership is not None:
+                source = f"user:{token.user_id}"
+                await tx.record(Fact(membership.account_id, "logout", "Signed out", now_ms, source, address=address))
+
+    async def profile(self, caller: Session) -> Profile:
+        async with self._uow.read() as tx:
+            user = await tx.users.get(caller.user_id)
+            membership = await tx.memberships.get(caller.membership_id)
+            account = await tx.accounts.get(caller.account_id)
+            projects = await tx.projects.list(caller.account_id)
+        if user is None or membership is None or account is None:
+            raise Unauthenticated("This user is no longer a member of the account.")
+        return Profile(Member(membership, user), account, sum(count for _, count in projects))
+
+
+async def _find(tx: AccountsTx, email: str) -> _Known | None:
+    user = await tx.users.by_email(email)
+    memberships = await tx.memberships.of_user(user.user_id) if user is not None else ()
+    if user is None or not memberships:
+        return None
+    account = await tx.accounts.get(memberships[0].account_id)
+    return _Known(user, memberships[0], account) if account is not None else None
+
+
+async def _check_patience(tx: AccountsTx, subjects: LoginSubjects, now_ms: int) -> None:
+    check_patience(await tx.login_failures.get(subjects.pair), now_ms)
+    check_patience(await tx.login_failures.get(subjects.address), now_ms)
+    if await tx.login_failures.get(subjects.known) is None:
+        check_patience(await tx.login_failures.get(subjects.email), now_ms)
+
+
+async def _count_failure(
+    tx: AccountsTx, known: _Known | None, subjects: LoginSubjects, now_ms: int, address: str
+) -> None:
+    for subject in subjects.counted():
+        before = await tx.login_failures.get(subject)
+        await tx.login_failures.put(failed_again(before, subject, now_ms))
+    if known is not None:
+        description = f"Failed login as {known.user.email}"
+        source = f"user:{known.user.user_id}"
+        await tx.record(
+            Fact(known.membership.account_id, "login_failed", description, now_ms, source, address=address)
+        )

@@ -1,0 +1,107 @@
+"""The people of an account. Admins manage them, only Owners manage Owners, and an Owner always remains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from domain.accounts.model import Member, Membership, User
+from domain.accounts.policy import (
+    check_may_change,
+    check_may_give,
+    check_name,
+    check_owner_stays,
+    check_password,
+    normal_email,
+)
+from domain.accounts.ports import AccountsTx, PasswordHasher
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.facts import Fact
+from domain.kernel.ids import IdSource, MembershipId, Prefix, UserId, looks_like
+from domain.kernel.unit_of_work import UnitOfWork
+
+
+class TeamService:
+    def __init__(
+        self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource, hasher: PasswordHasher
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._hasher = hasher
+
+    async def members(self, caller: Session) -> Sequence[Member]:
+        async with self._uow.read() as tx:
+            return await tx.memberships.members(caller.account_id)
+
+    async def add(self, caller: Session, *, email: str, name: str, role: Role, password: str) -> Member:
+        """Raises Refused, Invalid, or Conflict `EMAIL_TAKEN` when the address has a user in this installation."""
+        check_may_give(caller, role)
+        email, name = normal_email(email), check_name(name)
+        password_hash = await self._hasher.hash(check_password(password))
+        now_ms = self._clock.now_ms()
+        user_id = UserId(self._ids.new(Prefix.USER))
+        membership_id = MembershipId(self._ids.new(Prefix.MEMBERSHIP))
+        user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
+        membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
+        async with self._uow.write() as tx:
+            await refuse_taken_email(tx, email)
+            await tx.users.add(user)
+            await tx.memberships.add(membership)
+            await self._record(tx, caller, f"{name} was added as {role}")
+        return Member(membership, user)
+
+    async def change(
+        self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
+    ) -> Member:
+        """Raises Refused, NotFound, or Conflict `LAST_OWNER`."""
+        async with self._uow.write() as tx:
+            target = await _member(tx, caller, membership_id)
+            check_may_change(caller, target.membership)
+            membership, user = target.membership, target.user
+            if role is not None and role is not membership.role:
+                check_may_give(caller, role)
+                check_owner_stays(membership, role, await tx.memberships.owners(caller.account_id))
+                membership = replace(membership, role=role)
+                await tx.memberships.save(membership)
+                await self._record(tx, caller, f"{user.name} is now {role}")
+            if name is not None and check_name(name) != user.name:
+                user = replace(user, name=check_name(name))
+                await tx.users.save(user)
+                await self._record(tx, caller, f"{target.user.name} is now called {user.name}")
+        return Member(membership, user)
+
+    async def remove(self, caller: Session, membership_id: str) -> None:
+        """Grants and sessions of the membership end with it; a user without any membership is forgotten."""
+        async with self._uow.write() as tx:
+            target = await _member(tx, caller, membership_id)
+            check_may_change(caller, target.membership)
+            check_owner_stays(target.membership, None, await tx.memberships.owners(caller.account_id))
+            await tx.memberships.delete(target.membership.membership_id)
+            if not await tx.memberships.of_user(target.user.user_id):
+                await tx.users.delete(target.user.user_id)
+            await self._record(tx, caller, f"{target.user.name} was removed")
+
+    async def _record(self, tx: AccountsTx, caller: Session, description: str) -> None:
+        now_ms = self._clock.now_ms()
+        await tx.record(
+            Fact(caller.account_id, "member_changed", description, now_ms, caller.label, address=caller.address)
+        )
+
+
+async def refuse_taken_email(tx: AccountsTx, email: str) -> None:
+    """Raises Conflict `EMAIL_TAKEN`; an address has one user in the whole installation."""
+    if await tx.users.by_email(email) is not None:
+        raise Conflict("This email address has a user here already. Take another address.", code="EMAIL_TAKEN")
+
+
+async def _member(tx: AccountsTx, caller: Session, membership_id: str) -> Member:
+    if looks_like(Prefix.MEMBERSHIP, membership_id):
+        membership = await tx.memberships.get(MembershipId(membership_id))
+        if membership is not None and membership.account_id == caller.account_id:
+            user = await tx.users.get(membership.user_id)
+            if user is not None:
+                return Member(membership, user)
+    raise NotFound.of("member", membership_id)

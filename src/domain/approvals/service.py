@@ -1,0 +1,149 @@
+"""Use cases of approvals: see what waits, let it go, turn it down, let it lapse.
+
+A decision, the command it lets go and their events are one transaction, and the decision is written only over PENDING: of any
+number of people who decide at once, one wins and the others are told so. When the command may no longer run (the requester's
+grant is gone, the device disabled), approving is refused with that reason and the request stays PENDING: it can be approved
+once the reason is gone, denied, or left to expire. It never runs without all its checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.approvals import policy
+from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.ports import ApprovalsTx, Release
+from domain.devices.lookup import device_of
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
+from domain.kernel.facts import Fact
+from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
+from domain.kernel.unit_of_work import UnitOfWork
+
+EXPIRES_AT_ONCE = 100
+"""Expiries in one transaction: small enough that the one writer is soon free for others."""
+LISTED = 200
+_SERVICE = "service:approvals"
+
+
+class ApprovalService:
+    def __init__(self, *, uow: UnitOfWork[ApprovalsTx], clock: Clock, release: Release) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._release = release
+
+    async def list(
+        self, caller: Session, *, device_id: DeviceId | None = None, status: ApprovalStatus | None = None
+    ) -> Sequence[Approval]:
+        """Newest first, of one device or of the whole account."""
+        async with self._uow.read() as tx:
+            if device_id is not None:
+                await device_of(tx, caller.account_id, device_id)
+            return await tx.approvals.list(caller.account_id, device_id=device_id, status=status, limit=LISTED)
+
+    async def approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> ExecutionId:
+        """Raises Refused `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and whatever the command
+        itself is refused with now."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._approved(caller, device_id, approval_id, now_ms)
+        except (Conflict, NotFound, Unavailable):
+            raise
+        except DomainError as error:
+            await self._refused(caller, device_id, approval_id, error, now_ms)
+            raise
+
+    async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> None:
+        """Raises Refused `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            approval = await _approval_of(tx, caller, device_id, approval_id)
+            policy.check_decider(caller, approval, ApprovalStatus.DENIED)
+            denied = policy.decided(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms)
+            await _decide(tx, denied, caller.label, caller.address)
+
+    async def expire_due(self) -> int:
+        """Expire a batch of what has waited too long; how many were looked at. Each expires once, whoever runs this."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            overdue = await tx.approvals.overdue(now_ms, EXPIRES_AT_ONCE)
+            for approval in overdue:
+                expired = policy.decided(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
+                if await tx.approvals.decide(expired):
+                    await tx.record(_decision(expired, _SERVICE))
+        return len(overdue)
+
+    async def next_expiry_ms(self) -> int | None:
+        async with self._uow.read() as tx:
+            return await tx.approvals.next_expiry_ms()
+
+    async def _approved(
+        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, now_ms: int
+    ) -> ExecutionId:
+        async with self._uow.write() as tx:
+            device = await device_of(tx, caller.account_id, device_id)
+            approval = await _approval_of(tx, caller, device_id, approval_id)
+            policy.check_decider(caller, approval, ApprovalStatus.APPROVED)
+            policy.decided(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
+            execution_id = await self._release.release(tx, approval, device, now_ms)
+            approved = policy.decided(
+                approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id
+            )
+            await _decide(tx, approved, caller.label, caller.address)
+        return execution_id
+
+    async def _refused(
+        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
+    ) -> None:
+        """An approval that was tried and did not pass belongs in the log; the request itself is as it was."""
+        async with self._uow.write() as tx:
+            await tx.record(
+                Fact(
+                    account_id=caller.account_id,
+                    kind="approval_refused",
+                    description=f"Approving was refused: {error.message}",
+                    at_ms=now_ms,
+                    source=caller.label,
+                    device_id=device_id,
+                    data={"approvalId": approval_id, "code": error.code},
+                    address=caller.address,
+                )
+            )
+
+
+async def _approval_of(
+    tx: ApprovalsTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId
+) -> Approval:
+    await device_of(tx, caller.account_id, device_id)
+    approval = await tx.approvals.get(caller.account_id, approval_id)
+    if approval is None or approval.device_id != device_id:
+        raise NotFound.of("approval of this device", approval_id)
+    return approval
+
+
+async def _decide(tx: ApprovalsTx, approval: Approval, source: str, address: str) -> None:
+    """Raises Conflict when somebody else was first; the transaction, and with it the command let go, is undone."""
+    if not await tx.approvals.decide(approval):
+        raise Conflict("Somebody else decided this at the same moment. Exactly one decision counts.", code=policy.ALREADY_DECIDED)
+    await tx.record(_decision(approval, source, address))
+
+
+def _decision(approval: Approval, source: str, address: str = "") -> Fact:
+    return Fact(
+        account_id=approval.account_id,
+        kind="approval_decided",
+        description=f"{approval.cmd} asked for by {approval.requested_by.name or approval.requested_by.label}: {approval.status}",
+        at_ms=approval.decided_ms or 0,
+        source=source,
+        device_id=approval.device_id,
+        data={
+            "approvalId": approval.approval_id,
+            "cmd": approval.cmd,
+            "status": approval.status.value,
+            "requestedBy": approval.requested_by.label,
+            "executionId": approval.execution_id,
+        },
+        address=address,
+    )

@@ -1,0 +1,186 @@
+"""A device's own commands: added, changed, removed.
+
+Whether a command needs approval is a decision of Admins. A Member may define commands, but no edit of theirs may take an approval
+away: not by clearing the flag, not by removing the definition, not by defining the name anew on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from domain.commands import policy
+from domain.commands.model import CommandKind, Definition, Shape
+from domain.commands.ports import CommandsTx, ParamsChecker
+from domain.commands.service import CommandService
+from domain.devices.lookup import device_of
+from domain.devices.model import Device
+from domain.grants.service import Gate
+from domain.kernel.caller import Caller, Role, Session, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.facts import Fact, JsonObject
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdSource, Prefix
+from domain.kernel.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A command as its author describes it."""
+
+    name: str
+    label: str
+    description: str | None = None
+    kind: CommandKind = CommandKind.ACTION
+    params_schema: JsonObject | None = None
+    shape: Shape = Shape.BUTTON
+    requires_approval: bool = False
+
+    def defined(
+        self,
+        command_id: CommandId,
+        account_id: AccountId,
+        now_ms: int,
+        *,
+        device_id: DeviceId | None = None,
+        device_type_id: DeviceTypeId | None = None,
+    ) -> Definition:
+        return Definition(
+            command_id=command_id,
+            account_id=account_id,
+            device_id=device_id,
+            device_type_id=device_type_id,
+            name=self.name,
+            label=self.label,
+            description=self.description,
+            kind=self.kind,
+            params_schema=self.params_schema,
+            shape=self.shape,
+            requires_approval=self.requires_approval,
+            created_ms=now_ms,
+        )
+
+
+CHANGEABLE = frozenset(one.name for one in fields(Draft))
+
+
+class DefinitionService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[CommandsTx],
+        clock: Clock,
+        ids: IdSource,
+        gate: Gate,
+        checker: ParamsChecker,
+        commands: CommandService,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._gate = gate
+        self._checker = checker
+        self._commands = commands
+
+    async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[Definition]:
+        """What the device can be told. A key needs a grant that lets it read the device."""
+        async with self._uow.read() as tx:
+            device = await device_of(tx, caller.account_id, device_id)
+            now_ms = self._clock.now_ms()
+            await self._gate.permit(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+            return await self._commands.definitions(tx, device)
+
+    async def create(self, caller: Session, device_id: DeviceId, draft: Draft) -> Definition:
+        """Raises Invalid, NotFound, Refused, Conflict `COMMAND_EXISTS` or `TOO_MANY_COMMANDS`."""
+        require_role(caller, Role.MEMBER)
+        now_ms = self._clock.now_ms()
+        command_id = CommandId(self._ids.new(Prefix.COMMAND))
+        definition = draft.defined(command_id, caller.account_id, now_ms, device_id=device_id)
+        policy.check_definition(definition, self._checker)
+        async with self._uow.write() as tx:
+            device = await device_of(tx, caller.account_id, device_id)
+            await self._check_approvals_stay(tx, caller, device, definition.name)
+            await _check_free(tx, definition)
+            await tx.definitions.add(definition)
+            await self._record(tx, caller, definition, "command_defined", now_ms)
+        return definition
+
+    async def edit(
+        self, caller: Session, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
+    ) -> Definition:
+        """`changes`: fields of Draft by name."""
+        require_role(caller, Role.MEMBER)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            device = await device_of(tx, caller.account_id, device_id)
+            before = await _own(tx, device, command_id)
+            after = replace(before, **{name: value for name, value in changes.items() if name in CHANGEABLE})
+            policy.check_definition(after, self._checker)
+            for name in {before.name, after.name}:
+                await self._check_approvals_stay(tx, caller, device, name)
+            if after.name != before.name:
+                await _check_free(tx, after)
+            await tx.definitions.save(after)
+            await self._record(tx, caller, after, "command_updated", now_ms)
+        return after
+
+    async def delete(self, caller: Session, device_id: DeviceId, command_id: CommandId) -> None:
+        """Removing an override brings back what it covered."""
+        require_role(caller, Role.MEMBER)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            device = await device_of(tx, caller.account_id, device_id)
+            definition = await _own(tx, device, command_id)
+            await self._check_approvals_stay(tx, caller, device, definition.name)
+            await tx.definitions.delete(command_id)
+            await self._record(tx, caller, definition, "command_removed", now_ms)
+
+    async def _check_approvals_stay(self, tx: CommandsTx, caller: Session, device: Device, name: str) -> None:
+        """Raises Refused `ROLE_REQUIRED` when a Member is about to touch a name that needs approval today."""
+        for definition in await self._commands.definitions(tx, device):
+            if definition.name == name and definition.requires_approval:
+                require_role(caller, Role.ADMIN)
+
+    async def _record(
+        self, tx: CommandsTx, caller: Session, definition: Definition, kind: str, now_ms: int
+    ) -> None:
+        await tx.record(
+            Fact(
+                account_id=caller.account_id,
+                kind=kind,
+                description=f"{kind.replace('_', ' ').capitalize()}: {definition.name}",
+                at_ms=now_ms,
+                source=caller.label,
+                device_id=definition.device_id,
+                data={
+                    "commandId": definition.command_id,
+                    "cmd": definition.name,
+                    "requiresApproval": definition.requires_approval,
+                },
+                address=caller.address,
+            )
+        )
+
+
+async def _own(tx: CommandsTx, device: Device, command_id: CommandId) -> Definition:
+    definition = await tx.definitions.get(device.account_id, command_id)
+    if definition is None or definition.device_id != device.device_id:
+        raise NotFound.of("command of this device", command_id)
+    return definition
+
+
+async def _check_free(tx: CommandsTx, definition: Definition) -> None:
+    if definition.device_id is None:
+        return
+    present = await tx.definitions.of_device(definition.device_id)
+    if any(one.name == definition.name for one in present):
+        raise Conflict(
+            f"The device has a command {definition.name} already. Change that one, or take another name.",
+            code="COMMAND_EXISTS",
+        )
+    if len(present) >= policy.MAX_DEFINITIONS:
+        raise Conflict(
+            f"A device takes at most {policy.MAX_DEFINITIONS} commands of its own. Remove one first.",
+            code="TOO_MANY_COMMANDS",
+        )

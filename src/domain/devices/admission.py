@@ -1,0 +1,89 @@
+"""Who may connect, told to the link: always from what is stored, never from what somebody meant to change.
+
+A change is committed first and carried to the link before it is answered. Two changes of one device may overtake each other on
+the way, so the link is not told the change but the state: read and told one at a time. A link that fails loses nothing: the
+device stays in the link's debt and is told again later, and a start tells everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from domain.devices.link import DeviceLink
+from domain.devices.model import Device, DeviceCredentials, DeviceStatus
+from domain.devices.ports import DevicesTx, Vault
+from domain.kernel.ids import DeviceId
+from domain.kernel.turnstile import Turnstile
+from domain.kernel.unit_of_work import UnitOfWork
+
+BATCH = 100
+
+
+class Admission:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[DevicesTx],
+        link: DeviceLink,
+        vault: Vault,
+        turnstile: Turnstile,
+        bell: Callable[[], None],
+        on_admitted: Callable[[DeviceId], None],
+    ) -> None:
+        """`bell` wakes whoever calls `settle_owed`. `on_admitted`: an expelled device's retained messages are gone, so what the
+        link should hold for it (the schedule plan) must be told anew. `turnstile` is the admission's own."""
+        self._uow = uow
+        self._link = link
+        self._vault = vault
+        self._turnstile = turnstile
+        self._bell = bell
+        self._on_admitted = on_admitted
+        self._owed: set[DeviceId] = set()
+        self.failures = 0
+
+    @property
+    def owed(self) -> int:
+        """Devices whose stored state the link does not know yet."""
+        return len(self._owed)
+
+    async def settle(self, device_id: DeviceId) -> bool:
+        """Bring the link in line with the database. False when the link failed; it will be told again."""
+        try:
+            async with self._turnstile:
+                await self._tell(device_id)
+        except Exception:  # whatever a link or its broker may raise: the stored change holds, and must be answered
+            self.failures += 1
+            self._owed.add(device_id)
+            self._bell()
+            return False
+        self._owed.discard(device_id)
+        return True
+
+    async def settle_owed(self) -> bool:
+        """Try again for some that failed. True when nothing is owed any more."""
+        for device_id in list(self._owed)[:BATCH]:
+            if not await self.settle(device_id):
+                return False
+        return not self._owed
+
+    async def admit_all(self) -> int:
+        """At start: every device that may connect. Returns how many. Raises what the link raises."""
+        async with self._uow.read() as tx:
+            admitted = await tx.credentials.admitted()
+        for device, credentials in admitted:
+            await self._admit(device, credentials)
+        return len(admitted)
+
+    async def _tell(self, device_id: DeviceId) -> None:
+        async with self._uow.read() as tx:
+            device = await tx.devices.find(device_id)
+            credentials = await tx.credentials.get(device_id)
+        if device is not None and device.status is DeviceStatus.ACTIVE and credentials is not None:
+            await self._admit(device, credentials)
+            self._on_admitted(device_id)
+        else:
+            await self._link.expel(device_id)
+
+    async def _admit(self, device: Device, credentials: DeviceCredentials) -> None:
+        password = self._vault.open(credentials.sealed, device.device_id)
+        await self._link.admit(device.device_id, device.device_no, password, device.profile)

@@ -1,0 +1,148 @@
+"""Writing the log, and reading it.
+
+Recording happens in the transaction of the change: the row, and by the observers what it owes. Telling the feed happens after
+the commit and in its order, so that whoever reads the log up to a position and then listens misses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from domain.devices.lookup import device_of
+from domain.events.model import TELEMETRY, Event, TelemetryRecord
+from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor, event_of
+from domain.events.ports import EventObserver, EventsTx, Feed, TelemetryLog
+from domain.kernel.caller import Session
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Invalid
+from domain.kernel.facts import Fact
+from domain.kernel.ids import DeviceId, EventId, IdSource, Prefix
+from domain.kernel.unit_of_work import UnitOfWork
+
+
+class EventRecorder:
+    """The `Recorder` of the storage adapter and the `Announcer` of telemetry."""
+
+    def __init__(self, *, ids: IdSource, observers: Sequence[EventObserver], feed: Feed) -> None:
+        self._ids = ids
+        self._observers = tuple(observers)
+        self._feed = feed
+
+    async def record(self, tx: EventsTx, fact: Fact) -> None:
+        """The event of a fact: stored, observed, and published once it is durable."""
+        device = None
+        if fact.device_id is not None:
+            device = await tx.devices.get(fact.account_id, fact.device_id)
+        event_id = EventId(self._ids.new(Prefix.EVENT))
+        event = await tx.events.append(event_of(fact, event_id, device.name if device else None))
+        await self.announce(tx, event)
+
+    async def announce(self, tx: EventsTx, event: Event) -> None:
+        """The same for an event that is not kept in the log (telemetry: position 0)."""
+        for observer in self._observers:
+            await observer.on_event(tx, event)
+        tx.after_commit(lambda: self._feed.publish(event))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An event as lists show it."""
+
+    event_id: str
+    device_id: DeviceId | None
+    device_name: str | None
+    kind: str
+    description: str
+    at_ms: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`total` is None where counting would mean reading everything (telemetry)."""
+
+    records: Sequence[Record]
+    total: int | None
+    cursor: str | None
+
+    @property
+    def has_more(self) -> bool:
+        return self.cursor is not None
+
+
+class EventService:
+    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: TelemetryLog | None = None) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._telemetry = telemetry
+
+    async def page(
+        self,
+        caller: Session,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        kind: str | None = None,
+        device_id: str | None = None,
+    ) -> Page:
+        """Newest first. New events do not shift later pages. Raises Invalid for a cursor that is none."""
+        if not 1 <= limit <= MAX_LIMIT:
+            raise Invalid.field("limit", f"must be 1 to {MAX_LIMIT}.")
+        device = None if device_id is None else DeviceId(device_id)
+        if kind == TELEMETRY:
+            return await self._telemetry_page(caller, limit, cursor, device)
+        before = None if cursor is None else decode_cursor(cursor)[0]
+        async with self._uow.read() as tx:
+            found = await tx.events.page(caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device)
+            total = await tx.events.total(caller.account_id, kind=kind, device_id=device)
+        shown = found[:limit]
+        following = encode_cursor(shown[-1].position) if len(found) > limit else None
+        return Page([_record(event) for event in shown], total, following)
+
+    async def of_device(
+        self, caller: Session, device_id: str, *, limit: int = DEFAULT_LIMIT, before_ms: int | None = None
+    ) -> Sequence[Record]:
+        """The device's audit log, newest first, of before `before_ms`. Raises NotFound."""
+        if not 1 <= limit <= MAX_LIMIT:
+            raise Invalid.field("limit", f"must be 1 to {MAX_LIMIT}.")
+        async with self._uow.read() as tx:
+            device = await device_of(tx, caller.account_id, DeviceId(device_id))
+            found = await tx.events.before_time(device.device_id, limit=limit, before_ms=before_ms)
+        return [_record(event) for event in found]
+
+    async def _telemetry_page(
+        self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None
+    ) -> Page:
+        """Readings have no position: their cursor is a time and how many of that very millisecond were shown."""
+        if self._telemetry is None:
+            return Page([], 0, None)
+        before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(cursor, 2)
+        found = await self._telemetry.page(
+            caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
+        )
+        shown, following = found[:limit], None
+        if len(found) > limit:
+            last_ms = shown[-1].at_ms
+            same = sum(record.at_ms == last_ms for record in shown)
+            following = encode_cursor(last_ms, same + (skip if last_ms == before_ms else 0))
+        return Page([_reading(record) for record in shown], None, following)
+
+
+def _record(event: Event) -> Record:
+    return Record(
+        event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source
+    )
+
+
+def _reading(record: TelemetryRecord) -> Record:
+    shown = record.value if record.text is None else record.text
+    return Record(
+        event_id=f"{record.device_id}/{record.metric}/{record.at_ms}",
+        device_id=record.device_id,
+        device_name=record.device_name,
+        kind=TELEMETRY,
+        description=f"{record.metric} = {shown}{f' {record.unit}' if record.unit else ''}",
+        at_ms=record.at_ms,
+        source="device",
+    )

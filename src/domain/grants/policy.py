@@ -1,0 +1,178 @@
+"""Whether a grant lets a call pass, decided without I/O.
+
+A grant is put to five checks in a fixed order: command, scope, expiry, window, rate. It lets a call pass when none fails; the
+rate is the only one that costs something, so it stands last and is not asked here. Of several grants that all fail, the refusal
+names the nearest miss: the one that got furthest along this order, for it is the one that needs the smallest change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from domain.grants.model import Grant, Scope
+from domain.grants.window import Window, WindowEvaluator
+from domain.kernel.clock import SECOND_MS, iso
+from domain.kernel.errors import Refused, Throttled
+
+RATE_WINDOW_S = 60
+RATE_WINDOW_MS = RATE_WINDOW_S * SECOND_MS
+_DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+
+
+class Check(IntEnum):
+    """In the order in which they are made; a higher one is a nearer miss."""
+
+    COMMAND = 0
+    SCOPE = 1
+    EXPIRY = 2
+    WINDOW = 3
+    RATE = 4
+
+
+CODES: dict[Check, str] = {
+    Check.COMMAND: "COMMAND_NOT_GRANTED",
+    Check.SCOPE: "SCOPE_TOO_NARROW",
+    Check.EXPIRY: "GRANT_EXPIRED",
+    Check.WINDOW: "OUTSIDE_GRANT_WINDOW",
+    Check.RATE: "RATE_LIMITED",
+}
+MISSING = "GRANT_MISSING"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the caller wants. `command` None is a read. `later`: it will run at another time than now, so the window is left to
+    the check that is made then."""
+
+    command: str | None
+    is_query: bool = False
+    later: bool = False
+
+
+READ = Ask(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """One grant, the first check it fails, and from when on it would pass if nothing else changed (None: not by waiting)."""
+
+    grant: Grant
+    check: Check
+    passes_ms: int | None = None
+
+    @property
+    def code(self) -> str:
+        return CODES[self.check]
+
+
+def first_failing(grant: Grant, ask: Ask, now_ms: int, windows: WindowEvaluator) -> Miss | None:
+    """The first check that fails, the rate excepted; None when the grant lets the call pass."""
+    if ask.command is not None:
+        if not grant.covers(ask.command):
+            return Miss(grant, Check.COMMAND)
+        if grant.scope is Scope.READ and not ask.is_query:
+            return Miss(grant, Check.SCOPE)
+    if grant.expired(now_ms):
+        return Miss(grant, Check.EXPIRY)
+    if ask.command is None or ask.later or grant.window.always or windows.is_open(grant.window, now_ms):
+        return None
+    opens_ms = windows.next_open_ms(grant.window, now_ms)
+    if opens_ms is not None and grant.expired(opens_ms):
+        opens_ms = None
+    return Miss(grant, Check.WINDOW, opens_ms)
+
+
+def sift(
+    grants: Iterable[Grant], ask: Ask, now_ms: int, windows: WindowEvaluator
+) -> tuple[list[Grant], list[Miss]]:
+    """Those that let the call pass but for their rate, and the others with what they fail; both in the order given."""
+    passing: list[Grant] = []
+    misses: list[Miss] = []
+    for grant in grants:
+        miss = first_failing(grant, ask, now_ms, windows)
+        if miss is None:
+            passing.append(grant)
+        else:
+            misses.append(miss)
+    return passing, misses
+
+
+def nearest(misses: Sequence[Miss]) -> Miss:
+    """The furthest along the order of checks; then the one that would pass soonest, or expired last; then the oldest."""
+    return max(misses, key=_nearness)
+
+
+def _nearness(miss: Miss) -> tuple[int, float]:
+    if miss.check is Check.EXPIRY:
+        return miss.check, miss.grant.expires_ms or 0
+    return miss.check, float("-inf") if miss.passes_ms is None else -miss.passes_ms
+
+
+def refusal(miss: Miss, ask: Ask, now_ms: int) -> Refused | Throttled:
+    """The error to raise for a nearest miss."""
+    message = explain(miss, ask)
+    if miss.check is not Check.RATE:
+        return Refused(message, code=miss.code)
+    wait_ms = (miss.passes_ms or now_ms) - now_ms
+    return Throttled(
+        message,
+        retry_after=max(1, -(-wait_ms // SECOND_MS)),
+        limit=miss.grant.rate_limit_per_minute,
+        window_s=RATE_WINDOW_S,
+    )
+
+
+def explain(miss: Miss, ask: Ask) -> str:
+    """What is wrong and what to do about it, in a sentence or two."""
+    grant = miss.grant
+    name = f"Grant {grant.grant_id}"
+    match miss.check:
+        case Check.COMMAND:
+            return (
+                f"{name} covers {', '.join(grant.commands)}, not {ask.command}. "
+                f"An Owner or Admin can add {ask.command} to its commands."
+            )
+        case Check.SCOPE:
+            return (
+                f"{name} has the scope READ, which covers reads and QUERY commands; {ask.command} is an ACTION. "
+                "An Owner or Admin can give it the scope WRITE."
+            )
+        case Check.EXPIRY:
+            expired = iso(grant.expires_ms or 0)
+            return f"{name} expired at {expired}. An Owner or Admin can set a later expiresAt, or null for none."
+        case Check.WINDOW:
+            return f"{name} is open {describe(grant.window)}. {_opening(miss)}"
+        case Check.RATE:
+            when = "" if miss.passes_ms is None else f" The next one fits at {iso(miss.passes_ms)}."
+            return f"{name} allows {grant.rate_limit_per_minute} commands in any 60 seconds, and they are used up.{when}"
+
+
+def _opening(miss: Miss) -> str:
+    if miss.passes_ms is not None:
+        return f"Try again at {iso(miss.passes_ms)}, or have an Owner or Admin widen its window."
+    if miss.grant.expires_ms is not None:
+        return "It does not open again before it expires; have an Owner or Admin change its window or expiresAt."
+    return "It does not open within a year; have an Owner or Admin change its window."
+
+
+def describe(window: Window) -> str:
+    """`Mon Tue 08:00-17:30 Europe/Berlin`."""
+    days = "every day" if len(window.days) == len(_DAYS) else " ".join(_DAYS[day] for day in sorted(window.days))
+    if window.from_minute is None or window.to_minute is None:
+        return f"{days} ({window.timezone})"
+    return f"{days} {_hhmm(window.from_minute)}-{_hhmm(window.to_minute)} ({window.timezone})"
+
+
+def _hhmm(minute: int) -> str:
+    return f"{minute // 60:02d}:{minute % 60:02d}"
+
+
+def missing(who: str, device_id: str, ask: Ask) -> Refused:
+    wanted = "read it" if ask.command is None else f"run {ask.command} on it"
+    return Refused(
+        f"{who} has no grant on device {device_id} and may not {wanted}. "
+        "An Owner or Admin can create one under the device's grants.",
+        code=MISSING,
+    )

@@ -1,0 +1,75 @@
+"""The readable definition of a grant's window. The native evaluator must equal it at every instant.
+
+An instant is put on the zone's wall clock: a local day and a minute of that day. A window without minutes is open on its days.
+With minutes, a wrapping window is open in the evening of a day that is active and in the morning after such a day. Around a
+change of the clocks this needs no special case: an hour that is skipped is in no window, one that repeats is open both times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from domain.grants.window import Window
+from domain.kernel.clock import MINUTE_MS
+from domain.kernel.errors import Invalid
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SEARCH_DAYS = 366
+
+
+@lru_cache(maxsize=1024)
+def zone(name: str) -> ZoneInfo:
+    """Raises Invalid for a name without rules."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise Invalid.field("timezone", f"{name!r} is no IANA time zone. Use a name such as Europe/Berlin or UTC.") from None
+
+
+def is_open(window: Window, at_ms: int) -> bool:
+    """Raises Invalid for an unknown zone."""
+    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone(window.timezone))
+    today = local.isoweekday() % 7
+    minute = local.hour * 60 + local.minute
+    start, end = window.from_minute, window.to_minute
+    if start is None or end is None:
+        return today in window.days
+    if start < end:
+        return today in window.days and start <= minute < end
+    if minute >= start:
+        return today in window.days
+    return minute < end and (today - 1) % 7 in window.days
+
+
+def next_open_ms(window: Window, at_ms: int) -> int | None:
+    """`at_ms` itself when open, else the first instant the window opens within the next 366 days, else None.
+
+    A window opens when the wall clock reaches its first minute, or when a change of the clocks leaps into it.
+    """
+    if is_open(window, at_ms):
+        return at_ms
+    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone(window.timezone))
+    for ahead in range(-1, SEARCH_DAYS):
+        openings = sorted(_openings(window, local.date() + timedelta(days=ahead)))
+        for candidate_ms in openings:
+            if candidate_ms > at_ms and is_open(window, candidate_ms):
+                return candidate_ms
+    return None
+
+
+def _openings(window: Window, day: date) -> Iterator[int]:
+    """Instants of the local `day` at which the window may open."""
+    rules = zone(window.timezone)
+    midnight = datetime.combine(day, time(), rules)
+    following = datetime.combine(day + timedelta(days=1), time(), rules)
+    start_ms, end_ms = _instant(midnight), _instant(following)
+    if midnight.utcoffset() != following.utcoffset():
+        yield from range(start_ms, end_ms, MINUTE_MS)
+    yield _instant(midnight + timedelta(minutes=window.from_minute or 0))
+
+
+def _instant(local: datetime) -> int:
+    return (local.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,151 @@
+"""The gate: every call that touches a device passes here, whoever makes it and by whichever road.
+
+Owners and Admins pass. Members and Viewers read freely and need a grant to their membership for commands, a Viewer for QUERY
+commands only. An API key needs a grant for everything. A schedule or rule may do what the membership that made it may do now.
+
+A grant's rate is counted in the caller's own write transaction and only when every other check has passed, so that a refused
+call costs nothing and two calls at once never share the last use. A grant that is used up does not stand in the way of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from domain.devices.model import Device
+from domain.grants import policy
+from domain.grants.model import Grant, Subject
+from domain.grants.policy import Ask, Check, Miss
+from domain.grants.ports import GrantsTx
+from domain.grants.window import WindowEvaluator
+from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
+from domain.kernel.errors import Refused
+from domain.kernel.ids import MembershipId
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """`grant`: the one that let the call pass, None where none was needed. `needs_owner_approval`: a command flagged
+    `requiresApproval` must wait for a decision; false for an Owner's session alone."""
+
+    grant: Grant | None
+    needs_owner_approval: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who asks, as far as permission goes. `role` is None for an API key; `subject` is None where no grant is needed."""
+
+    who: str
+    role: Role | None
+    subject: Subject | None
+
+
+class Gate:
+    def __init__(self, *, windows: WindowEvaluator) -> None:
+        self._windows = windows
+
+    async def permit(
+        self,
+        tx: GrantsTx,
+        caller: Caller,
+        device: Device,
+        *,
+        command: str | None,
+        is_query: bool,
+        now_ms: int,
+        spend: bool = True,
+    ) -> Permit:
+        """Let the call pass or raise. `command` None is a read. `spend=False` leaves the rate limit alone, neither asked nor
+        counted: for a command whose use was counted when it was requested.
+
+        Raises Refused `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`, `OUTSIDE_GRANT_WINDOW` or
+        `ROLE_REQUIRED`, and Throttled `RATE_LIMITED`.
+        """
+        return await self._decide(tx, caller, device, Ask(command, is_query), now_ms, spend=spend)
+
+    async def permit_later(
+        self, tx: GrantsTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
+    ) -> Permit:
+        """For a command that will run at another time: window and rate are left to the check that is made then."""
+        return await self._decide(tx, caller, device, Ask(command, is_query, later=True), now_ms, spend=False)
+
+    async def visible(self, tx: GrantsTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
+        """Those of the caller's account's devices it may read, in the order given."""
+        if not isinstance(caller, ApiKeyCaller):
+            return list(devices)
+        grants = await tx.grants.of_subject(caller.account_id, Subject(key_id=caller.key_id))
+        valid = [grant for grant in grants if not grant.expired(now_ms)]
+        direct = {grant.device_id for grant in valid if grant.device_id is not None}
+        projects = {grant.project_id for grant in valid if grant.project_id is not None}
+        return [device for device in devices if device.device_id in direct or device.project_id in projects]
+
+    async def _decide(
+        self, tx: GrantsTx, caller: Caller, device: Device, ask: Ask, now_ms: int, *, spend: bool
+    ) -> Permit:
+        party = await party_of(tx, caller, device)
+        needs_approval = not (isinstance(caller, Session) and caller.role is Role.OWNER)
+        subject = needed_grant(party, ask)
+        if subject is None:
+            return Permit(None, needs_approval)
+        grants = await tx.grants.of_subject_on(subject, device)
+        if not grants:
+            raise policy.missing(party.who, device.device_id, ask)
+        passing, misses = policy.sift(grants, ask, now_ms, self._windows)
+        if not passing:
+            raise policy.refusal(policy.nearest(misses), ask, now_ms)
+        if ask.command is None or not spend:
+            return Permit(passing[0], needs_approval)
+        return Permit(await _spend(tx, passing, ask, now_ms), needs_approval)
+
+
+async def _spend(tx: GrantsTx, passing: Iterable[Grant], ask: Ask, now_ms: int) -> Grant:
+    """Count one use on the first grant that has one left. Raises Throttled naming the one that is free again soonest."""
+    spent: list[Miss] = []
+    for grant in passing:
+        if grant.rate_limit_per_minute is None:
+            return grant
+        free_ms = await tx.grants.count_use(grant.grant_id, now_ms, grant.rate_limit_per_minute)
+        if free_ms is None:
+            return grant
+        spent.append(Miss(grant, Check.RATE, free_ms))
+    raise policy.refusal(policy.nearest(spent), ask, now_ms)
+
+
+async def party_of(tx: GrantsTx, caller: Caller, device: Device) -> Party:
+    """Raises Refused when the membership a schedule or rule acts for is gone."""
+    if isinstance(caller, ApiKeyCaller):
+        return Party("This API key", None, Subject(key_id=caller.key_id))
+    if isinstance(caller, Session):
+        return member_party(caller.membership_id, caller.role, "Your membership")
+    if caller.on_behalf_of is None:
+        return Party(f"The service ({caller.label})", Role.OWNER, None)
+    membership = await tx.memberships.get(caller.on_behalf_of)
+    if membership is None or membership.account_id != device.account_id:
+        raise Refused(
+            f"Whoever set up {caller.label} is no longer a member of this account. "
+            "Save it again as somebody who may run its command.",
+            code=policy.MISSING,
+        )
+    return member_party(membership.membership_id, membership.role, f"The member who set up {caller.label}")
+
+
+def member_party(membership_id: MembershipId, role: Role, who: str) -> Party:
+    if role.at_least(Role.ADMIN):
+        return Party(who, role, None)
+    return Party(who, role, Subject(membership_id=membership_id))
+
+
+def needed_grant(party: Party, ask: Ask) -> Subject | None:
+    """Whose grant this call needs; None where the role alone is enough. Raises Refused `ROLE_REQUIRED` for a Viewer's ACTION."""
+    if party.role is None or party.subject is None:
+        return party.subject
+    if ask.command is None:
+        return None
+    if party.role is Role.VIEWER and not ask.is_query:
+        raise Refused(
+            f"A Viewer may send QUERY commands only; {ask.command} is an ACTION. "
+            "Ask an Owner or Admin for the role Member and a grant.",
+            code="ROLE_REQUIRED",
+        )
+    return party.subject

@@ -1,0 +1,63 @@
+"""From what a caller shows to who it is. A role is read anew for each call: who was demoted or removed notices at once.
+
+When a key was last used is remembered here and written in batches: one write every few seconds, not one per call. What is not
+yet written when the process dies is lost, which costs a few seconds of a date that people only look at.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from domain.accounts.ports import AccessTokens, Digest
+from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Unauthenticated
+from domain.kernel.ids import KeyId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.policy import check_key
+from domain.keys.ports import KeysTx
+
+
+class CallerService:
+    """The `Authenticator` of the HTTP and feed adapters."""
+
+    def __init__(self, *, uow: UnitOfWork[KeysTx], clock: Clock, tokens: AccessTokens, digest: Digest) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._tokens = tokens
+        self._digest = digest
+        self._used: dict[KeyId, int] = {}
+
+    async def by_token(self, token: str, address: str) -> tuple[Session, int]:
+        """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` when only its time is over."""
+        user_id, membership_id, account_id, expires_ms = self._tokens.read(token, self._clock.now_ms())
+        async with self._uow.read() as tx:
+            membership = await tx.memberships.get(membership_id)
+        if membership is None or membership.user_id != user_id or membership.account_id != account_id:
+            raise Unauthenticated("This user is no longer a member of the account. Sign in again.")
+        return Session(account_id, user_id, membership_id, membership.role, address), expires_ms
+
+    async def by_key(self, secret: str, address: str) -> ApiKeyCaller:
+        """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
+        check_key(secret)
+        secret_hash = self._digest.plain(secret)
+        async with self._uow.read() as tx:
+            key = await tx.keys.by_hash(secret_hash)
+        if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
+            raise Unauthenticated("This API key does not exist (any more). Make a new one.")
+        if not key.enabled:
+            raise Unauthenticated("This API key is disabled. Enable it, or use another one.")
+        self._used[key.key_id] = self._clock.now_ms()
+        return ApiKeyCaller(key.account_id, key.key_id, key.name, address)
+
+    async def flush_used(self) -> None:
+        """Write when keys were last used; call it every few seconds and once at the end."""
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            async with self._uow.write() as tx:
+                await tx.keys.touch(used)
+        except BaseException:
+            self._used = {**used, **self._used}
+            raise

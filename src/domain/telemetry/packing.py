@@ -1,0 +1,182 @@
+"""How readings lie in the database: one row a message, a few bytes a reading. docs/engine.md has the format in full.
+
+A packed row is a sequence of readings. Each begins with a varint `metric number * 8 + tag` (unsigned LEB128), then the value:
+tag 0 false, 1 true, 2 an IEEE double (little endian), 3 text (varint length, UTF-8), 4 a whole number (zigzag varint).
+A number is written with tag 4 exactly when it is whole, of magnitude below 2^31 and not -0.0. So equal readings have equal bytes,
+and the row's digest, the CRC-32 of the bytes as a signed 32-bit integer, recognises a message that was delivered twice.
+
+The latest values of a device (a checkpoint) are: version 1, the newest time (zigzag), then per metric a packed reading, the
+reading's own time and its arrival (zigzag, as differences to the newest time) and its unit (varint length + 1, 0 for none).
+Every decoder raises ValueError on bytes that no encoder wrote.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from domain.rules.model import Value
+from domain.rules.ports import Unpacked
+
+FALSE, TRUE, DOUBLE, TEXT, WHOLE = range(5)
+LATEST_VERSION = 1
+_WHOLE_LIMIT = 2**31
+_NEGATIVE_ZERO = struct.pack("<d", -0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LatestMetric:
+    metric_no: int
+    value: Value
+    ts_ms: int
+    heard_ms: int
+    unit: str | None
+
+
+def pack(readings: Iterable[tuple[int, Value]]) -> bytes:
+    """(metric number, value) pairs as one row."""
+    out = bytearray()
+    for metric_no, value in readings:
+        _put(out, metric_no, value)
+    return bytes(out)
+
+
+def digest(packed: bytes) -> int:
+    """CRC-32 as a signed 32-bit integer, which fits the INTEGER of every database."""
+    unsigned = zlib.crc32(packed)
+    return unsigned - 2**32 if unsigned >= 2**31 else unsigned
+
+
+def unpack(packed: bytes) -> list[tuple[int, Value]]:
+    cursor = _Cursor(packed)
+    readings = []
+    while not cursor.at_end:
+        readings.append(cursor.reading())
+    return readings
+
+
+def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[Unpacked]:
+    """(time, metric number, value, text) of one metric or of all, row by row."""
+    found: list[Unpacked] = []
+    for ts_ms, packed in rows:
+        for number, value in unpack(packed):
+            if metric_no is None or number == metric_no:
+                found.append((ts_ms, number, *columns(value)))
+    return found
+
+
+def columns(value: Value) -> tuple[float | None, str | None]:
+    """Value and text as the API shows them; a boolean has both."""
+    if isinstance(value, bool):
+        return (1.0, "true") if value else (0.0, "false")
+    return (None, value) if isinstance(value, str) else (value, None)
+
+
+def pack_latest(newest_ms: int, metrics: Iterable[LatestMetric]) -> bytes:
+    out = bytearray([LATEST_VERSION])
+    _put_varint(out, _zigzag(newest_ms))
+    for metric in metrics:
+        _put(out, metric.metric_no, metric.value)
+        _put_varint(out, _zigzag(metric.ts_ms - newest_ms))
+        _put_varint(out, _zigzag(metric.heard_ms - newest_ms))
+        unit = None if metric.unit is None else metric.unit.encode()
+        _put_varint(out, 0 if unit is None else len(unit) + 1)
+        out += unit or b""
+    return bytes(out)
+
+
+def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetric]]:
+    """The newest time and the metrics in the order they were first reported."""
+    cursor = _Cursor(latest)
+    if cursor.take(1)[0] != LATEST_VERSION:
+        raise ValueError("this is no checkpoint that this version reads")
+    newest_ms = cursor.signed()
+    metrics = []
+    while not cursor.at_end:
+        metric_no, value = cursor.reading()
+        ts_ms, heard_ms = newest_ms + cursor.signed(), newest_ms + cursor.signed()
+        size = cursor.varint()
+        unit = None if size == 0 else cursor.take(size - 1).decode()
+        metrics.append(LatestMetric(metric_no, value, ts_ms, heard_ms, unit))
+    return newest_ms, metrics
+
+
+def _put(out: bytearray, metric_no: int, value: Value) -> None:
+    if isinstance(value, bool):
+        _put_varint(out, metric_no * 8 + (TRUE if value else FALSE))
+    elif isinstance(value, str):
+        text = value.encode()
+        _put_varint(out, metric_no * 8 + TEXT)
+        _put_varint(out, len(text))
+        out += text
+    elif _is_whole(value):
+        _put_varint(out, metric_no * 8 + WHOLE)
+        _put_varint(out, _zigzag(int(value)))
+    else:
+        _put_varint(out, metric_no * 8 + DOUBLE)
+        out += struct.pack("<d", value)
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value) < _WHOLE_LIMIT and value.is_integer() and struct.pack("<d", value) != _NEGATIVE_ZERO
+
+
+def _zigzag(number: int) -> int:
+    return number * 2 if number >= 0 else -number * 2 - 1
+
+
+def _put_varint(out: bytearray, number: int) -> None:
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+class _Cursor:
+    """Reads forward; whatever is missing or unknown is a ValueError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def take(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._data):
+            raise ValueError("packed readings end in the middle of a value")
+        part = self._data[self._at : end]
+        self._at = end
+        return part
+
+    def varint(self) -> int:
+        number = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80 and number < 2**64:
+                return number
+        raise ValueError("packed readings hold a number that is too long")
+
+    def signed(self) -> int:
+        zigzag = self.varint()
+        return zigzag // 2 if zigzag % 2 == 0 else -(zigzag // 2) - 1
+
+    def reading(self) -> tuple[int, Value]:
+        key = self.varint()
+        return key // 8, self._value(key % 8)
+
+    def _value(self, tag: int) -> Value:
+        if tag in (FALSE, TRUE):
+            return tag == TRUE
+        if tag == DOUBLE:
+            return float(struct.unpack("<d", self.take(8))[0])
+        if tag == TEXT:
+            return self.take(self.varint()).decode()
+        if tag == WHOLE:
+            return float(self.signed())
+        raise ValueError(f"packed readings hold the unknown tag {tag}")

@@ -1,0 +1,304 @@
+"""What every device link holds, whatever broker is behind it: one suite, two implementations, real MQTT clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from adapters.engine import _native
+from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
+from adapters.mqtt.external import ExternalSettings, MosquittoLink
+from adapters.mqtt.mosquitto import Provisioner
+from domain.devices.link import Connected, DeviceLink, Disconnected, Published, Subscribed, UplinkEvent
+from domain.kernel.errors import Unavailable
+from support.broker import Device, a_device
+from support.mosquitto import free_port, mosquitto
+
+PATIENCE = 10.0
+V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
+
+
+class StillClock:
+    def now_ms(self) -> int:
+        return 1_800_000_000_000
+
+
+@dataclass
+class World:
+    link: DeviceLink
+    port: int
+    ws_port: int
+    events: list[UplinkEvent] = field(default_factory=list)
+    telemetry: int = 0
+
+    async def device(self, profile: str = "native") -> Device:
+        device = a_device(profile)
+        await self.link.admit(device.device_id, device.number, device.password, profile)
+        return device
+
+    def client(self, device: Device, **options: Any) -> aiomqtt.Client:
+        options = {"port": self.port, "identifier": device.device_id, "timeout": PATIENCE, **options}
+        return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
+
+    @contextlib.asynccontextmanager
+    async def present(self, device: Device, *filters: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
+        """The device as its firmware does it: subscribe, then say that it is online."""
+        options.setdefault("will", aiomqtt.Will(device.topic("status"), b"offline", 1, True))
+        async with self.client(device, **options) as client:
+            for each in filters:
+                await client.subscribe(device.topic(each), qos=1)
+            await client.publish(device.topic("status"), b"online", qos=1, retain=True)
+            await self.until(lambda: self.link.connected(device.device_id))
+            yield client
+
+    async def consume(self) -> None:
+        while True:
+            batch = await self.link.take(100)
+            self.events.extend(batch.events)
+            self.telemetry += len(batch.telemetry)
+            batch.ack()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def event(self, kind: type[UplinkEvent], **fields: Any) -> Any:
+        def found() -> list[UplinkEvent]:
+            return [
+                event
+                for event in self.events
+                if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items())
+            ]
+
+        await self.until(lambda: bool(found()))
+        return found()[0]
+
+
+@contextlib.asynccontextmanager
+async def embedded() -> AsyncIterator[World]:
+    link = EmbeddedLink(BrokerSettings((Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))))
+    await link.start()
+    tcp, ws = link.ports()
+    yield World(link, tcp, ws)
+
+
+@contextlib.asynccontextmanager
+async def external(folder: Any) -> AsyncIterator[World]:
+    async with mosquitto(folder, "latchboard") as broker:
+        settings = ExternalSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
+        provisioner = Provisioner(broker.files, "latchboard", "s" * 32)
+        link = MosquittoLink(settings, StillClock(), _native.TelemetryBatch, provisioner)
+        await link.start()
+        yield World(link, broker.port, broker.ws_port)
+
+
+@pytest.fixture(params=["embedded", "mosquitto"])
+async def silent_world(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[World]:
+    """Nobody takes what comes up."""
+    async with embedded() if request.param == "embedded" else external(tmp_path) as world:
+        yield world
+        await world.link.stop()
+
+
+@pytest.fixture
+async def world(silent_world: World) -> AsyncIterator[World]:
+    task = asyncio.create_task(silent_world.consume())
+    yield silent_world
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def heard(client: aiomqtt.Client) -> aiomqtt.Message:
+    return await asyncio.wait_for(anext(aiter(client.messages)), PATIENCE)
+
+
+@pytest.mark.parametrize("options", [{"protocol": V311}, {"protocol": V5}, {"transport": "websockets"}])
+async def test_a_device_comes_in_reports_and_leaves(world: World, options: dict[str, Any]) -> None:
+    device = await world.device()
+    port = world.ws_port if "transport" in options else world.port
+    async with world.present(device, "cmd", port=port, **options) as client:
+        assert (await world.event(Connected, device_id=device.device_id)).device_no == device.number
+        await world.event(Subscribed, device_id=device.device_id)
+        for qos in (0, 1):
+            await client.publish(device.topic("telemetry"), b'{"temperature":21.5}', qos=qos)
+        await client.publish(device.topic("state"), b'{"relay":"ON"}', qos=1, retain=True)
+        await world.until(lambda: world.telemetry == 2)
+        state = await world.event(Published, topic="state")
+        assert (state.device_no, state.payload, state.qos, state.retain) == (device.number, b'{"relay":"ON"}', 1, True)
+        await client.publish(device.topic("status"), b"offline", qos=1, retain=True)
+    await world.event(Disconnected, device_id=device.device_id)
+    assert not world.link.connected(device.device_id)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_a_wrong_password_is_refused(world: World, version: Any) -> None:
+    device = await world.device()
+    for fault in ({"password": "0" * 32}, {"username": a_device().device_id}, {"username": None, "password": None}):
+        credentials = {"username": device.device_id, "password": device.password, **fault}
+        with pytest.raises(aiomqtt.MqttError):
+            async with aiomqtt.Client("127.0.0.1", world.port, protocol=version, **credentials):
+                pass
+
+
+async def test_a_lost_device_speaks_its_will_and_is_gone(world: World) -> None:
+    device = await world.device()
+    async with world.present(device) as client:
+        client._client._sock.shutdown(2)
+        await world.event(Published, topic="status", payload=b"offline")
+        await world.event(Disconnected, device_id=device.device_id, reason="lost")
+        assert not world.link.connected(device.device_id)
+        with contextlib.suppress(aiomqtt.MqttError):
+            await client._disconnected
+
+
+async def test_what_a_device_may_not_say_is_never_heard(world: World) -> None:
+    device, other = await world.device(), await world.device()
+    async with world.present(other, "#") as listener, world.present(device) as client:
+        await world.event(Published, device_id=device.device_id, topic="status")
+        await world.event(Published, device_id=other.device_id, topic="status")
+        before = len(world.events)
+        while len(listener.messages):
+            await heard(listener)
+        for topic in (other.topic("state"), other.topic("cmd"), device.topic("cmd"), device.topic("sched"), "state"):
+            await client.publish(topic, b"evil", qos=1)
+        await client.publish(device.topic("result"), b"fine", qos=1)
+        await world.event(Published, topic="result")
+        assert [event.payload for event in world.events[before:] if isinstance(event, Published)] == [b"fine"]
+        assert len(listener.messages) == 0
+
+
+async def test_a_device_hears_nothing_of_others(world: World) -> None:
+    device, other = await world.device(), await world.device()
+    async with world.present(other, "cmd") as client, world.client(device) as spy:
+        for topic_filter in ("#", "devices/#", "devices/+/cmd", other.topic("cmd"), "$SYS/#"):
+            with contextlib.suppress(aiomqtt.MqttError):
+                await spy.subscribe(topic_filter, qos=1)
+        await spy.subscribe(device.topic("#"), qos=1)
+        assert await world.link.send(other.device_id, "cmd", b"secret")
+        assert (await heard(client)).payload == b"secret"
+        await world.link.send(device.device_id, "sched", b"own", retain=True)
+        assert (await heard(spy)).payload == b"own"
+        assert len(spy.messages) == 0
+
+
+async def test_a_command_is_heard_or_said_not_to_be(world: World) -> None:
+    device = await world.device()
+    assert not await world.link.send(device.device_id, "cmd", b"too early")
+    async with world.present(device) as client:
+        assert not await world.link.send(device.device_id, "cmd", b"not subscribed")
+        await client.subscribe(device.topic("cmd"), qos=1)
+        assert await world.link.send(device.device_id, "cmd", b"now", expiry_s=30)
+        assert (await heard(client)).payload == b"now"
+
+
+async def test_a_command_carries_its_expiry(world: World) -> None:
+    device = await world.device()
+    async with world.present(device, "cmd", protocol=V5) as client:
+        assert await world.link.send(device.device_id, "cmd", b"x", expiry_s=30)
+        properties = (await heard(client)).properties
+        assert properties is not None
+        assert 28 <= properties.MessageExpiryInterval <= 30
+
+
+async def test_a_retained_message_waits_for_the_device_until_it_is_cleared(world: World) -> None:
+    device = await world.device()
+    await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+    async with world.client(device) as client:
+        await client.subscribe(device.topic("sched"), qos=1)
+        message = await heard(client)
+        assert (message.payload, message.retain) == (b'{"rev":1}', True)
+    await world.link.send(device.device_id, "sched", b"", retain=True)
+    async with world.client(device) as client:
+        await client.subscribe(device.topic("sched"), qos=1)
+        await world.link.send(device.device_id, "sched", b'{"rev":2}', retain=True)
+        assert (await heard(client)).payload == b'{"rev":2}'
+
+
+async def test_an_expelled_device_is_cut_within_a_second_and_refused(world: World) -> None:
+    device, other = await world.device(), await world.device()
+    async with world.present(other, "cmd") as bystander:
+        with contextlib.suppress(aiomqtt.MqttError):
+            async with world.present(device) as client:
+                await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+                async with asyncio.timeout(1):
+                    await world.link.expel(device.device_id)
+                    with contextlib.suppress(aiomqtt.MqttError):
+                        await client._disconnected
+        await world.event(Disconnected, device_id=device.device_id, reason="revoked")
+        assert not world.link.connected(device.device_id)
+        with pytest.raises(aiomqtt.MqttError):
+            async with world.client(device):
+                pass
+        assert not await world.link.send(device.device_id, "cmd", b"x")
+        assert await world.link.send(other.device_id, "cmd", b"still there")
+        assert (await heard(bystander)).payload == b"still there"
+        await world.link.admit(device.device_id, device.number, device.password, "native")
+        async with world.client(device) as again:
+            await again.subscribe(device.topic("#"), qos=1)
+            await world.link.send(device.device_id, "time", b"first", retain=True)
+            assert (await heard(again)).payload == b"first", "what was retained for it is forgotten"
+
+
+async def test_a_new_password_replaces_the_old_one(world: World) -> None:
+    device = await world.device()
+    await world.link.admit(device.device_id, device.number, "n" * 32, "native")
+    with pytest.raises(aiomqtt.MqttError):
+        async with world.client(device):
+            pass
+    device.password = "n" * 32
+    async with world.client(device):
+        pass
+
+
+async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None:
+    world, link = silent_world, silent_world.link
+    device = await world.device()
+
+    async def telemetry() -> Any:
+        while True:
+            batch = await asyncio.wait_for(link.take(100), PATIENCE)
+            if len(batch.telemetry):
+                return batch
+            batch.ack()
+
+    sending = asyncio.create_task(_stubborn(world, device))
+    (await telemetry()).nack()
+    (await telemetry()).ack()
+    await asyncio.wait_for(sending, PATIENCE)
+
+
+async def _stubborn(world: World, device: Device) -> None:
+    """Publishes at QoS 1 and, like every firmware, tries again on a new connection until it is confirmed."""
+    while True:
+        with contextlib.suppress(aiomqtt.MqttError):
+            async with world.client(device) as client:
+                async with asyncio.timeout(PATIENCE):
+                    sent = asyncio.create_task(client.publish(device.topic("telemetry"), b"{}", qos=1))
+                    await asyncio.wait([sent, client._disconnected], return_when=asyncio.FIRST_COMPLETED)
+                if sent.done() and sent.exception() is None:
+                    return
+                sent.cancel()
+
+
+async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
+    waiting = asyncio.create_task(silent_world.link.take(1))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(3):
+        await silent_world.link.stop()
+        with pytest.raises(Unavailable):
+            await waiting
+
+
+async def test_a_link_that_cannot_start_names_the_address() -> None:
+    port = free_port()
+    link = MosquittoLink(ExternalSettings("127.0.0.1", port, "u", "p"), StillClock(), _native.TelemetryBatch, None)
+    with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
+        await link.start()
+    await link.stop()

@@ -1,0 +1,174 @@
+"""What the service sends: heard or said not to be, retained, in time or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiomqtt
+import pytest
+
+from domain.devices.link import Subscribed
+from support.broker import PATIENCE, broker, subscribe_packet
+
+V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
+
+
+async def heard(client: aiomqtt.Client) -> aiomqtt.Message:
+    return await asyncio.wait_for(anext(aiter(client.messages)), PATIENCE)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_a_command_reaches_the_device_that_listens(version) -> None:
+    async with broker() as world:
+        device, other = await world.device(), await world.device()
+        async with world.client(device, protocol=version) as client, world.client(other) as bystander:
+            await client.subscribe(device.topic("cmd"), qos=1)
+            await bystander.subscribe(other.topic("#"), qos=1)
+            assert await world.link.send(device.device_id, "cmd", b'{"id":"exe_1"}', expiry_s=30)
+            message = await heard(client)
+            assert (str(message.topic), message.payload, message.qos, message.retain) == (
+                device.topic("cmd"),
+                b'{"id":"exe_1"}',
+                1,
+                False,
+            )
+            if version == V5:
+                assert message.properties is not None
+                assert 28 <= message.properties.MessageExpiryInterval <= 30
+            await world.stat("downlink_acked", 1)
+            assert len(bystander.messages) == 0
+
+
+async def test_nobody_listening_is_said_so() -> None:
+    async with broker() as world:
+        device = await world.device()
+        assert not await world.link.send(device.device_id, "cmd", b"x")
+        assert not await world.link.send("dev_unknownunknownunknow", "cmd", b"x")
+        raw = await world.login(device)
+        assert not await world.link.send(device.device_id, "cmd", b"x"), "connected but not subscribed"
+        await raw.say(subscribe_packet(device.topic("sched")))
+        await raw.packet()
+        assert not await world.link.send(device.device_id, "cmd", b"x")
+        await raw.say(subscribe_packet(device.topic("cmd")))
+        await raw.packet()
+        assert await world.link.send(device.device_id, "cmd", b"x")
+        await raw.close()
+        await world.until(lambda: not world.link.connected(device.device_id))
+        assert not await world.link.send(device.device_id, "cmd", b"x")
+
+
+async def test_the_retained_schedule_is_given_at_each_subscription_until_it_is_cleared() -> None:
+    async with broker() as world:
+        device = await world.device()
+        assert not await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+        await world.link.send(device.device_id, "sched", b'{"rev":2}', retain=True)
+        async with world.client(device) as client:
+            await client.subscribe(device.topic("#"), qos=1)
+            first = await heard(client)
+            assert (first.payload, first.retain) == (b'{"rev":2}', True)
+            assert await world.link.send(device.device_id, "sched", b'{"rev":3}', retain=True)
+            live = await heard(client)
+            assert (live.payload, live.retain) == (b'{"rev":3}', False)
+        async with world.client(device) as client:
+            await client.subscribe(device.topic("sched"), qos=1)
+            assert (await heard(client)).payload == b'{"rev":3}'
+            await world.link.send(device.device_id, "sched", b"", retain=True)
+            assert (await heard(client)).payload == b""
+        raw = await world.login(device)
+        await raw.say(subscribe_packet(device.topic("sched")))
+        assert (await raw.packet())[0] == 0x90
+        await raw.say(b"\xc0\x00")
+        assert await raw.packet() == (0xD0, b""), "nothing is retained any more"
+
+
+async def test_an_expelled_device_finds_no_retained_message_when_it_is_admitted_again() -> None:
+    async with broker() as world:
+        device = await world.device()
+        await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+        await world.link.expel(device.device_id)
+        await world.link.admit(device.device_id, device.number, device.password, "native")
+        raw = await world.login(device)
+        await raw.say(subscribe_packet(device.topic("sched")) + b"\xc0\x00")
+        assert [(await raw.packet())[0] for _ in (1, 2)] == [0x90, 0xD0]
+
+
+async def test_a_command_that_expired_before_it_could_be_sent_is_never_sent() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await world.login(device)
+        await raw.say(subscribe_packet(device.topic("cmd")))
+        await raw.packet()
+        # 64 unacknowledged messages fill the window; what follows waits for an acknowledgement.
+        for number in range(64):
+            assert await world.link.send(device.device_id, "cmd", b"%d" % number)
+        assert await world.link.send(device.device_id, "cmd", b"late", expiry_s=1)
+        ids = [(await raw.packet())[1] for _ in range(64)]
+        topic_length = 2 + len(device.topic("cmd"))
+        await asyncio.sleep(1.1)
+        await raw.say(b"\x40\x02" + ids[0][topic_length : topic_length + 2])
+        await world.stat("downlink_expired", 1)
+        await raw.say(b"\xc0\x00")
+        assert await raw.packet() == (0xD0, b"")
+
+
+async def test_a_device_that_does_not_read_is_sent_a_bounded_number_and_then_none() -> None:
+    async with broker(downlink_queue=10) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        await raw.say(subscribe_packet(device.topic("cmd")))
+        await raw.packet()
+        for number in range(1, 65):
+            assert await world.link.send(device.device_id, "cmd", b"x" * 1000)
+            await world.stat("downlink_sent", number)
+        taken = [await world.link.send(device.device_id, "cmd", b"x") for _ in range(12)]
+        assert taken == [True] * 10 + [False] * 2
+
+
+async def test_a_kept_session_finds_its_subscription_and_its_unacknowledged_command_again() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await world.login(device, clean=False)
+        assert not raw.resumed
+        await raw.say(subscribe_packet(device.topic("cmd")))
+        await raw.packet()
+        assert await world.link.send(device.device_id, "cmd", b"once")
+        first = await raw.packet()
+        await raw.close()
+        await world.until(lambda: not world.link.connected(device.device_id))
+        assert not await world.link.send(device.device_id, "cmd", b"offline"), "the caller keeps it"
+        world.events.clear()
+        again = await world.login(device, clean=False)
+        assert again.resumed
+        await world.event(Subscribed, topic_filter="cmd")
+        head, body = await again.packet()
+        assert (head & 0x08, body[-4:]) == (0x08, b"once")
+        assert first[1][-4:] == b"once"
+        assert await world.link.send(device.device_id, "cmd", b"more")
+        assert (await again.packet())[1].endswith(b"more")
+        await again.close()
+        fresh = await world.login(device, clean=True)
+        assert not fresh.resumed
+        assert not await world.link.send(device.device_id, "cmd", b"x")
+
+
+async def test_a_topic_with_a_wildcard_cannot_be_sent_to() -> None:
+    async with broker() as world:
+        device = await world.device()
+        with pytest.raises(ValueError, match="not a topic"):
+            await world.link.send(device.device_id, "cmd/#", b"x")
+
+
+async def test_an_mqtt_5_client_gets_nothing_larger_than_it_takes() -> None:
+    import paho.mqtt.properties as mqtt_properties
+    from paho.mqtt.packettypes import PacketTypes
+
+    async with broker() as world:
+        device = await world.device()
+        properties = mqtt_properties.Properties(PacketTypes.CONNECT)
+        properties.MaximumPacketSize = 200
+        async with world.client(device, protocol=V5, properties=properties) as client:
+            await client.subscribe(device.topic("cmd"), qos=1)
+            await world.link.send(device.device_id, "cmd", b"x" * 500)
+            await world.link.send(device.device_id, "cmd", b"small")
+            assert (await heard(client)).payload == b"small"
+        assert world.link.stats()["downlink_too_large"] == 1

@@ -1,0 +1,152 @@
+"""A QoS-1 message is confirmed when its batch is, never before; whatever was not confirmed comes again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiomqtt
+import pytest
+
+from domain.devices.link import Disconnected, Published
+from domain.kernel.errors import Unavailable
+from support.broker import PATIENCE, broker, publish_packet
+
+PING, PONG = b"\xc0\x00", (0xD0, b"")
+
+
+async def everything(world, count: int) -> list:
+    """Batches, not acknowledged, until `count` messages have come."""
+    batches, seen = [], 0
+    while seen < count:
+        async with asyncio.timeout(PATIENCE):
+            batch = await world.link.take(500)
+        batches.append(batch)
+        seen += len(batch.telemetry) + sum(isinstance(event, Published) for event in batch.events)
+    return batches
+
+
+async def test_nothing_is_confirmed_before_its_batch_is() -> None:
+    async with broker(consume=False) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        await raw.say(publish_packet(device.topic("telemetry"), b'{"t":1}', qos=1, packet_id=5))
+        await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=6))
+        batches = await everything(world, 2)
+        await raw.say(PING)
+        assert await raw.packet() == PONG, "the ping overtakes both confirmations"
+        for batch in batches:
+            batch.ack()
+        assert await raw.packet() == (0x40, b"\x00\x05")
+        assert await raw.packet() == (0x40, b"\x00\x06")
+
+
+async def test_qos_2_is_received_when_its_batch_is_durable_and_a_repeat_is_not_taken_twice() -> None:
+    async with broker(consume=False) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        await raw.say(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9))
+        batches = await everything(world, 1)
+        await raw.say(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9, dup=True))
+        await raw.say(PING)
+        assert await raw.packet() == PONG
+        for batch in batches:
+            batch.ack()
+        assert await raw.packet() == (0x50, b"\x00\x09")
+        await raw.say(b"\x62\x02\x00\x09")
+        assert await raw.packet() == (0x70, b"\x00\x09")
+        assert world.link.stats()["uplink_publish"] == 1
+
+
+async def test_a_batch_that_is_given_up_cuts_those_who_wait_for_it_and_only_those() -> None:
+    async with broker(consume=False) as world:
+        device, other = await world.device(), await world.device()
+        raw, bystander = await world.login(device), await world.login(other)
+        await raw.say(publish_packet(device.topic("state"), b"ON", qos=1))
+        await bystander.say(publish_packet(other.topic("telemetry"), b"{}"))
+        for batch in await everything(world, 2):
+            batch.nack()
+            batch.ack()
+        assert await raw.closed()
+        await bystander.say(PING)
+        assert await bystander.packet() == PONG
+
+
+async def test_a_batch_that_is_forgotten_is_given_up() -> None:
+    async with broker(consume=False) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        await raw.say(publish_packet(device.topic("state"), b"ON", qos=1))
+        batches = await everything(world, 1)
+        batches.clear()
+        assert await raw.closed()
+
+
+@pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
+async def test_a_real_client_sends_again_what_was_not_confirmed(version) -> None:
+    """As after a kill: the batch was taken and never became durable."""
+    async with broker(consume=False) as world:
+        device = await world.device()
+        async with world.client(device, protocol=version) as client:
+            paho = client._client
+            paho.reconnect_delay_set(1, 1)
+            sent = asyncio.create_task(client.publish(device.topic("result"), b"done", qos=1, timeout=PATIENCE))
+            for batch in await everything(world, 1):
+                batch.nack()
+            await world.stat("disconnects", 1)
+            await asyncio.to_thread(paho.reconnect)
+            again = await everything(world, 1)
+            assert not sent.done()
+            for batch in again:
+                batch.ack()
+            await asyncio.wait_for(sent, PATIENCE)
+        stats = world.link.stats()
+        assert (stats["uplink_publish"], stats["uplink_duplicates"]) == (2, 1)
+
+
+async def test_events_of_a_device_come_in_the_order_in_which_it_sent_them() -> None:
+    async with broker(rate_per_second=0) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        for number in range(1, 301):
+            below = "state" if number % 2 else "result"
+            await raw.say(publish_packet(device.topic(below), b"%d" % number, qos=number % 2, packet_id=number))
+        await raw.say(b"\xe0\x00")
+        await world.event(Disconnected, reason="disconnected")
+        assert [event.payload for event in world.events if isinstance(event, Published)] == [
+            b"%d" % number for number in range(1, 301)
+        ]
+
+
+async def test_confirmations_keep_their_order_whatever_order_batches_are_confirmed_in() -> None:
+    async with broker(consume=False) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        batches = []
+        for number in (1, 2):
+            await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
+            batches += await everything(world, 1)
+        for batch in reversed(batches):
+            batch.ack()
+        assert [await raw.packet() for _ in (1, 2)] == [(0x40, b"\x00\x01"), (0x40, b"\x00\x02")]
+
+
+async def test_a_take_that_waits_ends_with_the_link() -> None:
+    async with broker(consume=False) as world:
+        waiting = asyncio.create_task(world.link.take(10))
+        await asyncio.sleep(0)
+        await world.link.stop()
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(waiting, PATIENCE)
+
+
+async def test_what_was_queued_at_the_stop_can_still_be_taken() -> None:
+    async with broker(consume=False) as world:
+        device = await world.device()
+        raw = await world.login(device)
+        await raw.say(publish_packet(device.topic("telemetry"), b"{}"))
+        await world.stat("uplink_telemetry", 1)
+        await world.link.stop()
+        batch = await world.link.take(100)
+        assert len(batch.telemetry) == 1
+        assert [type(event).__name__ for event in batch.events] == ["Connected", "Disconnected"]
+        assert batch.events[-1].reason == "stopped"

@@ -1,0 +1,327 @@
+"""A small account with people, keys and devices over the in-memory storage, and stand-ins for all that is outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from adapters.mqtt.codec import ProfileCodec
+from adapters.outcomes import InProcessOutcomes
+from adapters.params import JsonSchemaChecker
+from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
+from domain.accounts.model import Account, Membership, Project, User
+from domain.commands.control import ControlService
+from domain.commands.definitions import DefinitionService
+from domain.commands.device_types import DeviceTypeService
+from domain.commands.dispatch import DispatchService
+from domain.commands.reports import ReportService
+from domain.commands.service import CommandService
+from domain.devices.admission import Admission
+from domain.devices.configblock import Endpoint
+from domain.devices.credentials import CredentialService
+from domain.devices.erasure import Erasure
+from domain.devices.model import Device
+from domain.devices.presence import PresenceService
+from domain.devices.service import DeviceService, Registration
+from domain.grants.model import Grant, Scope, Subject
+from domain.grants.service import Gate
+from domain.grants.window import Window
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, Prefix, ProjectId, UserId
+from domain.keys.model import ApiKey
+
+ACCOUNT = AccountId("acc_00000000000000000000")
+START_MS = 1_800_000_000_000
+
+
+class FakeClock:
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def forward(self, ms: int) -> None:
+        self.ms += ms
+
+
+class CountingIds:
+    def __init__(self) -> None:
+        self._last = 0
+
+    def new(self, prefix: Prefix) -> str:
+        self._last += 1
+        return f"{prefix}_{self._last:020d}"
+
+    def digits(self, count: int) -> str:
+        return "1" * count
+
+    def password(self, length: int) -> str:
+        self._last += 1
+        return f"p{self._last}".ljust(length, "x")
+
+    def token(self, size: int) -> bytes:
+        return bytes(size)
+
+
+class OpenVault:
+    """Seals by naming what it is bound to, so that a test sees a secret opened in the wrong place."""
+
+    def seal(self, secret: str, bound_to: str) -> bytes:
+        return f"{bound_to}|{secret}".encode()
+
+    def open(self, sealed: bytes, bound_to: str) -> str:
+        owner, secret = sealed.decode().split("|", 1)
+        assert owner == bound_to
+        return secret
+
+    def outdated(self, sealed: bytes) -> bool:
+        return False
+
+
+class PlainHasher:
+    async def hash(self, password: str) -> str:
+        return password
+
+    async def verify(self, password_hash: str, password: str) -> bool:
+        return password_hash == password
+
+    async def verify_nothing(self, password: str) -> None:
+        return None
+
+    def outdated(self, password_hash: str) -> bool:
+        return False
+
+
+class AlwaysOpen:
+    """Every window is open, unless a test shuts them."""
+
+    def __init__(self) -> None:
+        self.open = True
+
+    def knows(self, timezone: str) -> bool:
+        return True
+
+    def is_open(self, window: Window, at_ms: int) -> bool:
+        return self.open
+
+    def next_open_ms(self, window: Window, at_ms: int) -> int | None:
+        return at_ms if self.open else at_ms + 60_000
+
+
+@dataclass
+class Told:
+    device_id: str
+    topic: str
+    payload: bytes
+    expiry_s: int | None
+
+
+@dataclass
+class FakeLink:
+    """Devices in `listening` hear what is sent. `broken` makes every call fail."""
+
+    admitted: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    expelled: list[str] = field(default_factory=list)
+    listening: set[str] = field(default_factory=set)
+    sent: list[Told] = field(default_factory=list)
+    broken: Exception | None = None
+    on_send: Callable[[Told], None] | None = None
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def take(self, limit: int) -> Any:
+        raise NotImplementedError
+
+    async def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+        if self.broken:
+            raise self.broken
+        self.admitted[device_id] = (device_no, password, profile)
+
+    async def expel(self, device_id: str) -> None:
+        if self.broken:
+            raise self.broken
+        self.admitted.pop(device_id, None)
+        self.listening.discard(device_id)
+        self.expelled.append(device_id)
+
+    async def send(
+        self,
+        device_id: str,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        qos: int = 1,
+    ) -> bool:
+        if self.broken:
+            raise self.broken
+        if device_id not in self.listening:
+            return False
+        told = Told(device_id, topic, payload, expiry_s)
+        self.sent.append(told)
+        if self.on_send is not None:
+            self.on_send(told)
+        return True
+
+    def connected(self, device_id: str) -> bool:
+        return device_id in self.listening
+
+    def stats(self) -> dict[str, int]:
+        return {}
+
+
+class Bell:
+    def __init__(self) -> None:
+        self.rings = 0
+
+    def __call__(self) -> None:
+        self.rings += 1
+
+
+class DeviceWorld:
+    """Everything of the devices and commands parts, wired as the program wires it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.ids = CountingIds()
+        self.uow = MemoryUnitOfWork()
+        self.link = FakeLink()
+        self.windows = AlwaysOpen()
+        self.outcomes = InProcessOutcomes()
+        self.checker = JsonSchemaChecker()
+        self.bell = Bell()
+        self.deleted: list[Device] = []
+        self.readmitted: list[DeviceId] = []
+        shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
+        self.gate = Gate(windows=self.windows)
+        self.presence = PresenceService(**shared, link=self.link, bell=self.bell)
+        self.admission = self.make_admission()
+        self.erasure = Erasure(uow=self.uow, bell=self.bell, on_deleted=self.deleted.append)
+        self.devices = DeviceService(
+            **shared, ids=self.ids, admission=self.admission, presence=self.presence, erasure=self.erasure
+        )
+        self.credentials = CredentialService(
+            **shared,
+            ids=self.ids,
+            vault=OpenVault(),
+            hasher=PlainHasher(),
+            admission=self.admission,
+            presence=self.presence,
+            endpoint=Endpoint("mqtt.example", 1883, 8083),
+        )
+        self.commands = CommandService(
+            **shared,
+            ids=self.ids,
+            gate=self.gate,
+            checker=self.checker,
+            outcomes=self.outcomes,
+            dispatch_bell=self.bell,
+            approval_bell=self.bell,
+        )
+        self.definitions = DefinitionService(
+            **shared, ids=self.ids, gate=self.gate, checker=self.checker, commands=self.commands
+        )
+        self.types = DeviceTypeService(**shared, ids=self.ids, checker=self.checker)
+        self.control = ControlService(**shared, gate=self.gate)
+        self.reports = ReportService(outcomes=self.outcomes)
+        self.dispatch = self.make_dispatch()
+
+    def make_admission(self) -> Admission:
+        return Admission(
+            uow=self.uow,
+            link=self.link,
+            vault=OpenVault(),
+            turnstile=asyncio.Lock(),  # type: ignore[arg-type]  # entering a lock gives None
+            bell=self.bell,
+            on_admitted=self.readmitted.append,
+        )
+
+    def make_dispatch(self) -> DispatchService:
+        """A fresh one is what a restart gives."""
+        return DispatchService(
+            uow=self.uow, clock=self.clock, link=self.link, codec=ProfileCodec(), outcomes=self.outcomes, bell=self.bell
+        )
+
+    async def populate(self) -> DeviceWorld:
+        async with self.uow.write() as tx:
+            await tx.accounts.add(Account(ACCOUNT, "Acme", "free", START_MS))
+            await tx.projects.add(Project(ProjectId("prj_00000000000000000000"), ACCOUNT, "Default", True, START_MS))
+        for role in Role:
+            await self._add_person(role)
+        return self
+
+    async def _add_person(self, role: Role) -> None:
+        session = self.session(role)
+        user = User(session.user_id, f"{role}@acme.example".lower(), f"{role}", "secret", True, START_MS, START_MS)
+        async with self.uow.write() as tx:
+            await tx.users.add(user)
+            await tx.memberships.add(Membership(session.membership_id, ACCOUNT, session.user_id, role, START_MS))
+
+    def session(self, role: Role = Role.OWNER) -> Session:
+        return Session(ACCOUNT, UserId(f"usr_{role.rank:020d}"), MembershipId(f"mbr_{role.rank:020d}"), role, "192.0.2.1")
+
+    async def device(self, *, active: bool = True, online: bool = False, **fields: Any) -> Device:
+        wanted = {"name": "Pump", "board_type": "ESP32", "app_type": "PUMP"} | fields
+        device = await self.devices.register(self.session(), Registration(**wanted))
+        if active:
+            await self.credentials.generate(self.session(), device.device_id)
+        if online:
+            await self.connect(device.device_id)
+        return await self.stored(device.device_id)
+
+    async def connect(self, device_id: DeviceId) -> None:
+        self.link.listening.add(device_id)
+        device = await self.stored(device_id)
+        async with self.uow.write() as tx:
+            await self.presence.on_connected(tx, device, self.clock.now_ms())
+        self.dispatch.on_device_ready(device.device_no)
+
+    async def stored(self, device_id: DeviceId) -> Device:
+        async with self.uow.read() as tx:
+            device = await tx.devices.find(device_id)
+        assert device is not None
+        return device
+
+    async def key(self, *grants: tuple[DeviceId, Sequence[str]], **fields: Any) -> ApiKeyCaller:
+        """A key with a grant for each (device, commands)."""
+        key_id = KeyId(self.ids.new(Prefix.KEY))
+        async with self.uow.write() as tx:
+            await tx.keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_", key_id.encode(), True, None, START_MS))
+        for device_id, commands in grants:
+            await self.grant(Subject(key_id=key_id), device_id, commands, **fields)
+        return ApiKeyCaller(ACCOUNT, key_id, "Robot", "192.0.2.2")
+
+    async def grant(
+        self, subject: Subject, device_id: DeviceId, commands: Sequence[str], *, scope: Scope = Scope.WRITE, **fields: Any
+    ) -> Grant:
+        grant = Grant(
+            grant_id=GrantId(self.ids.new(Prefix.GRANT)),
+            account_id=ACCOUNT,
+            subject=subject,
+            device_id=device_id,
+            project_id=None,
+            commands=tuple(commands),
+            scope=scope,
+            expires_ms=None,
+            window=Window(),
+            rate_limit_per_minute=None,
+            created_ms=START_MS,
+            created_by="test",
+        )
+        grant = replace(grant, **fields)
+        async with self.uow.write() as tx:
+            await tx.grants.add(grant)
+        return grant
+
+    def facts(self, kind: str) -> list[Any]:
+        return [fact for fact in self.uow.facts if fact.kind == kind]
+
+    async def dispatch_all(self) -> None:
+        while await self.dispatch.send_queued():
+            pass

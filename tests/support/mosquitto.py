@@ -1,0 +1,93 @@
+"""Debian's Mosquitto on a free port, with the files that the provisioner keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from adapters.mqtt.mosquitto import MosquittoFiles, acl
+
+BINARY = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+def required() -> None:
+    if BINARY is None and not os.environ.get("LATCHBOARD_REQUIRE_MOSQUITTO"):
+        pytest.skip("mosquitto is not installed; set LATCHBOARD_REQUIRE_MOSQUITTO=1 to make this a failure")
+    assert BINARY is not None, "mosquitto is not installed and LATCHBOARD_REQUIRE_MOSQUITTO is set"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Mosquitto:
+    port: int
+    ws_port: int
+    files: MosquittoFiles
+
+
+@contextlib.asynccontextmanager
+async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]:
+    required()
+    files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
+    files.password_file.write_text("", encoding="utf-8")
+    files.acl_file.write_text(acl(service_user), encoding="utf-8")
+    for path in (files.password_file, files.acl_file):
+        path.chmod(0o600)
+    port, ws_port = free_port(), free_port()
+    configuration = folder / "mosquitto.conf"
+    configuration.write_text(
+        f"""user root
+pid_file {files.pid_file}
+log_dest none
+listener {port} 127.0.0.1
+listener {ws_port} 127.0.0.1
+protocol websockets
+allow_anonymous false
+password_file {files.password_file}
+acl_file {files.acl_file}
+use_username_as_clientid true
+max_inflight_messages 1000
+persistence false
+""",
+        encoding="utf-8",
+    )
+    assert BINARY is not None
+    process = await asyncio.create_subprocess_exec(
+        BINARY, "-c", str(configuration), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        await _listening(port, files.pid_file)
+        yield Mosquitto(port, ws_port, files)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 10)
+
+
+async def _listening(port: int, pid_file: Path) -> None:
+    """Until it answers: it opens its ports before it can bear the provisioner's signal."""
+    hello = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x0a\x00\x03abc"
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(hello)
+                answered = await reader.read(1)
+                writer.close()
+                await writer.wait_closed()
+                if answered and pid_file.exists():
+                    return
+            await asyncio.sleep(0.02)

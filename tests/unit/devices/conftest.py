@@ -1,0 +1,7 @@
+import pytest
+from support.device_world import DeviceWorld
+
+
+@pytest.fixture
+async def world() -> DeviceWorld:
+    return await DeviceWorld().populate()

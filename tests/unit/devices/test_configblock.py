@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.devices.configblock import ConfigFormat, ConfigValues, Endpoint, render
+
+NASTY = 'P"u\'mp\\; */ #{x}\nMqttHost evil\t??/ %s ü€𝄞'
+names = st.text(max_size=60)
+
+
+def values(name: str = NASTY, host: str = "mqtt.example", password: str = "pw") -> ConfigValues:
+    return ConfigValues("dev_0123456789abcdefghij", name, Endpoint(host, 1883, 8083, 8883), password)
+
+
+@given(names, names)
+def test_micropython_is_python_and_says_what_was_meant(name: str, password: str) -> None:
+    tree = ast.parse(render(ConfigFormat.MICROPYTHON, values(name, password=password)))
+    constants = {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body}  # type: ignore[attr-defined]
+    assert constants["MQTT_PORT"] == 1883
+    assert constants["MQTT_TLS_PORT"] == 8883
+    if all(ord(sign) <= 0xFFFF for sign in password):
+        assert constants["MQTT_PASSWORD"] == password
+
+
+@given(names, names)
+def test_esphome_is_yaml_and_says_what_was_meant(name: str, password: str) -> None:
+    document = yaml.safe_load(render(ConfigFormat.ESPHOME, values(name, password=password)))
+    assert document["mqtt"]["topic_prefix"] == "devices/dev_0123456789abcdefghij"
+    assert set(document) == {"mqtt", "switch"}
+    if all(ord(sign) <= 0xFFFF for sign in password):
+        assert document["mqtt"]["password"] == password
+
+
+@given(names, names)
+def test_shelly_is_one_rpc_call(name: str, password: str) -> None:
+    call = json.loads(render(ConfigFormat.SHELLY, values(name, password=password)))
+    assert call["method"] == "Mqtt.SetConfig"
+    assert call["params"]["config"]["pass"] == password
+    assert call["params"]["config"]["server"] == "mqtt.example:1883"
+
+
+@given(names)
+def test_tasmota_is_one_line_whose_steps_nobody_can_add_to(name: str) -> None:
+    block = render(ConfigFormat.TASMOTA, values(name, host=name))
+    plain = render(ConfigFormat.TASMOTA, values())
+    assert block.count(";") == plain.count(";")
+    assert block.count("\n") == 1
+
+
+def test_tasmota_talks_below_the_device_prefix() -> None:
+    assert "FullTopic devices/dev_0123456789abcdefghij/%prefix%/;" in render(ConfigFormat.TASMOTA, values())
+
+
+@given(names)
+def test_an_arduino_comment_stays_one_line(name: str) -> None:
+    block = render(ConfigFormat.ARDUINO, values(name))
+    assert len(block.splitlines()) == len(render(ConfigFormat.ARDUINO, values("x")).splitlines())
+    assert not block.splitlines()[0].endswith("\\")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path: Path) -> None:
+    password = 'a"b\\c??/d\x01' + "9ü"
+    header = tmp_path / "config.h"
+    header.write_text(render(ConfigFormat.ARDUINO, values(password=password)))
+    program = tmp_path / "main.c"
+    program.write_text('#include <stdint.h>\n#include <stdio.h>\n#include "config.h"\nint main(void){fputs(MQTT_PASSWORD, stdout);}')
+    binary = tmp_path / "main"
+    flags = ["-std=c99", "-trigraphs", "-Wall", "-Wno-unused", "-Werror"]
+    subprocess.run(["cc", *flags, str(program), "-o", str(binary)], check=True, timeout=60)
+    said = subprocess.run([str(binary)], check=True, capture_output=True, timeout=10).stdout
+    assert said.decode() == password

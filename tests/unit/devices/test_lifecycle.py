@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pytest
+from support.device_world import DeviceWorld
+
+from domain.devices.erasure import STEP_ROWS, STEPS_AT_ONCE
+from domain.devices.model import TRANSITIONS, DeviceStatus, Profile, Trigger
+from domain.devices.service import Registration
+from domain.kernel.caller import Role
+from domain.kernel.errors import Conflict, NotFound, Refused, Stale, Unavailable
+from domain.kernel.ids import ProjectId
+
+
+async def test_a_registered_device_is_pending_in_the_default_project_without_credentials(world: DeviceWorld) -> None:
+    device = await world.devices.register(world.session(), Registration("Pump", "ESP32", "PUMP"))
+    found = await world.devices.get(world.session(), device.device_id)
+    assert found.device.status is DeviceStatus.PENDING
+    assert not found.device.enabled
+    assert found.project.name == "Default"
+    assert world.link.admitted == {}
+    assert [fact.device_id for fact in world.facts("device_registered")] == [device.device_id]
+
+
+@pytest.mark.parametrize(
+    ("board", "app", "profile"),
+    [
+        ("ESP32", "PUMP", Profile.NATIVE),
+        ("Sonoff Basic R2", "RELAY", Profile.TASMOTA),
+        ("ESP8266", "Tasmota", Profile.TASMOTA),
+        ("Shelly Plus 1", "RELAY", Profile.SHELLY),
+        ("ESP32", "ESPHome", Profile.ESPHOME),
+    ],
+)
+async def test_the_profile_is_found_from_board_and_application(
+    world: DeviceWorld, board: str, app: str, profile: Profile
+) -> None:
+    assert (await world.device(active=False, board_type=board, app_type=app)).profile is profile
+
+
+async def test_a_viewer_registers_nothing(world: DeviceWorld) -> None:
+    with pytest.raises(Refused):
+        await world.devices.register(world.session(Role.VIEWER), Registration("Pump", "ESP32", "PUMP"))
+
+
+async def test_an_unknown_project_is_refused(world: DeviceWorld) -> None:
+    with pytest.raises(NotFound):
+        await world.devices.register(
+            world.session(), Registration("Pump", "ESP32", "PUMP", project_id=ProjectId("prj_nowhere"))
+        )
+
+
+async def test_credentials_make_a_device_active_and_let_it_in_with_that_password(world: DeviceWorld) -> None:
+    device = await world.device(active=False)
+    made = await world.credentials.generate(world.session(), device.device_id)
+    assert (await world.stored(device.device_id)).status is DeviceStatus.ACTIVE
+    assert world.link.admitted[device.device_id] == (device.device_no, made.password, "native")
+    assert made.password in made.config_block
+    assert made.password not in repr(made)
+    assert world.readmitted == [device.device_id]
+
+
+async def test_credentials_are_not_replaced_unless_asked(world: DeviceWorld) -> None:
+    device = await world.device()
+    with pytest.raises(Conflict) as refused:
+        await world.credentials.generate(world.session(), device.device_id)
+    assert refused.value.code == "CREDENTIALS_EXIST"
+    before = world.link.admitted[device.device_id]
+    await world.credentials.generate(world.session(), device.device_id, rotate=True)
+    assert world.link.admitted[device.device_id] != before
+
+
+async def test_rotating_a_disabled_device_does_not_let_it_in(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.devices.toggle(world.session(), device.device_id)
+    await world.credentials.generate(world.session(), device.device_id, rotate=True)
+    assert (await world.stored(device.device_id)).status is DeviceStatus.DISABLED
+    assert device.device_id not in world.link.admitted
+
+
+async def test_revoking_destroys_the_secret_shuts_out_and_says_offline(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    revoked = await world.credentials.revoke(world.session(), device.device_id)
+    assert revoked.status is DeviceStatus.REVOKED
+    assert world.link.expelled == [device.device_id]
+    assert [fact.data["reason"] for fact in world.facts("device_offline")] == ["revoked"]
+    async with world.uow.read() as tx:
+        assert await tx.credentials.get(device.device_id) is None
+
+
+async def test_a_link_that_fails_does_not_lose_the_revocation_and_is_told_later(world: DeviceWorld) -> None:
+    device = await world.device()
+    world.link.broken = Unavailable("the broker is away")
+    assert (await world.credentials.revoke(world.session(), device.device_id)).status is DeviceStatus.REVOKED
+    assert world.admission.owed == 1
+    assert not await world.admission.settle_owed()
+    world.link.broken = None
+    assert await world.admission.settle_owed()
+    assert world.link.expelled == [device.device_id]
+
+
+async def test_what_the_link_is_told_late_is_the_present_state_not_the_old_change(world: DeviceWorld) -> None:
+    device = await world.device()
+    world.link.broken = OSError("connection refused")
+    await world.credentials.revoke(world.session(), device.device_id)
+    await world.credentials.generate(world.session(), device.device_id)
+    world.link.broken = None
+    assert await world.admission.settle_owed()
+    assert device.device_id in world.link.admitted
+    assert world.link.expelled == []
+
+
+async def test_a_start_admits_every_active_device_and_no_other(world: DeviceWorld) -> None:
+    active = await world.device()
+    disabled = await world.device()
+    await world.devices.toggle(world.session(), disabled.device_id)
+    await world.device(active=False)
+    world.link.admitted.clear()
+    assert await world.make_admission().admit_all() == 1
+    assert list(world.link.admitted) == [active.device_id]
+
+
+async def test_toggle_disables_and_enables_and_refuses_a_pending_device(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    assert (await world.devices.toggle(world.session(), device.device_id)).status is DeviceStatus.DISABLED
+    assert device.device_id not in world.link.admitted
+    assert (await world.devices.toggle(world.session(), device.device_id)).status is DeviceStatus.ACTIVE
+    assert device.device_id in world.link.admitted
+    pending = await world.device(active=False)
+    with pytest.raises(Conflict) as refused:
+        await world.devices.toggle(world.session(), pending.device_id)
+    assert refused.value.code == "DEVICE_STATE"
+
+
+async def test_an_update_with_an_old_version_is_stale(world: DeviceWorld) -> None:
+    device = await world.device()
+    after = await world.devices.update(world.session(), device.device_id, {"name": "A"}, version=device.version)
+    assert after.version == (await world.stored(device.device_id)).version
+    with pytest.raises(Stale):
+        await world.devices.update(world.session(), device.device_id, {"name": "B"}, version=device.version)
+    assert (await world.stored(device.device_id)).name == "A"
+
+
+async def test_an_update_changes_only_what_it_names(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.devices.update(world.session(), device.device_id, {"location": "Cellar", "tags": ("a",)})
+    await world.devices.update(world.session(), device.device_id, {"description": "Sump"})
+    about = (await world.stored(device.device_id)).about
+    assert (about.location, about.tags, about.description) == ("Cellar", ("a",), "Sump")
+
+
+async def test_another_profile_is_told_to_the_link(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.devices.update(world.session(), device.device_id, {"profile": Profile.TASMOTA})
+    assert world.link.admitted[device.device_id][2] == "tasmota"
+
+
+async def test_a_deleted_device_is_gone_with_its_readings_and_its_connection(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    async with world.uow.write() as tx:
+        await tx.readings.add([(device.device_no, at, 0, b"x") for at in range(STEP_ROWS + 1)])
+    await world.devices.delete(world.session(), device.device_id)
+    async with world.uow.read() as tx:
+        assert await tx.devices.find(device.device_id) is None
+        assert await tx.readings.between(device.device_no, 0, 10**9, 10) == []
+    assert world.link.expelled == [device.device_id]
+    assert [gone.device_no for gone in world.deleted] == [device.device_no]
+    assert len(world.facts("device_deleted")) == 1
+
+
+async def test_a_device_with_very_many_readings_is_gone_at_once_and_erased_by_the_worker(world: DeviceWorld) -> None:
+    device = await world.device()
+    many = STEP_ROWS * STEPS_AT_ONCE + 1
+    async with world.uow.write() as tx:
+        await tx.readings.add([(device.device_no, at, 0, b"x") for at in range(many)])
+    await world.devices.delete(world.session(), device.device_id)
+    with pytest.raises(NotFound):
+        await world.devices.get(world.session(), device.device_id)
+    assert await world.control.devices(world.session()) == []
+    assert await world.erasure.finish() == 1
+    async with world.uow.read() as tx:
+        assert await tx.devices.find(device.device_id) is None
+
+
+async def test_a_crash_while_deleting_is_taken_up_at_the_next_start(world: DeviceWorld) -> None:
+    device = await world.device()
+
+    async def crash(*_: object) -> bool:
+        raise RuntimeError("power cut")
+
+    world.erasure.erase, erase = crash, world.erasure.erase  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError):
+        await world.devices.delete(world.session(), device.device_id)
+    world.erasure.erase = erase  # type: ignore[method-assign]
+    assert await world.erasure.finish() == 1
+    assert world.deleted[0].device_id == device.device_id
+
+
+@pytest.mark.parametrize("status", [one for one in DeviceStatus if one is not DeviceStatus.DELETING])
+def test_every_state_can_be_revoked_and_deleted(status: DeviceStatus) -> None:
+    assert TRANSITIONS[(status, Trigger.REVOKE)] is DeviceStatus.REVOKED
+    assert TRANSITIONS[(status, Trigger.DELETE)] is DeviceStatus.DELETING
+
+
+def test_nothing_leads_back_out_of_a_deletion() -> None:
+    assert not [key for key in TRANSITIONS if key[0] is DeviceStatus.DELETING]
+
+
+async def test_a_member_cannot_take_a_device_off_its_type(world: DeviceWorld) -> None:
+    made = await world.types.create(world.session(), "Pump", [])
+    device = await world.device(device_type_id=made.device_type.device_type_id)
+    with pytest.raises(Refused):
+        await world.devices.update(world.session(Role.MEMBER), device.device_id, {"device_type_id": None})

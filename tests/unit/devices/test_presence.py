@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from support.device_world import DeviceWorld
+
+from domain.devices.model import Device
+from domain.devices.presence import GRACE_MS, RETURN_MS, PresenceService
+from domain.kernel.ids import DeviceId
+
+
+async def leave(world: DeviceWorld, device: Device, reason: str = "lost") -> None:
+    world.link.listening.discard(device.device_id)
+    async with world.uow.write() as tx:
+        await world.presence.on_disconnected(tx, await world.stored(device.device_id), reason, world.clock.now_ms())
+
+
+async def says(world: DeviceWorld, device_id: DeviceId, online: bool) -> None:
+    async with world.uow.write() as tx:
+        await world.presence.on_status(tx, await world.stored(device_id), online, world.clock.now_ms())
+
+
+def changes(world: DeviceWorld) -> list[str]:
+    return [
+        f"{fact.kind.removeprefix('device_')}:{fact.data['reason']}"
+        for fact in world.uow.facts
+        if fact.kind in ("device_online", "device_offline")
+    ]
+
+
+async def test_connecting_twice_is_one_change(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await world.connect(device.device_id)
+    await says(world, device.device_id, True)
+    assert changes(world) == ["online:connected"]
+    assert (await world.stored(device.device_id)).last_seen_ms == world.clock.now_ms()
+
+
+async def test_a_device_that_stays_away_is_offline_after_the_grace(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await leave(world, device, "disconnected")
+    assert world.presence.next_due_ms() == world.clock.now_ms() + GRACE_MS
+    world.clock.forward(GRACE_MS - 1)
+    assert await world.presence.expire() == 0
+    world.clock.forward(1)
+    assert await world.presence.expire() == 1
+    assert changes(world) == ["online:connected", "offline:disconnected"]
+    assert world.presence.next_due_ms() is None
+
+
+async def test_a_reconnect_within_the_grace_is_no_flap(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await leave(world, device)
+    world.clock.forward(GRACE_MS // 2)
+    await world.connect(device.device_id)
+    world.clock.forward(GRACE_MS)
+    assert await world.presence.expire() == 0
+    assert changes(world) == ["online:connected"]
+
+
+async def test_the_late_will_of_a_replaced_connection_is_no_flap(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await says(world, device.device_id, False)
+    world.clock.forward(GRACE_MS)
+    await world.presence.expire()
+    assert changes(world) == ["online:connected"]
+
+
+async def test_will_and_disconnect_are_one_change_with_the_links_reason(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await says(world, device.device_id, False)
+    await leave(world, device, "lost")
+    world.clock.forward(GRACE_MS)
+    await world.presence.expire()
+    await says(world, device.device_id, False)
+    world.clock.forward(GRACE_MS)
+    await world.presence.expire()
+    assert changes(world) == ["online:connected", "offline:lost"]
+
+
+async def test_after_a_restart_who_does_not_return_is_lost_and_who_returns_was_never_gone(world: DeviceWorld) -> None:
+    stays = await world.device(online=True)
+    returns = await world.device(online=True)
+    world.link.listening.clear()
+    world.presence = PresenceService(uow=world.uow, clock=world.clock, link=world.link, bell=world.bell)
+    assert await world.presence.recover() == 2
+    await world.connect(returns.device_id)
+    world.clock.forward(RETURN_MS)
+    while await world.presence.expire():
+        pass
+    assert changes(world) == ["online:connected", "online:connected", "offline:lost"]
+    assert not (await world.stored(stays.device_id)).is_online
+    assert (await world.stored(returns.device_id)).is_online
+
+
+async def test_a_stopped_broker_says_nothing_about_devices_for_a_while(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await leave(world, device, "stopped")
+    world.clock.forward(GRACE_MS)
+    assert await world.presence.expire() == 0
+    world.clock.forward(RETURN_MS)
+    assert await world.presence.expire() == 1
+    assert changes(world)[-1] == "offline:lost"
+
+
+async def test_a_message_on_its_way_does_not_bring_a_revoked_device_back(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await world.credentials.revoke(world.session(), device.device_id)
+    await says(world, device.device_id, True)
+    await leave(world, device, "revoked")
+    assert changes(world) == ["online:connected", "offline:revoked"]

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from support.device_world import DeviceWorld
+
+from domain.devices.configblock import PLACEHOLDER, ConfigFormat
+from domain.devices.credentials import WRONG_TRIES, WRONG_WINDOW_MS
+from domain.kernel.caller import Role
+from domain.kernel.errors import Conflict, DomainError, NotFound, Refused, Throttled
+
+
+async def test_the_account_password_shows_the_credentials_and_the_call_is_on_the_record(world: DeviceWorld) -> None:
+    device = await world.device()
+    shown = await world.credentials.reveal(world.session(), device.device_id, "secret")
+    assert world.link.admitted[device.device_id][1] == shown.password
+    (fact,) = world.facts("credentials_revealed")
+    assert fact.source == world.session().label
+    assert fact.address == "192.0.2.1"
+
+
+async def test_a_wrong_password_is_refused_and_on_the_record(world: DeviceWorld) -> None:
+    device = await world.device()
+    with pytest.raises(Refused) as refused:
+        await world.credentials.reveal(world.session(), device.device_id, "wrong")
+    assert refused.value.code == "PASSWORD_MISMATCH"
+    assert [fact.data["code"] for fact in world.facts("credentials_reveal_refused")] == ["PASSWORD_MISMATCH"]
+    assert world.facts("credentials_revealed") == []
+
+
+async def test_a_device_without_credentials_has_none_to_show(world: DeviceWorld) -> None:
+    device = await world.device(active=False)
+    with pytest.raises(NotFound):
+        await world.credentials.reveal(world.session(), device.device_id, "secret")
+    assert len(world.facts("credentials_reveal_refused")) == 1
+
+
+async def test_revoked_credentials_are_not_shown(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.credentials.revoke(world.session(), device.device_id)
+    with pytest.raises(Conflict) as refused:
+        await world.credentials.reveal(world.session(), device.device_id, "secret")
+    assert refused.value.code == "CREDENTIALS_REVOKED"
+
+
+async def test_a_viewer_is_refused_and_on_the_record(world: DeviceWorld) -> None:
+    device = await world.device()
+    with pytest.raises(Refused):
+        await world.credentials.reveal(world.session(Role.VIEWER), device.device_id, "secret")
+    assert [fact.data["code"] for fact in world.facts("credentials_reveal_refused")] == ["ROLE_REQUIRED"]
+
+
+async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_the_window_is_over(
+    world: DeviceWorld,
+) -> None:
+    device = await world.device()
+    for _ in range(WRONG_TRIES):
+        with pytest.raises(Refused):
+            await world.credentials.reveal(world.session(), device.device_id, "wrong")
+    with pytest.raises(Throttled) as throttled:
+        await world.credentials.reveal(world.session(), device.device_id, "secret")
+    assert throttled.value.retry_after == WRONG_WINDOW_MS // 1000
+    world.clock.forward(WRONG_WINDOW_MS)
+    await world.credentials.reveal(world.session(), device.device_id, "secret")
+
+
+async def test_no_fact_ever_holds_a_password(world: DeviceWorld) -> None:
+    device = await world.device()
+    shown = await world.credentials.reveal(world.session(), device.device_id, "secret")
+    with pytest.raises(DomainError):
+        await world.credentials.reveal(world.session(), device.device_id, "hunter2")
+    told = repr(world.uow.facts)
+    assert shown.password not in told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("form", list(ConfigFormat))
+async def test_the_config_without_a_reveal_has_a_placeholder_in_every_form(world: DeviceWorld, form: ConfigFormat) -> None:
+    device = await world.device()
+    config = await world.credentials.config(world.session(), device.device_id, form)
+    assert PLACEHOLDER in config.config_block
+    assert PLACEHOLDER in config.note
+    assert world.link.admitted[device.device_id][1] not in config.config_block
+
+
+async def test_the_form_follows_the_firmware(world: DeviceWorld) -> None:
+    tasmota = await world.device(board_type="Sonoff")
+    pico = await world.device(board_type="Pico W")
+    assert (await world.credentials.config(world.session(), tasmota.device_id)).config_block.startswith("Backlog ")
+    assert "MQTT_HOST = " in (await world.credentials.config(world.session(), pico.device_id)).config_block
