@@ -1,19 +1,18 @@
 //! Bindings of the broker.
 
+mod simulation;
+mod uplink;
+
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchboard_broker::simulate::{Identity, Plan, Simulation};
-use latchboard_broker::{
-    Batch, Broker, Event, Limits, Listen, Outgoing, Profile, StartError, Tls, Transport,
-};
+use latchboard_broker::{Broker, Limits, Listen, Outgoing, Profile, StartError, Tls, Transport};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 
-use crate::batch::{Message, TelemetryBatch};
+use self::uplink::{UplinkBatch, uplink_batch};
 
 /// `(transport, tls, host, port)`; the transport is `tcp` or `ws`.
 type Address = (String, bool, String, u16);
@@ -64,127 +63,6 @@ fn start_error(error: StartError) -> PyErr {
         StartError::Tls(_) => PyValueError::new_err(error.to_string()),
         StartError::Threads(_) | StartError::Again => PyRuntimeError::new_err(error.to_string()),
     }
-}
-
-/// An event as a tuple: its kind, the device's number and id, what there is to it, and the Unix milliseconds last.
-fn event_tuple<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyTuple>> {
-    match event {
-        Event::Connect {
-            source,
-            protocol,
-            address,
-            at_ms,
-        } => (
-            "connect",
-            source.device,
-            &*source.device_id,
-            *protocol,
-            address,
-            at_ms,
-        )
-            .into_pyobject(py),
-        Event::Disconnect {
-            source,
-            reason,
-            at_ms,
-        } => (
-            "disconnect",
-            source.device,
-            &*source.device_id,
-            *reason,
-            at_ms,
-        )
-            .into_pyobject(py),
-        Event::Subscribe {
-            source,
-            filter,
-            at_ms,
-        } => (
-            "subscribe",
-            source.device,
-            &*source.device_id,
-            filter,
-            at_ms,
-        )
-            .into_pyobject(py),
-        Event::Publish {
-            source,
-            topic,
-            payload,
-            qos,
-            retain,
-            at_ms,
-        } => {
-            let payload = PyBytes::new(py, payload);
-            (
-                "publish",
-                source.device,
-                &*source.device_id,
-                topic,
-                payload,
-                qos,
-                retain,
-                at_ms,
-            )
-                .into_pyobject(py)
-        }
-        Event::Fault {
-            source,
-            kind,
-            at_ms,
-        } => ("fault", source.device, &*source.device_id, *kind, at_ms).into_pyobject(py),
-    }
-}
-
-#[pyclass(module = "adapters.engine._native", frozen)]
-struct UplinkBatch {
-    #[pyo3(get)]
-    telemetry: Py<TelemetryBatch>,
-    #[pyo3(get)]
-    events: Py<PyList>,
-    rest: Mutex<Batch>,
-}
-
-#[pymethods]
-impl UplinkBatch {
-    fn ack(&self, py: Python<'_>) {
-        py.detach(|| unpoisoned(&self.rest).ack());
-    }
-
-    fn nack(&self, py: Python<'_>) {
-        py.detach(|| unpoisoned(&self.rest).nack());
-    }
-}
-
-fn unpoisoned(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {
-    batch.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn uplink_batch(py: Python<'_>, mut batch: Batch) -> PyResult<UplinkBatch> {
-    let messages = std::mem::take(&mut batch.telemetry)
-        .into_iter()
-        .map(|message| Message {
-            device: message.device,
-            arrived_ms: message.arrived_ms,
-            payload: message.payload,
-        });
-    let telemetry = Py::new(
-        py,
-        TelemetryBatch {
-            messages: messages.collect(),
-        },
-    )?;
-    let tuples: Vec<_> = batch
-        .events
-        .iter()
-        .map(|event| event_tuple(py, event))
-        .collect::<PyResult<_>>()?;
-    batch.events.clear();
-    Ok(UplinkBatch {
-        telemetry,
-        events: PyList::new(py, tuples)?.unbind(),
-        rest: Mutex::new(batch),
-    })
 }
 
 #[pyclass(module = "adapters.engine._native", name = "Broker", frozen)]
@@ -349,93 +227,8 @@ impl PyBroker {
     }
 }
 
-/// A fleet of simulated native devices, `(device id, password)` each, that runs from construction until `stop` or its time.
-#[pyclass(module = "adapters.engine._native", name = "Simulation", frozen)]
-struct PySimulation {
-    fleet: Mutex<Simulation>,
-}
-
-impl PySimulation {
-    fn fleet(&self) -> MutexGuard<'_, Simulation> {
-        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[pymethods]
-impl PySimulation {
-    #[new]
-    #[pyo3(signature = (host, port, devices, *, rate=100.0, qos=1, seconds=None, window=20, connecting=200,
-        reconnect_every_s=None, silent=0.0, duplicating=0.0, slow=0.0, slowness_s=2.0, threads=1))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        host: String,
-        port: u16,
-        devices: Vec<(String, String)>,
-        rate: f64,
-        qos: u8,
-        seconds: Option<f64>,
-        window: usize,
-        connecting: usize,
-        reconnect_every_s: Option<f64>,
-        silent: f64,
-        duplicating: f64,
-        slow: f64,
-        slowness_s: f64,
-        threads: usize,
-    ) -> PyResult<Self> {
-        let time = |seconds| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| PyValueError::new_err(error.to_string()))
-        };
-        let plan = Plan {
-            host,
-            port,
-            rate,
-            qos,
-            window,
-            connecting,
-            duration: seconds.map(time).transpose()?,
-            reconnect_every: reconnect_every_s.map(time).transpose()?,
-            silent,
-            duplicating,
-            slow,
-            slowness: time(slowness_s)?,
-            threads,
-        };
-        let identities = devices.into_iter().map(|(device_id, password)| Identity {
-            device_id,
-            password,
-        });
-        Ok(Self {
-            fleet: Mutex::new(Simulation::start(plan, identities.collect())?),
-        })
-    }
-
-    fn running(&self) -> bool {
-        self.fleet().is_running()
-    }
-
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.fleet().stop());
-    }
-
-    /// Counters so far; times in microseconds, `elapsed_ms` since the start.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (values, elapsed) = {
-            let fleet = self.fleet();
-            (fleet.tally().snapshot(), fleet.elapsed())
-        };
-        let counters = PyDict::new(py);
-        for (name, value) in values {
-            counters.set_item(name, value)?;
-        }
-        counters.set_item("elapsed_ms", elapsed.as_millis() as u64)?;
-        Ok(counters)
-    }
-}
-
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyBroker>()?;
     module.add_class::<UplinkBatch>()?;
-    module.add_class::<PySimulation>()
+    simulation::register(module)
 }

@@ -8,7 +8,9 @@ use blake3::Hash;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
+use crate::bucket::Bucket;
 use crate::connection::{Close, Connection, Delivery, Downlink, Outbox, Subscription, unsent};
+use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::topics::{Profile, matches};
 
@@ -18,11 +20,6 @@ struct Stored {
     subscriptions: Vec<Subscription>,
     unsent: VecDeque<Downlink>,
     until: Instant,
-}
-
-struct Bucket {
-    tokens: f64,
-    filled: Instant,
 }
 
 struct State {
@@ -49,24 +46,6 @@ pub struct Standing {
     pub digest: Hash,
 }
 
-/// A kind of message that was dropped; the index of its last report.
-#[derive(Debug, Clone, Copy)]
-pub enum Fault {
-    Forbidden = 0,
-    Oversize = 1,
-    QueueFull = 2,
-}
-
-impl Fault {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Forbidden => "forbidden",
-            Self::Oversize => "oversize",
-            Self::QueueFull => "queue_full",
-        }
-    }
-}
-
 pub enum Refusal {
     /// The password has changed or the device has been expelled since it was checked.
     Gone,
@@ -89,10 +68,7 @@ impl Device {
             connections: Vec::new(),
             stored: Vec::new(),
             retained: Vec::new(),
-            bucket: Bucket {
-                tokens: limits.rate_burst,
-                filled: Instant::now(),
-            },
+            bucket: Bucket::full(limits.rate_burst),
             faults: [i64::MIN / 2; 3],
         };
         Self {
@@ -240,20 +216,10 @@ impl Device {
         if limits.rate_per_second <= 0.0 {
             return None;
         }
-        let mut state = self.state.lock();
-        let bucket = &mut state.bucket;
-        let gained =
-            now.saturating_duration_since(bucket.filled).as_secs_f64() * limits.rate_per_second;
-        bucket.tokens = (bucket.tokens + gained).min(limits.rate_burst);
-        bucket.filled = now;
-        if bucket.tokens >= 1.0 {
-            bucket.tokens -= 1.0;
-            return None;
-        }
-        // At least a millisecond: the timer is no finer.
-        Some(Duration::from_secs_f64(
-            ((1.0 - bucket.tokens) / limits.rate_per_second).max(0.001),
-        ))
+        self.state
+            .lock()
+            .bucket
+            .spend(now, limits.rate_per_second, limits.rate_burst)
     }
 
     /// Whether this fault has not been reported for a minute.

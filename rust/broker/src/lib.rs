@@ -12,9 +12,11 @@
 //! MQTT packets are read and written by `rmqtt-codec` behind `wire`; everything above it is ours.
 
 mod broker;
+mod bucket;
 mod clock;
 mod connection;
 mod device;
+mod fault;
 mod limits;
 mod listener;
 mod registry;

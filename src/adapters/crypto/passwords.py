@@ -24,9 +24,7 @@ PASSES = 2
 class Argon2Hasher:
     """`threads` hashes at once; `queue` more wait. Close it when the service stops."""
 
-    def __init__(
-        self, *, threads: int = 2, queue: int = 64, memory_kib: int = MEMORY_KIB, passes: int = PASSES
-    ) -> None:
+    def __init__(self, *, threads: int = 2, queue: int = 64, memory_kib: int = MEMORY_KIB, passes: int = PASSES) -> None:
         self._argon2 = PasswordHasher(time_cost=passes, memory_cost=memory_kib, parallelism=1, type=Type.ID)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="argon2")
         self._free = threads + queue

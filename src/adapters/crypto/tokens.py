@@ -63,9 +63,7 @@ class JwtAccessTokens:
             if key is None:
                 raise _refusal()
             options: Any = {"require": REQUIRED, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
-            return jwt.decode(
-                token, key, algorithms=[ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options
-            )
+            return jwt.decode(token, key, algorithms=[ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options)
         except (jwt.InvalidTokenError, ValueError):
             raise _refusal() from None
 

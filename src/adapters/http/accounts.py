@@ -161,9 +161,7 @@ def _password_operations(bp: Blueprint, passwords: PasswordService) -> None:
 
 
 def _tokens(tokens: Tokens) -> TokensReply:
-    return TokensReply(
-        access_token=tokens.access_token, refresh_token=tokens.refresh_token, expires_in=tokens.expires_in_s
-    )
+    return TokensReply(access_token=tokens.access_token, refresh_token=tokens.refresh_token, expires_in=tokens.expires_in_s)
 
 
 def _signed_in(signed_in: SignedIn) -> LoginReply:

@@ -1,6 +1,6 @@
 """The application: blueprints in, one ASGI app out. It opens nothing and knows no server.
 
-    app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answers=AnswerBook(...))
+app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answers=AnswerBook(...))
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from quart import Blueprint, Quart
 from adapters.http.auth import Authenticator
 from adapters.http.errors import install_errors
 from adapters.http.idempotency import AnswerBook
+from adapters.http.openapi_page import openapi_blueprint
 from adapters.http.operation import FOUNDATION, Foundation
 from adapters.http.security import HttpSettings, Observer, install_security
 
@@ -25,6 +26,7 @@ def create_app(
     answers: AnswerBook | None = None,
     settings: HttpSettings | None = None,
     observer: Observer | None = None,
+    version: str = "0",
 ) -> Quart:
     """`observer` hears of every response: (method, route or "", status, seconds); for metrics and the access log."""
     settings = settings or HttpSettings()
@@ -39,6 +41,6 @@ def create_app(
     app.extensions[FOUNDATION] = Foundation(authenticator, answers)
     install_security(app, settings, observer)
     install_errors(app)
-    for blueprint in blueprints:
+    for blueprint in (*blueprints, openapi_blueprint(version=version)):
         app.register_blueprint(blueprint)
     return app

@@ -9,7 +9,6 @@ from adapters.http.auth import Access, current_caller, current_session
 from adapters.http.operation import Outcome, operation
 from adapters.http.schema import Done
 from domain.commands.control import ControlService
-from domain.devices.catalog import APPS, BOARDS
 from domain.devices.credentials import CredentialService
 from domain.devices.service import DeviceService
 from domain.kernel.errors import Stale
@@ -25,7 +24,6 @@ def devices_blueprint(devices: DeviceService, credentials: CredentialService, co
     _registry(bp, devices, control)
     _lifecycle(bp, devices, credentials)
     _credentials(bp, credentials)
-    _catalog(bp)
     return bp
 
 
@@ -133,18 +131,6 @@ def _credentials(bp: Blueprint, credentials: CredentialService) -> None:
         """With a placeholder in place of the password."""
         config = await credentials.config(current_session(), DeviceId(device_id), query.format)
         return schema.ConfigReply.of(config)
-
-
-def _catalog(bp: Blueprint) -> None:
-    @operation(bp, "GET", "/catalog/boards", tag="Catalog", access=Access.ANYONE, summary="Known boards")
-    async def list_boards() -> list[schema.BoardReply]:
-        """Any other name is taken as well."""
-        return [schema.BoardReply.of(board) for board in BOARDS]
-
-    @operation(bp, "GET", "/catalog/apps", tag="Catalog", access=Access.ANYONE, summary="Known applications")
-    async def list_apps() -> list[schema.AppReply]:
-        """Any other name is taken as well."""
-        return [schema.AppReply.of(app) for app in APPS]
 
 
 def _etag(version: int) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints
 
 from adapters.http.schema import Body, Query, Reply
-from domain.devices.catalog import App, Board
 from domain.devices.configblock import ConfigFormat
 from domain.devices.credentials import Config, Revealed
 from domain.devices.model import About, DeviceStatus, Profile
@@ -99,7 +98,7 @@ class ConfigQuery(Query):
 
 class LogQuery(Query):
     limit: int = Field(default=50, ge=1, le=200)
-    before: int | None = Field(default=None, ge=0, description="Unix ms: only events strictly older than this.")
+    before: int | None = Field(default=None, ge=0, le=10**15, description="Unix ms: only events strictly older than this.")
 
 
 class NewCredentials(Body):
@@ -224,25 +223,3 @@ class DeviceEventReply(Reply):
             timestamp=event.at_ms,
             source=event.source,
         )
-
-
-class BoardReply(Reply):
-    board_type: str
-    name: str
-    profile: Profile
-    config_format: str
-
-    @classmethod
-    def of(cls, board: Board) -> BoardReply:
-        return cls(
-            board_type=board.board_type, name=board.name, profile=board.profile, config_format=board.config_format
-        )
-
-
-class AppReply(Reply):
-    app_type: str
-    name: str
-
-    @classmethod
-    def of(cls, app: App) -> AppReply:
-        return cls(app_type=app.app_type, name=app.name)

@@ -92,9 +92,7 @@ def refused(error: DomainError) -> Response:
         headers["Retry-After"] = "1"
     elif status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="latchboard"'
-    return problem(
-        status, error.code, error.message, details=error.details, retry_after=retry_after, headers=headers
-    )
+    return problem(status, error.code, error.message, details=error.details, retry_after=retry_after, headers=headers)
 
 
 def install_errors(app: Quart) -> None:

@@ -35,9 +35,7 @@ class AnswerBook:
     vault: Vault
 
 
-async def answer_once(
-    book: AnswerBook, caller: Caller | None, raw: bytes, work: Callable[[], Awaitable[Response]]
-) -> Response:
+async def answer_once(book: AnswerBook, caller: Caller | None, raw: bytes, work: Callable[[], Awaitable[Response]]) -> Response:
     """Do `work` once for this caller and key. Raises Conflict `IDEMPOTENCY_MISMATCH` or `IDEMPOTENCY_IN_PROGRESS`."""
     key = request.headers["Idempotency-Key"]
     if not (1 <= len(key) <= MAX_KEY and key.isascii() and key.isprintable()):

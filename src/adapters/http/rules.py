@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Blueprint
 
 from adapters.http.auth import Access, current_session
-from adapters.http.commands_schema import DefinitionReply, definition_reply
+from adapters.http.commands_schema import DefinitionReply
 from adapters.http.operation import operation
 from adapters.http.rules_schema import (
     DryRunReply,
@@ -50,7 +50,7 @@ def rules_blueprint(rules: RuleService, trials: TrialService) -> Blueprint:
     )
     async def rule_context(device_id: str) -> RuleContext:
         context = await rules.context(current_session(), DeviceId(device_id))
-        return RuleContext(metrics=list(context.metrics), commands=[definition_reply(one) for one in context.commands])
+        return RuleContext(metrics=list(context.metrics), commands=[DefinitionReply.of(one) for one in context.commands])
 
     @operation(
         bp,

@@ -21,7 +21,11 @@ MAX_DEPTH = 32
 MAX_NUMBER_TEXT = 400
 """A double needs at most 309 digits before the point; longer integers cost quadratic time to read and are never meant."""
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True)]
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, strip_whitespace=True),
+    Field(json_schema_extra={"pattern": r"\S", "examples": ["Greenhouse"]}),
+]
 """What people call a thing: 1 to 64 characters, outer spaces taken off."""
 
 Timestamp = Annotated[

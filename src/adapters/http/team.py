@@ -70,9 +70,7 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN"},
     )
     async def add_member(body: NewMember) -> MemberReply:
-        added = await team.add(
-            current_session(), email=body.email, name=body.name, role=body.role, password=body.password
-        )
+        added = await team.add(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)
         return _member(added)
 
     @operation(
@@ -95,7 +93,7 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
         tag=TEAM,
         access=Access.SESSION,
         summary="Remove a member",
-        description="The member's grants and sessions end at once. Needs the role Admin or Owner; only an Owner removes an Owner.",
+        description="Grants and sessions of the member end at once. Needs Admin or Owner; only an Owner removes an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
     async def remove_member(membership_id: str) -> Done:

@@ -18,8 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from adapters.mqtt.inbox import Batch, Inbox, Receipt, TelemetryFactory
 from adapters.mqtt.mosquitto import UPWARD, Provisioner
 from domain.devices.link import (
     LOST,
@@ -36,15 +36,11 @@ from domain.devices.link import (
     Disconnected,
     Published,
     Subscribed,
-    TelemetryBatch,
-    UplinkEvent,
 )
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
 
 log = logging.getLogger(__name__)
-
-TelemetryFactory = Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
 
 _PRESENCE = {"status", "tele/LWT", "online"}
 _HERE, _GONE = {b"online", b"Online", b"true"}, {b"offline", b"Offline", b"false"}
@@ -69,31 +65,6 @@ class ExternalSettings:
     max_waiting: int = 10_000  # QoS-0 messages beyond are dropped and counted
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    what: tuple[int, int, bytes] | UplinkEvent
-    receipt: tuple[aiomqtt.Client, int, int] | None
-
-
-class _Batch:
-    __slots__ = ("_link", "_receipts", "events", "telemetry")
-
-    def __init__(self, link: MosquittoLink, arrivals: Sequence[_Arrival], factory: TelemetryFactory) -> None:
-        self._link = link
-        self._receipts = [arrival.receipt for arrival in arrivals if arrival.receipt is not None]
-        self.telemetry = factory([each.what for each in arrivals if isinstance(each.what, tuple)])
-        self.events: Sequence[UplinkEvent] = [each.what for each in arrivals if not isinstance(each.what, tuple)]
-
-    def ack(self) -> None:
-        receipts, self._receipts = self._receipts, []
-        self._link.acknowledge(receipts)
-
-    def nack(self) -> None:
-        receipts, self._receipts = self._receipts, []
-        if receipts:
-            self._link.reconnect()
-
-
 class MosquittoLink:
     """`DeviceLink` over an external Mosquitto. Without a provisioner, whoever runs Mosquitto keeps its password file."""
 
@@ -102,18 +73,15 @@ class MosquittoLink:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._telemetry = telemetry
         self._provisioner = provisioner
         self._numbers: dict[str, tuple[int, str]] = {}
         self._here: set[str] = set()
         self._retained: dict[str, set[str]] = {}
-        self._arrivals: deque[_Arrival] = deque()
-        self._news = asyncio.Event()
+        self._inbox = Inbox(telemetry, self._acknowledge, self._reconnect)
         self._answers: dict[int, asyncio.Future[int]] = {}
         self._retries: dict[str, asyncio.TimerHandle] = {}
         self._client: aiomqtt.Client | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stopped = False
         self._counts = dict.fromkeys(
             ("uplink_telemetry", "uplink_publish", "uplink_acked", "dropped_oversize", "dropped_queue_full",
              "dropped_unknown", "downlink_sent", "downlink_unheard", "reconnects"), 0,
@@ -133,13 +101,12 @@ class MosquittoLink:
             ) from error
 
     async def stop(self) -> None:
-        self._stopped = True
         for retry in self._retries.values():
             retry.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=2)
-        self._news.set()
+        self._inbox.close()
 
     async def _stay_connected(self, first: asyncio.Future[None]) -> None:
         attempt = 0
@@ -185,14 +152,14 @@ class MosquittoLink:
         paho.on_publish = lambda _client, _data, mid, code, _properties: self._answered(mid, code.value)
         return client
 
-    def acknowledge(self, receipts: Sequence[tuple[aiomqtt.Client, int, int]]) -> None:
+    def _acknowledge(self, receipts: Sequence[Receipt]) -> None:
         self._counts["uplink_acked"] += len(receipts)
         for client, mid, qos in receipts:
             # Those of an earlier connection come again by themselves.
             if client is self._client:
                 client._client.ack(mid, qos)
 
-    def reconnect(self) -> None:
+    def _reconnect(self) -> None:
         if self._client is not None:
             self._client._client.disconnect()
 
@@ -203,7 +170,7 @@ class MosquittoLink:
         unwanted = (
             "dropped_unknown" if device is None
             else "dropped_oversize" if len(message.payload) > _MAX_PAYLOAD
-            else "dropped_queue_full" if receipt is None and len(self._arrivals) >= self._settings.max_waiting
+            else "dropped_queue_full" if receipt is None and len(self._inbox) >= self._settings.max_waiting
             else None
         )  # fmt: skip
         if message.retain:
@@ -215,38 +182,26 @@ class MosquittoLink:
             return
         self._arrive(device_id, *device, topic, message, receipt)
 
-    def _arrive(
-        self, device_id: str, number: int, profile: str, topic: str, message: Any, receipt: tuple[Any, int, int] | None
-    ) -> None:
+    def _arrive(self, device_id: str, number: int, profile: str, topic: str, message: Any, receipt: Receipt | None) -> None:
         now = self._clock.now_ms()
         gone = topic in _PRESENCE and message.payload in _GONE
         if not gone and device_id not in self._here and (topic in _PRESENCE or not message.retain):
             self._here.add(device_id)
-            self._push(Connected(number, device_id, "unknown", "", now))
-            self._push(Subscribed(number, device_id, "#", now))
+            self._inbox.put(Connected(number, device_id, "unknown", "", now))
+            self._inbox.put(Subscribed(number, device_id, "#", now))
         if topic == "telemetry" and profile == "native":
             self._counts["uplink_telemetry"] += 1
-            self._push((number, now, message.payload), receipt)
+            self._inbox.put((number, now, message.payload), receipt)
         else:
             self._counts["uplink_publish"] += 1
             published = Published(number, device_id, topic, message.payload, message.qos, message.retain, now)
-            self._push(published, receipt)
+            self._inbox.put(published, receipt)
         if gone and device_id in self._here:
             self._here.discard(device_id)
-            self._push(Disconnected(number, device_id, LOST, now))
+            self._inbox.put(Disconnected(number, device_id, LOST, now))
 
-    def _push(self, what: tuple[int, int, bytes] | UplinkEvent, receipt: tuple[Any, int, int] | None = None) -> None:
-        self._arrivals.append(_Arrival(what, receipt))
-        self._news.set()
-
-    async def take(self, limit: int) -> _Batch:
-        while not self._arrivals:
-            if self._stopped:
-                raise Unavailable("The link to the MQTT broker has been stopped; nothing more will come.")
-            self._news.clear()
-            await self._news.wait()
-        taken = [self._arrivals.popleft() for _ in range(min(limit, len(self._arrivals)))]
-        return _Batch(self, taken, self._telemetry)
+    async def take(self, limit: int) -> Batch:
+        return await self._inbox.take(limit)
 
     async def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         self._numbers[device_id] = (device_no, profile)
@@ -264,7 +219,7 @@ class MosquittoLink:
     def _leave(self, device_id: str) -> None:
         if device_id in self._here:
             self._here.discard(device_id)
-            self._push(Disconnected(self._numbers[device_id][0], device_id, REVOKED, self._clock.now_ms()))
+            self._inbox.put(Disconnected(self._numbers[device_id][0], device_id, REVOKED, self._clock.now_ms()))
 
     async def send(
         self,
@@ -327,7 +282,7 @@ class MosquittoLink:
         def again() -> None:
             del self._retries[device_id]
             if device_id in self._here:
-                self._push(Subscribed(self._numbers[device_id][0], device_id, "#", self._clock.now_ms()))
+                self._inbox.put(Subscribed(self._numbers[device_id][0], device_id, "#", self._clock.now_ms()))
 
         if device_id not in self._retries:
             self._retries[device_id] = asyncio.get_running_loop().call_later(_RETRY_S, again)
@@ -336,7 +291,7 @@ class MosquittoLink:
         return device_id in self._here
 
     def stats(self) -> Mapping[str, int]:
-        return {**self._counts, "connections": len(self._here), "uplink_queue": len(self._arrivals)}
+        return {**self._counts, "connections": len(self._here), "uplink_queue": len(self._inbox)}
 
 
 _OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)

@@ -27,9 +27,7 @@ class Created:
 
 
 class OperatorService:
-    def __init__(
-        self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource, hasher: PasswordHasher
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -60,9 +58,7 @@ class OperatorService:
             owner = await self._join(tx, account.account_id, user, Role.OWNER)
         return Created(account, owner, project)
 
-    async def add_user(
-        self, account_id: str, *, email: str, password: str, role: Role, name: str | None = None
-    ) -> Member:
+    async def add_user(self, account_id: str, *, email: str, password: str, role: Role, name: str | None = None) -> Member:
         """Raises NotFound for an unknown account, Invalid, or Conflict `EMAIL_TAKEN`."""
         user = await self._user(email, password, name)
         async with self._uow.write() as tx:

@@ -83,9 +83,7 @@ class PasswordService:
             description = f"{user.name} changed the password" if accepted else f"{user.name} gave a wrong code"
             await tx.record(_fact(caller, kind, description, now_ms))
         if not accepted:
-            raise Invalid.field(
-                "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
-            )
+            raise Invalid.field("otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID")
 
     async def _try(self, tx: AccountsTx, user: User, code: str, now_ms: int) -> bool:
         kept = await tx.one_time_codes.get(user.user_id)

@@ -134,9 +134,7 @@ def check_patience(failures: LoginFailures | None, now_ms: int) -> None:
     wait_ms = failures.last_ms + patience.pause_ms(failures.count) - now_ms
     if wait_ms > 0:
         seconds = -(-wait_ms // SECOND_MS)
-        raise Throttled(
-            f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED"
-        )
+        raise Throttled(f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED")
 
 
 def failed_again(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:

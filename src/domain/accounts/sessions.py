@@ -163,9 +163,7 @@ class SessionService:
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
             description = "A spent refresh token was used again; its session was ended"
             source = f"user:{token.user_id}"
-            await tx.record(
-                Fact(membership.account_id, "session_revoked", description, now_ms, source, address=address)
-            )
+            await tx.record(Fact(membership.account_id, "session_revoked", description, now_ms, source, address=address))
         raise refusal
 
     async def logout(self, refresh_token: str, *, address: str) -> None:
@@ -208,15 +206,11 @@ async def _check_patience(tx: AccountsTx, subjects: LoginSubjects, now_ms: int) 
         check_patience(await tx.login_failures.get(subjects.email), now_ms)
 
 
-async def _count_failure(
-    tx: AccountsTx, known: _Known | None, subjects: LoginSubjects, now_ms: int, address: str
-) -> None:
+async def _count_failure(tx: AccountsTx, known: _Known | None, subjects: LoginSubjects, now_ms: int, address: str) -> None:
     for subject in subjects.counted():
         before = await tx.login_failures.get(subject)
         await tx.login_failures.put(failed_again(before, subject, now_ms))
     if known is not None:
         description = f"Failed login as {known.user.email}"
         source = f"user:{known.user.user_id}"
-        await tx.record(
-            Fact(known.membership.account_id, "login_failed", description, now_ms, source, address=address)
-        )
+        await tx.record(Fact(known.membership.account_id, "login_failed", description, now_ms, source, address=address))

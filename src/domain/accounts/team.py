@@ -24,9 +24,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 
 class TeamService:
-    def __init__(
-        self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource, hasher: PasswordHasher
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -53,9 +51,7 @@ class TeamService:
             await self._record(tx, caller, f"{name} was added as {role}")
         return Member(membership, user)
 
-    async def change(
-        self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
-    ) -> Member:
+    async def change(self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None) -> Member:
         """Raises Refused, NotFound, or Conflict `LAST_OWNER`."""
         async with self._uow.write() as tx:
             target = await _member(tx, caller, membership_id)
@@ -86,9 +82,7 @@ class TeamService:
 
     async def _record(self, tx: AccountsTx, caller: Session, description: str) -> None:
         now_ms = self._clock.now_ms()
-        await tx.record(
-            Fact(caller.account_id, "member_changed", description, now_ms, caller.label, address=caller.address)
-        )
+        await tx.record(Fact(caller.account_id, "member_changed", description, now_ms, caller.label, address=caller.address))
 
 
 async def refuse_taken_email(tx: AccountsTx, email: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from domain.devices.ports import DevicesTx
@@ -93,7 +93,7 @@ class Subscription(Protocol):
 
 
 class FeedHub(Feed, Protocol):
-    def subscribe(self, interest: Interest) -> AbstractAsyncContextManager[Subscription]: ...
+    def subscribe(self, interest: Interest) -> AbstractContextManager[Subscription]: ...
 
     def recheck(self, account_id: AccountId) -> None:
         """Mark every subscription of the account as stale."""

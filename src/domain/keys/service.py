@@ -56,9 +56,7 @@ class KeyService:
             await self._record(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
         return MadeKey(key, secret)
 
-    async def change(
-        self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None
-    ) -> None:
+    async def change(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
         """A disabled key is refused from the next call on. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:

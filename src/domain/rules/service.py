@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from domain.commands.model import Definition
+from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
@@ -62,17 +63,17 @@ class RuleService:
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[Rule]:
         async with self._uow.read() as tx:
-            await device_of(tx, caller, device_id)
+            await device_of(tx, caller.account_id, device_id)
             return await tx.rules.list(device_id)
 
     async def get(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> Rule:
         async with self._uow.read() as tx:
-            await device_of(tx, caller, device_id)
+            await device_of(tx, caller.account_id, device_id)
             return await rule_of(tx, device_id, rule_id)
 
     async def context(self, caller: Session, device_id: DeviceId) -> Context:
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller, device_id)
+            device = await device_of(tx, caller.account_id, device_id)
             metrics = await tx.readings.metrics(device.device_no)
             commands = await self._commands.definitions(tx, device)
         usable = tuple(definition for definition in commands if not definition.requires_approval)
@@ -83,7 +84,7 @@ class RuleService:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._turnstile, self._uow.write() as tx:
-            device = await device_of(tx, caller, device_id)
+            device = await device_of(tx, caller.account_id, device_id)
             present = await tx.rules.list(device_id)
             if len(present) >= policy.MAX_RULES_PER_DEVICE:
                 raise Conflict(
@@ -108,7 +109,7 @@ class RuleService:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._turnstile, self._uow.write() as tx:
-            device = await device_of(tx, caller, device_id)
+            device = await device_of(tx, caller.account_id, device_id)
             rule = policy.edited(await rule_of(tx, device_id, rule_id), changes)
             await self._check(tx, caller, device, rule, now_ms)
             await tx.rules.save(rule)
@@ -119,7 +120,7 @@ class RuleService:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._turnstile, self._uow.write() as tx:
-            device = await device_of(tx, caller, device_id)
+            device = await device_of(tx, caller.account_id, device_id)
             rule = await rule_of(tx, device_id, rule_id)
             await tx.rules.delete(rule_id)
             await self._changed(tx, caller, device, rule, "rule_deleted", now_ms)
@@ -145,13 +146,6 @@ class RuleService:
         await tx.record(fact)
         specs = [kept.spec() for kept in await tx.rules.list(device.device_id)]
         tx.after_commit(lambda: self._engine.put_rules(device.device_no, specs))
-
-
-async def device_of(tx: RulesTx, caller: Session, device_id: DeviceId) -> Device:
-    device = await tx.devices.get(caller.account_id, device_id)
-    if device is None:
-        raise NotFound.of("device", device_id)
-    return device
 
 
 async def rule_of(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:

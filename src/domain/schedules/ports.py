@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from domain.commands.ports import CommandsTx
+from domain.kernel.errors import FieldFault
 from domain.kernel.ids import DeviceId
 from domain.schedules.model import FiredEdge, Schedule
 
@@ -49,13 +50,22 @@ class SchedulesTx(CommandsTx, Protocol):
 
 
 class Recurrence(Protocol):
-    """RFC 5545 in an IANA zone (python-dateutil outside)."""
+    """RFC 5545 in an IANA zone (python-dateutil outside), on the wall clock of that zone.
 
-    def problem(self, rrule: str, timezone: str, first_ts: int) -> str | None:
-        """What is wrong with the rule, or None."""
+    `first_ts` is the first occurrence. `paired_ts`, where given, is another instant that belongs to the first occurrence; every
+    later occurrence has its own, at the same distance on the wall clock, and the question is about these instead.
+    A local time that a change to summer time leaves out falls on the first instant after the gap; one that comes twice counts
+    the first time only.
+    """
+
+    def knows(self, timezone: str) -> bool: ...
+
+    def problem(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+        """What is wrong with the rule, by the wire's name of the field, or None. The zone is known."""
         ...
 
-    def after(self, rrule: str, timezone: str, first_ts: int, after_ts: int) -> int | None:
-        """The first occurrence strictly after `after_ts` (Unix seconds), keeping the wall-clock time of `first_ts`; None when
-        the rule has ended."""
+    def after(
+        self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
+    ) -> int | None:
+        """The first occurrence strictly after `after_ts` (Unix seconds); None when the rule has ended. `problem` was None."""
         ...

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.grants.service import Gate
 from domain.kernel.caller import Caller
 from domain.kernel.clock import DAY_MS, Clock
-from domain.kernel.errors import Invalid, NotFound
+from domain.kernel.errors import Invalid
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine, Unpacked
@@ -144,9 +145,7 @@ class TelemetryService:
             yield [names.reading(unpacked) for unpacked in self._engine.unpack(rows, number)]
 
     async def _visible(self, tx: TelemetryTx, caller: Caller, device_id: DeviceId) -> Device:
-        device = await tx.devices.get(caller.account_id, device_id)
-        if device is None:
-            raise NotFound.of("device", device_id)
+        device = await device_of(tx, caller.account_id, device_id)
         await self._gate.permit(tx, caller, device, command=None, is_query=True, now_ms=self._clock.now_ms())
         return device
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.kernel.caller import Session
 from domain.kernel.clock import Clock
@@ -18,7 +19,7 @@ from domain.kernel.ids import DeviceId, RuleId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import DryRun, Rule, RuleSpec, RuleState, Value
 from domain.rules.ports import TelemetryBatch, TelemetryEngine, Unpacked
-from domain.rules.service import device_of, rule_of
+from domain.rules.service import rule_of
 from domain.telemetry.ports import TelemetryTx
 from domain.telemetry.service import Span
 
@@ -67,7 +68,7 @@ class TrialService:
         self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, Value]
     ) -> DryRun:
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller, device_id)
+            device = await device_of(tx, caller.account_id, device_id)
             rule = await rule_of(tx, device_id, rule_id)
         return self._engine.dry_run(device.device_no, rule.spec(), readings, self._clock.now_ms())
 
@@ -75,7 +76,7 @@ class TrialService:
         if span.since_ms >= span.until_ms:
             raise Invalid.field("from", "must be before `to` (both Unix milliseconds).")
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller, device_id)
+            device = await device_of(tx, caller.account_id, device_id)
             rule = await rule_of(tx, device_id, rule_id)
             names = {number: name for number, name, _ in await tx.readings.metrics(device.device_no)}
         engine = self._fresh_engine()

@@ -1,4 +1,5 @@
 import pytest
+
 from support.device_world import DeviceWorld
 
 

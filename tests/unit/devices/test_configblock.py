@@ -73,7 +73,8 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
     header = tmp_path / "config.h"
     header.write_text(render(ConfigFormat.ARDUINO, values(password=password)))
     program = tmp_path / "main.c"
-    program.write_text('#include <stdint.h>\n#include <stdio.h>\n#include "config.h"\nint main(void){fputs(MQTT_PASSWORD, stdout);}')
+    includes = '#include <stdint.h>\n#include <stdio.h>\n#include "config.h"\n'
+    program.write_text(includes + "int main(void){fputs(MQTT_PASSWORD, stdout);}")
     binary = tmp_path / "main"
     flags = ["-std=c99", "-trigraphs", "-Wall", "-Wno-unused", "-Werror"]
     subprocess.run(["cc", *flags, str(program), "-o", str(binary)], check=True, timeout=60)

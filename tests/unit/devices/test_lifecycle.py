@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from support.device_world import DeviceWorld
 
 from domain.devices.erasure import STEP_ROWS, STEPS_AT_ONCE
 from domain.devices.model import TRANSITIONS, DeviceStatus, Profile, Trigger
@@ -9,6 +8,7 @@ from domain.devices.service import Registration
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound, Refused, Stale, Unavailable
 from domain.kernel.ids import ProjectId
+from support.device_world import DeviceWorld
 
 
 async def test_a_registered_device_is_pending_in_the_default_project_without_credentials(world: DeviceWorld) -> None:

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from support.device_world import DeviceWorld
-
 from domain.devices.model import Device
 from domain.devices.presence import GRACE_MS, RETURN_MS, PresenceService
 from domain.kernel.ids import DeviceId
+from support.device_world import DeviceWorld
 
 
 async def leave(world: DeviceWorld, device: Device, reason: str = "lost") -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from support.device_world import DeviceWorld
 
 from domain.devices.configblock import PLACEHOLDER, ConfigFormat
 from domain.devices.credentials import WRONG_TRIES, WRONG_WINDOW_MS
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, DomainError, NotFound, Refused, Throttled
+from support.device_world import DeviceWorld
 
 
 async def test_the_account_password_shows_the_credentials_and_the_call_is_on_the_record(world: DeviceWorld) -> None:

@@ -6,95 +6,32 @@
 
 mod admission;
 mod downward;
+mod ending;
+mod pulse;
 mod upward;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::BytesMut;
 use tokio::time::Sleep;
 
 use self::admission::{Entry, admit, greet};
+use self::ending::End;
+use self::pulse::{poll_read, say};
 use crate::broker::Shared;
-use crate::clock::now_ms;
-use crate::connection::{Close, Connection};
-use crate::device::{Device, Fault, Standing};
+use crate::connection::Connection;
+use crate::device::{Device, Standing};
+use crate::fault::Fault;
 use crate::transport::Io;
-use crate::uplink::{Event, Item, OVERHEAD, Room, Source};
-use crate::wire::{Packet, Violation, Will, Wire, reason};
+use crate::uplink::Source;
+use crate::wire::{Packet, Wire, reason};
 
-/// Above this much unwritten output nothing more is read or sent down.
-const HIGH_WATER: usize = 64 * 1024;
-/// How long the last words to a client may take.
-const FAREWELL: Duration = Duration::from_millis(500);
 /// Room in a frame beside the payload: topic and MQTT 5 properties.
 pub const HEADROOM: usize = 4096;
-
-thread_local! {
-    // One read buffer a thread instead of one a connection: ten thousand idle devices hold none.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 32 * 1024].into_boxed_slice());
-}
-
-/// How a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// DISCONNECT; with the reason 0x04 the will is wanted all the same.
-    Goodbye {
-        with_will: bool,
-    },
-    /// The socket is gone.
-    Gone,
-    Silent,
-    Stuck,
-    Violation(u8),
-    Closed(Close),
-}
-
-impl End {
-    /// The reason in the device's `disconnect` event.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Goodbye { .. } => "disconnected",
-            Self::Closed(Close::Expelled) => "revoked",
-            Self::Closed(Close::Stopping) => "stopped",
-            _ => "lost",
-        }
-    }
-
-    /// A will speaks for a device that was lost; not for one that we cut, nor for ourselves when we stop.
-    fn wants_will(self) -> bool {
-        !matches!(
-            self,
-            Self::Goodbye { with_will: false }
-                | Self::Closed(Close::Expelled | Close::Stopping | Close::TakenOver)
-        )
-    }
-
-    /// What an MQTT 5 client is told.
-    fn code(self) -> Option<u8> {
-        match self {
-            Self::Goodbye { .. } | Self::Gone | Self::Stuck => None,
-            Self::Silent => Some(reason::KEEP_ALIVE),
-            Self::Violation(code) => Some(code),
-            Self::Closed(Close::TakenOver) => Some(reason::TAKEN_OVER),
-            Self::Closed(Close::Expelled) => Some(reason::ADMINISTRATIVE),
-            Self::Closed(Close::Unconfirmed) => Some(reason::BUSY),
-            Self::Closed(Close::Stopping) => Some(reason::SHUTTING_DOWN),
-        }
-    }
-}
-
-impl From<Violation> for End {
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation.0)
-    }
-}
 
 /// A QoS-1 or QoS-2 publish that has not been answered. Answers go out in the order of the publishes (MQTT 5.0, 4.6).
 struct Pending {
@@ -125,35 +62,6 @@ struct Session {
     written: Instant,
     timer: Pin<Box<Sleep>>,
     expiry: Duration,
-}
-
-fn poll_read(
-    io: &mut Io,
-    cx: &mut Context<'_>,
-    input: &mut BytesMut,
-) -> Poll<std::io::Result<usize>> {
-    SCRATCH.with(|scratch| {
-        let mut scratch = scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
-        match Pin::new(io).poll_read(cx, &mut buffer) {
-            Poll::Ready(Ok(())) => {
-                input.extend_from_slice(buffer.filled());
-                Poll::Ready(Ok(buffer.filled().len()))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-}
-
-async fn say(io: &mut Io, output: &mut BytesMut) {
-    use tokio::io::AsyncWriteExt;
-    let words = async {
-        io.write_all(output).await?;
-        io.flush().await?;
-        io.shutdown().await
-    };
-    let _ = tokio::time::timeout(FAREWELL, words).await;
 }
 
 /// Serve one socket until its end. `protocol` begins the name under which the connection is announced.
@@ -265,18 +173,6 @@ impl Session {
         }
     }
 
-    fn rearm(&mut self) {
-        let limit = self.shared.limits.write_patience;
-        let silence = self.keep_alive.map(|keep_alive| self.heard + keep_alive);
-        let stuck = (!self.output.is_empty()).then(|| self.written + limit);
-        let next = [silence, stuck]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or_else(|| Instant::now() + limit);
-        self.timer.as_mut().reset(next.into());
-    }
-
     async fn run(&mut self) -> End {
         loop {
             match self.wire.next(&mut self.input) {
@@ -297,112 +193,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// Wait for bytes, serving everything else meanwhile.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        self.poll_service(cx)?;
-        if self.output.len() < HIGH_WATER {
-            match poll_read(&mut self.io, cx, &mut self.input) {
-                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(End::Gone)),
-                Poll::Ready(Ok(_)) => {
-                    self.heard = Instant::now();
-                    return Poll::Ready(Ok(()));
-                }
-                Poll::Pending => {}
-            }
-        }
-        while self.timer.as_mut().poll(cx).is_ready() {
-            let now = Instant::now();
-            if self
-                .keep_alive
-                .is_some_and(|keep_alive| now >= self.heard + keep_alive)
-            {
-                return Poll::Ready(Err(End::Silent));
-            }
-            self.check_writing(now)?;
-            self.rearm();
-        }
-        Poll::Pending
-    }
-
-    fn check_writing(&self, now: Instant) -> Result<(), End> {
-        let stuck =
-            !self.output.is_empty() && now >= self.written + self.shared.limits.write_patience;
-        if stuck { Err(End::Stuck) } else { Ok(()) }
-    }
-
-    /// Wait for something other than bytes. Not hearing the device is then our doing, and not held against it.
-    async fn wait<T>(&mut self, something: impl Future<Output = T>) -> Result<T, End> {
-        let mut something = Box::pin(something);
-        let outcome = poll_fn(|cx| {
-            self.poll_service(cx)?;
-            if let Poll::Ready(value) = something.as_mut().poll(cx) {
-                return Poll::Ready(Ok(value));
-            }
-            while self.timer.as_mut().poll(cx).is_ready() {
-                self.check_writing(Instant::now())?;
-                self.heard = Instant::now();
-                self.rearm();
-            }
-            Poll::Pending
-        })
-        .await;
-        self.heard = Instant::now();
-        outcome
-    }
-
-    /// Confirm, send down, write, and notice an order to close.
-    fn poll_service(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        let connection = Arc::clone(&self.connection);
-        let mut outbox = connection.outbox.lock();
-        if let Some(why) = outbox.close {
-            return Err(End::Closed(why));
-        }
-        for sequence in outbox.confirmed.drain(..) {
-            Self::settle(&mut self.pending, self.first, sequence, reason::SUCCESS);
-        }
-        self.answer();
-        while self.output.len() < HIGH_WATER && outbox.inflight.len() < self.window {
-            let Some(message) = outbox.waiting.pop_front() else {
-                break;
-            };
-            if let Some(sent) = self.send(message) {
-                outbox.inflight.push_back(sent);
-            }
-        }
-        if !outbox
-            .waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
-            outbox.waker = Some(cx.waker().clone());
-        }
-        drop(outbox);
-        self.poll_write(cx)
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        while !self.output.is_empty() {
-            match Pin::new(&mut self.io).poll_write(cx, &self.output) {
-                Poll::Ready(Ok(0) | Err(_)) => return Err(End::Gone),
-                Poll::Ready(Ok(count)) => {
-                    self.output.advance(count);
-                    self.written = Instant::now();
-                    self.unflushed = true;
-                }
-                Poll::Pending => return Ok(()),
-            }
-        }
-        if self.unflushed {
-            self.output = BytesMut::new();
-            match Pin::new(&mut self.io).poll_flush(cx) {
-                Poll::Ready(Ok(())) => self.unflushed = false,
-                Poll::Ready(Err(_)) => return Err(End::Gone),
-                Poll::Pending => {}
-            }
-        }
-        Ok(())
     }
 
     async fn handle(&mut self, packet: Packet) -> Result<(), End> {
@@ -447,54 +237,5 @@ impl Session {
             Packet::Ignored => {}
         }
         Ok(())
-    }
-
-    /// Leave the device's list; the will and the farewell are announced from the reserve.
-    fn leave(&mut self, end: End, will: Option<Will>, mut reserve: Room) {
-        let stats = &self.shared.stats;
-        stats.disconnects.one();
-        match end {
-            End::Closed(Close::Expelled) => stats.kicked.one(),
-            End::Violation(_) => stats.closed_protocol_error.one(),
-            End::Silent => stats.closed_keepalive.one(),
-            End::Stuck => stats.closed_slow_reader.one(),
-            _ => {}
-        }
-        let source = self.source();
-        let keep = if end == End::Closed(Close::Expelled) {
-            Duration::ZERO
-        } else {
-            self.expiry
-        };
-        self.device
-            .detach(&self.connection, keep, &self.shared.limits, |last| {
-                let farewell = reserve.split(OVERHEAD);
-                if let Some(will) = will.filter(|_| end.wants_will()) {
-                    let Will {
-                        topic,
-                        payload,
-                        qos,
-                        retain,
-                    } = will;
-                    let (source, topic) = (source.clone(), topic.to_string());
-                    let event = Event::Publish {
-                        source,
-                        topic,
-                        payload,
-                        qos,
-                        retain,
-                        at_ms: now_ms(),
-                    };
-                    self.shared.uplink.push(Item::Event(event), None, reserve);
-                }
-                if let Some(farewell) = farewell.filter(|_| last) {
-                    let event = Event::Disconnect {
-                        source,
-                        reason: end.word(),
-                        at_ms: now_ms(),
-                    };
-                    self.shared.uplink.push(Item::Event(event), None, farewell);
-                }
-            });
     }
 }

@@ -1,16 +1,14 @@
 //! What a device publishes: paced, judged, queued, and answered when its batch is.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::{End, Pending, Session};
 use crate::clock::now_ms;
-use crate::device::Fault;
+use crate::fault::Fault;
 use crate::topics;
 use crate::uplink::{Event, Item, OVERHEAD, Receipt, Room, TelemetryMessage};
 use crate::wire::{Publish, reason};
@@ -72,24 +70,6 @@ impl Session {
             self.wait(tokio::time::sleep(delay)).await?;
         }
         Ok(())
-    }
-
-    async fn wait_for_window(&mut self) -> Result<(), End> {
-        let outcome = poll_fn(|cx| {
-            self.poll_service(cx)?;
-            if self.pending.len() < self.shared.limits.inflight {
-                return Poll::Ready(Ok(()));
-            }
-            while self.timer.as_mut().poll(cx).is_ready() {
-                self.check_writing(Instant::now())?;
-                self.heard = Instant::now();
-                self.rearm();
-            }
-            Poll::Pending
-        })
-        .await;
-        self.heard = Instant::now();
-        outcome
     }
 
     pub(super) async fn publish(&mut self, publish: Publish) -> Result<(), End> {

@@ -4,6 +4,7 @@
 //! share of the fleet's rate, and obeys `ON`, `OFF`, `TOGGLE` and `STATUS` with `ack`, `state` and `done`. Faults are shares of the
 //! fleet: silent devices never answer a command, slow ones answer late, duplicating ones answer twice.
 
+mod behaviour;
 mod device;
 mod histogram;
 

@@ -1,0 +1,268 @@
+//! A JSON reader with exactly the reference's idea of JSON (RFC 8259, and the literals `NaN`, `Infinity`, `-Infinity` as values).
+//!
+//! Numbers are doubles. Of a key given twice the last value counts, at the place of the first. Half a surrogate pair, a depth over
+//! 32 and anything after the value are errors. There is one error only: the payload is malformed.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::number;
+
+pub const MAX_DEPTH: usize = 32;
+/// From here on an object's keys are looked up in a table: many keys must not cost their square.
+const TABLE_FROM: usize = 16;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json<'a> {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(Cow<'a, str>),
+    Array(Vec<Json<'a>>),
+    Object(Object<'a>),
+}
+
+pub type Object<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// The one value in `payload`.
+pub fn parse(payload: &[u8]) -> Result<Json<'_>, Malformed> {
+    let text = std::str::from_utf8(payload).map_err(|_| Malformed)?;
+    let mut reader = Reader { text, at: 0 };
+    let value = reader.value(0)?;
+    reader.skip_space();
+    if reader.at == text.len() { Ok(value) } else { Err(Malformed) }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        self.skip_space();
+        let there = self.peek() == Some(byte);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn literal(&mut self, word: &str, value: Json<'a>) -> Result<Json<'a>, Malformed> {
+        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return Err(Malformed);
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
+        self.skip_space();
+        match self.peek().ok_or(Malformed)? {
+            b'{' => self.object(depth + 1),
+            b'[' => self.array(depth + 1),
+            b'"' => Ok(Json::Text(self.string()?)),
+            b't' => self.literal("true", Json::Bool(true)),
+            b'f' => self.literal("false", Json::Bool(false)),
+            b'n' => self.literal("null", Json::Null),
+            b'N' => self.literal("NaN", Json::Number(f64::NAN)),
+            b'I' => self.literal("Infinity", Json::Number(f64::INFINITY)),
+            b'-' if self.text.as_bytes().get(self.at + 1) == Some(&b'I') => {
+                self.literal("-Infinity", Json::Number(f64::NEG_INFINITY))
+            }
+            _ => {
+                let (value, end) = number::scan(self.text.as_bytes(), self.at).ok_or(Malformed)?;
+                self.at = end;
+                Ok(Json::Number(value))
+            }
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
+        self.open(depth)?;
+        let mut items = Vec::new();
+        if self.eat(b']') {
+            return Ok(Json::Array(items));
+        }
+        loop {
+            items.push(self.value(depth)?);
+            if self.eat(b']') {
+                return Ok(Json::Array(items));
+            }
+            if !self.eat(b',') {
+                return Err(Malformed);
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
+        self.open(depth)?;
+        let mut members = Members::default();
+        if self.eat(b'}') {
+            return Ok(Json::Object(members.list));
+        }
+        loop {
+            self.skip_space();
+            if self.peek() != Some(b'"') {
+                return Err(Malformed);
+            }
+            let key = self.string()?;
+            if !self.eat(b':') {
+                return Err(Malformed);
+            }
+            members.put(key, self.value(depth)?);
+            if self.eat(b'}') {
+                return Ok(Json::Object(members.list));
+            }
+            if !self.eat(b',') {
+                return Err(Malformed);
+            }
+        }
+    }
+
+    fn open(&mut self, depth: usize) -> Result<(), Malformed> {
+        self.at += 1;
+        if depth > MAX_DEPTH { Err(Malformed) } else { Ok(()) }
+    }
+
+    /// The string whose opening quote is at hand.
+    fn string(&mut self) -> Result<Cow<'a, str>, Malformed> {
+        self.at += 1;
+        let mut run = self.at;
+        let mut decoded: Option<String> = None;
+        loop {
+            match self.peek().ok_or(Malformed)? {
+                b'"' => {
+                    let tail = &self.text[run..self.at];
+                    self.at += 1;
+                    return Ok(match decoded {
+                        None => Cow::Borrowed(tail),
+                        Some(head) => Cow::Owned(head + tail),
+                    });
+                }
+                b'\\' => {
+                    let head = decoded.get_or_insert_default();
+                    head.push_str(&self.text[run..self.at]);
+                    self.at += 1;
+                    head.push(self.escape()?);
+                    run = self.at;
+                }
+                0..=0x1f => return Err(Malformed),
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, Malformed> {
+        let letter = self.peek().ok_or(Malformed)?;
+        self.at += 1;
+        Ok(match letter {
+            b'"' | b'\\' | b'/' => char::from(letter),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.unicode(),
+            _ => return Err(Malformed),
+        })
+    }
+
+    fn unicode(&mut self) -> Result<char, Malformed> {
+        let first = self.hex4()?;
+        if !(0xd800..0xdc00).contains(&first) {
+            return char::from_u32(first).ok_or(Malformed);
+        }
+        if !self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+            return Err(Malformed);
+        }
+        self.at += 2;
+        let second = self.hex4()?;
+        if !(0xdc00..0xe000).contains(&second) {
+            return Err(Malformed);
+        }
+        char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).ok_or(Malformed)
+    }
+
+    fn hex4(&mut self) -> Result<u32, Malformed> {
+        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(Malformed)?;
+        let mut code = 0;
+        for &digit in digits {
+            code = code * 16 + char::from(digit).to_digit(16).ok_or(Malformed)?;
+        }
+        self.at += 4;
+        Ok(code)
+    }
+}
+
+#[derive(Default)]
+struct Members<'a> {
+    list: Object<'a>,
+    table: HashMap<Cow<'a, str>, usize>,
+}
+
+impl<'a> Members<'a> {
+    fn put(&mut self, key: Cow<'a, str>, value: Json<'a>) {
+        if let Some(place) = self.find(&key) {
+            self.list[place].1 = value;
+            return;
+        }
+        self.list.push((key, value));
+        if self.list.len() == TABLE_FROM {
+            self.table = self.list.iter().enumerate().map(|(i, (key, _))| (key.clone(), i)).collect();
+        } else if self.list.len() > TABLE_FROM {
+            let place = self.list.len() - 1;
+            self.table.insert(self.list[place].0.clone(), place);
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        if self.list.len() < TABLE_FROM {
+            self.list.iter().position(|(known, _)| known == key)
+        } else {
+            self.table.get(key).copied()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Json, parse};
+
+    #[test]
+    fn the_last_value_of_a_repeated_key_counts_at_the_first_place() {
+        let Ok(Json::Object(members)) = parse(br#"{"a":1,"b":2,"a":3}"#) else { panic!() };
+        let keys: Vec<_> = members.iter().map(|(key, _)| key.as_ref()).collect();
+        assert_eq!(keys, ["a", "b"]);
+        assert_eq!(members[0].1, Json::Number(3.0));
+    }
+
+    #[test]
+    fn broken_payloads_are_malformed() {
+        let deep = "[".repeat(33) + &"]".repeat(33);
+        for text in [
+            "", "{", "{\"a\"}", "[1,]", "{\"a\":1,}", "\"\\ud800\"", "\"\\udc00\"", "\"\\x\"", "nul",
+            "1 2", "\u{feff}{}", "\"\n\"", deep.as_str(), "-", "'a'",
+        ] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(parse(b"\"\xff\"").is_err());
+    }
+
+    #[test]
+    fn escapes_become_their_characters() {
+        let text = parse(br#""\u00e9\ud83d\ude00\n\/""#).unwrap();
+        assert_eq!(text, Json::Text("é😀\n/".into()));
+    }
+}

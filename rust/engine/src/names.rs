@@ -1,0 +1,37 @@
+//! Fleet-wide metric numbers. A name gets the next number when a device first reports it, and keeps it for ever.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+#[derive(Default)]
+pub struct Names {
+    numbers: HashMap<Arc<str>, u32, RandomState>,
+    names: HashMap<u32, Arc<str>, RandomState>,
+    highest: u32,
+}
+
+impl Names {
+    pub fn set(&mut self, number: u32, name: &str) {
+        let name: Arc<str> = Arc::from(name);
+        self.numbers.insert(name.clone(), number);
+        self.names.insert(number, name);
+        self.highest = self.highest.max(number);
+    }
+
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    pub fn name(&self, number: u32) -> Option<&Arc<str>> {
+        self.names.get(&number)
+    }
+
+    /// Gives `name` the next number.
+    pub fn add(&mut self, name: &str) -> (u32, Arc<str>) {
+        let number = self.highest + 1;
+        self.set(number, name);
+        (number, self.names[&number].clone())
+    }
+}

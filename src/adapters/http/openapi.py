@@ -1,0 +1,225 @@
+"""The OpenAPI 3.1 document, made of the operations and types that check requests: it cannot say anything else than they do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.alias_generators import to_camel
+from quart import Quart
+
+from adapters.http.auth import Access
+from adapters.http.operation import Media, Operation
+from adapters.http.schema import Problem
+
+Schema = dict[str, Any]
+REF = "#/components/schemas/{model}"
+_PART = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
+
+SECURITY: dict[Access, list[dict[str, list[str]]]] = {
+    Access.ANYONE: [],
+    Access.SESSION: [{"session": []}],
+    Access.KEY: [{"session": []}, {"apiKey": []}],
+}
+SCHEMES = {
+    "session": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "The access token of POST /api/v1/auth/login; 15 minutes.",
+    },
+    "apiKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Api-Key",
+        "description": "An API key, `sk_live_…`; also accepted as a bearer token. It may do what its grants let it.",
+    },
+}
+MEANING = {
+    400: "The request is wrong; `details` names the fields.",
+    401: "Nobody we know.",
+    403: "Known, but not allowed.",
+    404: "Does not exist for this caller.",
+    408: "The body did not arrive in time.",
+    409: "Does not fit the present state.",
+    412: "`If-Match` named another version.",
+    413: "The body is larger than 256 KiB.",
+    415: "The body is not JSON in UTF-8.",
+    429: "Too much, too soon.",
+    500: "Our fault.",
+    503: "Not now; try again.",
+}
+REQUEST_ID = {"schema": {"type": "string"}, "description": "Names this request in the log."}
+
+
+def operations(app: Quart) -> Iterator[tuple[str, Operation]]:
+    """Every operation with its whole path, in the order of the blueprints."""
+    for rule in app.url_map.iter_rules():
+        spec = getattr(app.view_functions.get(rule.endpoint), "operation", None)
+        if isinstance(spec, Operation):
+            yield rule.rule, spec
+
+
+def build_document(app: Quart, *, version: str) -> Schema:
+    """The whole document. Raises TypeError or ValueError for types that have no schema, which a test finds."""
+    found = list(operations(app))
+    twice = [name for name, count in Counter(spec.name for _, spec in found).items() if count > 1]
+    if twice:
+        raise ValueError(f"two operations have the same name: {', '.join(twice)}; a name is the document's operationId")
+    schemas, definitions = _schemas(found)
+    queries = {spec.query.__name__ for _, spec in found if spec.query is not None}
+    paths: Schema = {}
+    for rule, spec in found:
+        path = _PART.sub(lambda match: "{" + to_camel(match[1]) + "}", rule)
+        paths.setdefault(path, {})[spec.method.lower()] = _operation(rule, spec, schemas, definitions)
+    return {
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "info": {
+            "title": "Latchboard",
+            "version": version,
+            "description": "Self-hosted control plane for relay devices: who may switch what, when, and with whose approval.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/", "description": "This installation."}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(spec.tag for _, spec in found)],
+        "paths": paths,
+        "components": {
+            "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
+            "securitySchemes": SCHEMES,
+            "headers": {"X-Request-Id": REQUEST_ID},
+        },
+    }
+
+
+def implied_errors(spec: Operation) -> dict[int, list[str]]:
+    """The codes an operation may answer: what it declares and what follows from what it is."""
+    codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
+    if spec.access is not Access.ANYONE:
+        codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED"]
+    if spec.access is Access.SESSION:
+        codes[403] = ["SESSION_REQUIRED"]
+    if spec.parts:
+        codes[404] = ["NOT_FOUND"]
+    if spec.body is not None:
+        codes[400].append("INVALID_JSON")
+        codes |= {408: ["REQUEST_TIMEOUT"], 413: ["PAYLOAD_TOO_LARGE"], 415: ["UNSUPPORTED_MEDIA_TYPE"]}
+    if spec.idempotent:
+        codes[409] = ["IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_IN_PROGRESS"]
+    for status, declared in spec.errors.items():
+        kept = codes.setdefault(status, [])
+        kept += [code for code in declared.split() if code not in kept]
+    return dict(sorted(codes.items()))
+
+
+Key = tuple[str, str, int | str]
+"""Path, method, and a status, `body` or `query`."""
+PROBLEM: Key = ("", "", "problem")
+
+
+def _schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[Key, Schema], Schema]:
+    inputs: list[tuple[Key, Any, TypeAdapter[Any]]] = [(PROBLEM, "validation", TypeAdapter(Problem))]
+    for rule, spec in found:
+        inputs += [((rule, spec.method, status), "serialization", one) for status, one in spec.adapters.items()]
+        if spec.body is not None:
+            inputs.append(((rule, spec.method, "body"), "validation", TypeAdapter(spec.body)))
+        if spec.query is not None:
+            inputs.append(((rule, spec.method, "query"), "validation", TypeAdapter(spec.query)))
+    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF)
+    return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
+
+
+def _operation(rule: str, spec: Operation, schemas: Mapping[Key, Schema], definitions: Schema) -> Schema:
+    made: Schema = {
+        "operationId": to_camel(spec.name),
+        "tags": [spec.tag],
+        "summary": spec.summary,
+        "security": SECURITY[spec.access],
+        "x-caller": spec.access.value,
+        "responses": {
+            **{str(status): _success(rule, spec, status, schemas) for status in spec.returns},
+            **{str(status): _failure(status, codes, schemas) for status, codes in implied_errors(spec).items()},
+        },
+    }
+    if spec.description:
+        made["description"] = spec.description
+    parameters = [*_path_parameters(spec), *_query_parameters(rule, spec, schemas, definitions), *_header_parameters(spec)]
+    if parameters:
+        made["parameters"] = parameters
+    if spec.body is not None and (spec.body_name is not None):
+        content = {"application/json": {"schema": schemas[rule, spec.method, "body"]}}
+        made["requestBody"] = {"required": spec.body_required, "content": content}
+    return made
+
+
+def _path_parameters(spec: Operation) -> Iterator[Schema]:
+    for name, kind in spec.parts.items():
+        schema: Schema = {"type": "integer", "minimum": 0} if kind is int else {"type": "string", "minLength": 1}
+        yield {"name": to_camel(name), "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameters(rule: str, spec: Operation, schemas: Mapping[Key, Schema], definitions: Schema) -> Iterator[Schema]:
+    if spec.query is None:
+        return
+    schema = schemas[rule, spec.method, "query"]
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    required = schema.get("required", [])
+    for name, of in schema.get("properties", {}).items():
+        of = _without_null({key: value for key, value in of.items() if key != "title"})
+        parameter = {"name": name, "in": "query", "required": name in required, "schema": of}
+        if "description" in of:
+            parameter["description"] = of.pop("description")
+        yield parameter
+
+
+def _without_null(schema: Schema) -> Schema:
+    """A query parameter is absent, never null."""
+    others = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and not (key == "default" and value is None)}
+    return {**others[0], **rest} if len(others) == 1 else ({**rest, "anyOf": others} if others else rest)
+
+
+def _header_parameters(spec: Operation) -> Iterator[Schema]:
+    if spec.idempotent:
+        yield {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+            "description": "The same key and body within 24 hours give the first answer again.",
+        }
+    for name, description in spec.headers.items():
+        yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+
+
+def _success(rule: str, spec: Operation, status: int, schemas: Mapping[Key, Schema]) -> Schema:
+    kind = spec.returns[status]
+    headers = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+    if isinstance(kind, Media):
+        return {"description": kind.description, "headers": headers, "content": {kind.content_type: {}}}
+    description = {200: "Done.", 201: "Created.", 202: "Accepted; it waits."}.get(status, "Done.")
+    content = {"application/json": {"schema": schemas[rule, spec.method, status]}}
+    return {"description": description, "headers": headers, "content": content}
+
+
+def _failure(status: int, codes: list[str], schemas: Mapping[Key, Schema]) -> Schema:
+    headers: Schema = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+    if status == 429:
+        headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
+    examples = {code: {"value": _example(status, code)} for code in codes}
+    content = {"application/json": {"schema": schemas[PROBLEM], "examples": examples}}
+    description = f"{MEANING.get(status, 'Refused.')} Codes: {', '.join(f'`{code}`' for code in codes)}."
+    return {"description": description, "headers": headers, "content": content}
+
+
+def _example(status: int, code: str) -> Schema:
+    example: Schema = {"error": code, "message": MEANING.get(status, "What is wrong and what to do about it.")}
+    if status == 400:
+        example["details"] = [{"field": "name", "message": "is required."}]
+    if status == 429:
+        example["retryAfter"] = 30
+    return {**example, "requestId": "req_5f0c9be27a1d43b8e6f2"}

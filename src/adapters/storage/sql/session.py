@@ -1,0 +1,59 @@
+"""What a repository sees of a database: statements in, rows out. Behind it stands a lane of SQLite or a PostgreSQL connection.
+
+Statements are SQLAlchemy Core and are made once, at import or by a cached function: their identity is the key under which their
+SQL is kept, so that nothing is compiled twice. Values that change go in as parameters; a parameter whose name is a column's sets
+that column in INSERT and UPDATE, all others (`at_…`) are for conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from sqlalchemy.sql.expression import ClauseElement
+
+from domain.kernel.errors import Conflict
+
+SQLITE = "sqlite"
+POSTGRES = "postgresql"
+
+Row: TypeAlias = Sequence[Any]
+
+
+class Taken(Conflict):
+    """A unique key is there already. Repositories turn it into words about the thing itself."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("This exists already. Fetch the present one and change that.")
+        self.detail = detail
+
+
+class Dangling(Conflict):
+    """What a row belongs to is gone, or something still belongs to what should go."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("What this belongs to has been deleted meanwhile, or is still in use. Fetch it again.")
+        self.detail = detail
+
+
+class Session(Protocol):
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`, for the few statements that differ."""
+        ...
+
+    async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]: ...
+
+    async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
+        """Rows of RETURNING: their number is how many rows changed. Raises Taken, Dangling, ReadOnly, Unavailable."""
+        ...
+
+    async def many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The same change for each of `rows`, all of which have the same keys."""
+        ...
+
+    async def bulk(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """`sql` in the driver's own style; the tuples reach the driver untouched."""
+        ...
+
+    def after_commit(self, call: Callable[[], None]) -> None: ...

@@ -1,0 +1,147 @@
+"""SQLite: one writer with group commit, readers apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.sql.expression import ClauseElement
+
+from adapters.storage.refusals import Closed, ReadOnly
+from adapters.storage.sql.session import SQLITE, Row
+from adapters.storage.sql.sqlite_lane import Lane, prepare
+from adapters.storage.sql.sqlite_readers import Readers
+from adapters.storage.sql.sqlite_writer import GroupWriter, Turn
+from domain.kernel.errors import Unavailable
+
+STATEMENT_S = 30.0
+"""No statement of ours takes a second; one that takes this long stands on a disk that does not answer."""
+
+
+class SqliteSession:
+    dialect = SQLITE
+
+    def __init__(self, lane: Lane, turn: Turn | None) -> None:
+        self._lane = lane
+        self._turn = turn
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
+        self._check()
+        prepared = prepare(statement, params)
+        return await self._bounded(prepared.sql, prepared.bind(params))
+
+    async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
+        self._check(writing=True)
+        prepared = prepare(statement, params)
+        return await self._bounded(prepared.sql, prepared.bind(params))
+
+    async def many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._check(writing=True)
+        if rows:
+            prepared = prepare(statement, rows[0])
+            await self._lane.many(prepared.sql, [prepared.bind(row) for row in rows])
+
+    async def bulk(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._check(writing=True)
+        await self._lane.many(sql, rows)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        self._check(writing=True)
+        if self._turn is not None:
+            self._turn.calls.append(call)
+
+    async def _bounded(self, sql: str, params: tuple[Any, ...]) -> Sequence[Row]:
+        try:
+            async with asyncio.timeout(STATEMENT_S):
+                return await self._lane.fetch(sql, params)
+        except TimeoutError:
+            raise Unavailable("The database does not answer. Try again later; look at the disk it is on.") from None
+
+    def _check(self, *, writing: bool = False) -> None:
+        if self._closed:
+            raise Closed
+        if self._turn is not None and self._turn.expired:
+            raise Unavailable("This took too long and was rolled back. Try again with less at once.")
+        if writing and self._turn is None:
+            raise ReadOnly
+
+
+class SqliteBackend:
+    """Bounds: `patience_s` for a turn or a reader, `hold_s` for one transaction, `busy_ms` for another process's lock."""
+
+    def __init__(
+        self, path: Path, *, readers: int = 6, patience_s: float = 5.0, hold_s: float = 30.0, busy_ms: int = 5_000
+    ) -> None:
+        self._path = path
+        self._readers_size = readers
+        self._patience_s = patience_s
+        self._hold_s = hold_s
+        self._busy_ms = busy_ms
+        self._writer: GroupWriter | None = None
+        self._readers: Readers | None = None
+
+    async def start(self) -> None:
+        lane = await Lane.open(self._path, reader=False, busy_ms=self._busy_ms)
+        self._writer = GroupWriter(lane, patience_s=self._patience_s, hold_s=self._hold_s)
+        self._readers = Readers(
+            self._path, size=self._readers_size, patience_s=self._patience_s, busy_ms=self._busy_ms
+        )
+        self._writer.start()
+
+    async def stop(self) -> None:
+        if self._readers is not None:
+            await self._readers.close()
+        if self._writer is not None:
+            await self._writer.stop()
+            await self._writer.lane.close()
+        self._readers = self._writer = None
+
+    @property
+    def writer(self) -> GroupWriter:
+        if self._writer is None:
+            raise Unavailable("The database is not open. Start the service first.")
+        return self._writer
+
+    async def check(self) -> None:
+        """Raises Unavailable when reading or writing would."""
+        if not self.writer.alive:
+            raise Unavailable("The database's writer has ended. Restart the service; its log says why.")
+        async with self.read():
+            pass
+        async with self.write():
+            pass
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[SqliteSession]:
+        writer = self.writer
+        turn = await writer.begin()
+        session = SqliteSession(writer.lane, turn)
+        try:
+            yield session
+        except BaseException:
+            turn.end(keep=False)
+            raise
+        finally:
+            session.close()
+        if turn.expired:
+            raise Unavailable("This took too long and was rolled back. Try again with less at once.")
+        turn.end(keep=True)
+        await writer.settled(turn)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[SqliteSession]:
+        if self._readers is None:
+            raise Unavailable("The database is not open. Start the service first.")
+        async with self._readers.lane() as lane:
+            session = SqliteSession(lane, None)
+            try:
+                yield session
+            finally:
+                session.close()

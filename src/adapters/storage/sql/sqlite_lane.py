@@ -1,0 +1,168 @@
+"""A lane is one SQLite connection with its thread: statements run in the order in which they were given, one hop each.
+
+A hop to the thread and back costs more than most statements do. So BEGIN, SAVEPOINT and RELEASE do not get one of their own:
+they are *owed*, and paid right before the next statement, in the same hop. Should one fail, the statement that paid for it
+raises ControlLost, and nothing since the last commit can be trusted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.sql.expression import ClauseElement
+
+from adapters.storage.refusals import ReadOnly
+from adapters.storage.sql.session import Dangling, Row, Taken
+from domain.kernel.errors import Unavailable
+
+_DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
+_TAKEN = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
+_DANGLING = ("SQLITE_CONSTRAINT_FOREIGNKEY", "SQLITE_CONSTRAINT_TRIGGER")
+_OURS = ("SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_CONSTRAINT_CHECK", "SQLITE_CONSTRAINT_NOTNULL", "SQLITE_MISMATCH")
+"""Mistakes in the program: they stay what they are, and are seen."""
+
+
+class ControlLost(Unavailable):
+    """A BEGIN, SAVEPOINT, RELEASE or COMMIT failed."""
+
+
+class _Paying(sqlite3.Connection):
+    """A connection that pays what is owed before it does what it is told. Used in the lane's thread only."""
+
+    owed: deque[str]
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self._pay()
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
+        self._pay()
+        return super().executemany(sql, parameters)
+
+    def _pay(self) -> None:
+        while self.owed:
+            sql = self.owed.popleft()
+            try:
+                super().execute(sql)
+            except sqlite3.Error as error:
+                raise ControlLost(f"The database refused {sql}: {error}. Try again in a moment.") from error
+
+
+class Prepared:
+    """SQL with the order of its parameters."""
+
+    __slots__ = ("_defaults", "_names", "_statement", "sql")
+
+    def __init__(self, statement: ClauseElement, keys: Sequence[str]) -> None:
+        compiled = statement.compile(dialect=_DIALECT, column_keys=list(keys))
+        self._statement = statement  # kept, so that its id() stays its own
+        self.sql = str(compiled)
+        self._names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
+        self._defaults: Mapping[str, Any] = {k: v for k, v in compiled.params.items() if k not in keys}
+
+    def bind(self, params: Mapping[str, Any]) -> tuple[Any, ...]:
+        if self._defaults:
+            params = {**self._defaults, **params}
+        return tuple([params[name] for name in self._names])
+
+
+_prepared: dict[tuple[int, tuple[str, ...]], Prepared] = {}
+
+
+def prepare(statement: ClauseElement, params: Mapping[str, Any]) -> Prepared:
+    key = (id(statement), tuple(params))
+    found = _prepared.get(key)
+    if found is None:
+        found = _prepared[key] = Prepared(statement, key[1])
+    return found
+
+
+class Lane:
+    def __init__(self, connection: aiosqlite.Connection, owed: deque[str]) -> None:
+        self._connection = connection
+        self._owed = owed
+        self.lost = False  # a control failed: what the open transaction holds is uncertain
+
+    @classmethod
+    async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Lane:
+        owed: deque[str] = deque()
+
+        def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+            connection = _Paying(*args, **kwargs)
+            connection.owed = owed
+            return connection
+
+        connection = await aiosqlite.connect(
+            str(path), isolation_level=None, cached_statements=512, timeout=busy_ms / 1000, factory=connect
+        )
+        lane = cls(connection, owed)
+        for pragma in _pragmas(reader=reader):
+            await lane.fetch(pragma)
+        return lane
+
+    def owe(self, *controls: str) -> None:
+        self._owed.extend(controls)
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed)
+
+    def abandon(self) -> None:
+        """Forget what is owed, and that a control failed."""
+        self._owed.clear()
+        self.lost = False
+
+    async def settle(self) -> None:
+        """Pay what is owed now."""
+        await self.fetch("SELECT 1")
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
+        try:
+            return await self._connection.execute_fetchall(sql, params)  # type: ignore[return-value]
+        except ControlLost:
+            self.lost = True
+            raise
+        except sqlite3.Error as error:
+            raise told(error) from error
+
+    async def many(self, sql: str, rows: Iterable[Any]) -> None:
+        try:
+            async with self._connection.executemany(sql, rows):
+                pass
+        except ControlLost:
+            self.lost = True
+            raise
+        except sqlite3.Error as error:
+            raise told(error) from error
+
+    async def close(self) -> None:
+        self._owed.clear()
+        await self._connection.close()
+
+
+def _pragmas(*, reader: bool) -> tuple[str, ...]:
+    """FULL: a commit is on the disk when it returns, also through a power cut. A negative cache size is in KiB."""
+    both = ("PRAGMA foreign_keys=ON", "PRAGMA temp_store=MEMORY", "PRAGMA mmap_size=268435456")
+    if reader:
+        return (*both, "PRAGMA cache_size=-8000", "PRAGMA query_only=ON")
+    return ("PRAGMA journal_mode=WAL", *both, "PRAGMA synchronous=FULL", "PRAGMA cache_size=-64000")
+
+
+def told(error: sqlite3.Error) -> Exception:
+    """The error in our own words."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name in _TAKEN:
+        return Taken(str(error))
+    if name in _DANGLING:
+        return Dangling(str(error))
+    if name.startswith("SQLITE_READONLY"):
+        return ReadOnly()
+    if not name or name in _OURS:
+        return error
+    return Unavailable(f"The database cannot do this now ({error}). Try again in a moment; if it stays, check disk and files.")

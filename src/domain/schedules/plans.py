@@ -1,0 +1,79 @@
+"""Keeping the devices' own schedule plans in step with ours.
+
+Whether the plan changed is decided in the transaction that changes a slot, together with the new revision. The message itself goes
+out after the commit and is retained; if that is lost, a restart publishes it again, and so does a device that names another
+revision. A device that keeps naming a wrong one is answered once a minute, not each time: it must not keep us busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from domain.devices.link import DeviceLink
+from domain.devices.model import Device, DeviceStatus, Profile
+from domain.kernel.clock import MINUTE_MS, Clock
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.schedules.firmware import Row, message, plan
+from domain.schedules.ports import SchedulesTx
+
+TOPIC = "sched"
+MAX_REMEMBERED = 10_000
+
+PlanPublisher = Callable[[DeviceId], None]
+"""Called after a commit: this device's plan is to be published. Quick, never raises; `PlanLoop` is behind it."""
+
+
+class PlanService:
+    def __init__(
+        self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, link: DeviceLink, publisher: PlanPublisher
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._link = link
+        self._publisher = publisher
+        self._answered_ms: dict[DeviceId, int] = {}
+
+    async def rows(self, tx: SchedulesTx, device: Device) -> tuple[Row, ...]:
+        return plan(device, await tx.schedules.active(device.device_id))
+
+    async def revise(self, tx: SchedulesTx, device: Device, before: tuple[Row, ...]) -> bool:
+        """Count the revision up if the plan is no longer `before`; True when it did."""
+        if await self.rows(tx, device) == before:
+            return False
+        await tx.devices.bump_sched_rev(device.device_id)
+        device_id = device.device_id
+        tx.after_commit(lambda: self._publisher(device_id))
+        return True
+
+    async def sync_plan(self, device_id: DeviceId) -> None:
+        """Publish the plan as it is now. Does nothing for a device that is gone or never had one."""
+        async with self._uow.read() as tx:
+            device = await tx.devices.find(device_id)
+            if device is None or device.status is DeviceStatus.DELETING or device.profile is not Profile.NATIVE:
+                return
+            payload = message(device.sched_rev, await self.rows(tx, device))
+        await self._link.send(device_id, TOPIC, payload, retain=True)
+
+    async def devices_with_plans(self) -> Sequence[DeviceId]:
+        """Every device that may connect and ever had a plan: an embedded broker forgets retained messages at a restart."""
+        async with self._uow.read() as tx:
+            admitted = await tx.credentials.admitted()
+        return [device.device_id for device, _ in admitted if device.sched_rev > 0]
+
+    async def on_sched_rev(self, tx: SchedulesTx, device: Device, rev: int) -> None:
+        """The device says which revision it holds (within the transaction of the report)."""
+        if rev != device.sched_rev_device:
+            await tx.devices.set_sched_rev_device(device.device_id, rev)
+        if rev != device.sched_rev and self._may_answer(device.device_id):
+            device_id = device.device_id
+            tx.after_commit(lambda: self._publisher(device_id))
+
+    def _may_answer(self, device_id: DeviceId) -> bool:
+        now_ms = self._clock.now_ms()
+        if abs(now_ms - self._answered_ms.get(device_id, -MINUTE_MS)) < MINUTE_MS:
+            return False
+        if len(self._answered_ms) >= MAX_REMEMBERED:
+            self._answered_ms.clear()  # a fleet that disagrees: a few answers too many are the lesser evil
+        self._answered_ms[device_id] = now_ms
+        return True

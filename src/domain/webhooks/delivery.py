@@ -1,0 +1,236 @@
+"""Delivering what is owed, a turn at a time.
+
+A turn is one transaction: it writes how the attempts of the last turn ended, claims what is due under a lease, checks anew that
+the webhook is enabled and its key still sees the device, and writes down the attempts that begin. Only then is anything sent.
+So a crash leaves an attempt without an end in the log and a lease that runs out, and repeats at most what was under way; the
+cost of the database is shared by all attempts of a turn. Leases are not taken back at a start, because rows do not say whose
+they are: what a killed process had in hand is delivered half a minute later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from domain.devices.ports import Vault
+from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.errors import DomainError
+from domain.kernel.facts import Fact
+from domain.kernel.ids import DeliveryId, IdSource, Prefix, WebhookId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.webhooks import policy
+from domain.webhooks.lanes import Lanes
+from domain.webhooks.model import ANSWER_WITHIN_S, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.policy import LEASE_MS, Health, Settled
+from domain.webhooks.ports import Post, Reply, WebhooksTx
+from domain.webhooks.scope import Scopes
+from domain.webhooks.signing import Signer, SignerFactory
+
+SIGNERS_KEPT = 1_024
+
+
+class Jitter(Protocol):
+    """Port: where the spread of the pauses comes from."""
+
+    def spread(self) -> float:
+        """-1 to 1, evenly."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An attempt that has begun. `by_hand`: a ping or redelivery, which goes past the lanes."""
+
+    delivery: Delivery
+    attempt: Attempt
+    webhook: Webhook
+    by_hand: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`reply` None: cut by a stop or because the webhook has changed meanwhile."""
+
+    job: Job
+    reply: Reply | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    jobs: Sequence[Job]
+    next_due_ms: int | None
+
+
+class DeliveryService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[WebhooksTx],
+        clock: Clock,
+        ids: IdSource,
+        vault: Vault,
+        signers: SignerFactory,
+        scopes: Scopes,
+        jitter: Jitter,
+        lanes: Lanes,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._vault = vault
+        self._signers = signers
+        self._scopes = scopes
+        self._jitter = jitter
+        self._lanes = lanes
+        self._kept: dict[tuple[WebhookId, int], Signer] = {}
+        self._changed: dict[WebhookId, int] = {}
+
+    async def turn(self, ended: Sequence[Ended]) -> Turn:
+        """Raises Unavailable when the database does not answer; `ended` must then be given again."""
+        now_ms = self._clock.now_ms()
+        claimed: Sequence[Delivery] = ()
+        begun: list[Delivery] = []
+        jobs: list[Job] = []
+        try:
+            async with self._uow.write() as tx:
+                await self._settle(tx, ended)
+                room = self._lanes.room()
+                if room:
+                    busy = self._lanes.busy()
+                    claimed = await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, room, busy=busy)
+                    self._lanes.offer(claimed)
+                begun += self._lanes.next(now_ms)
+                jobs += await self._begin(tx, begun, now_ms)
+                next_due_ms = await tx.deliveries.next_due_ms()
+        except BaseException:
+            self._lanes.withdraw(claimed)  # rolled back: these are under no lease
+            self._leave(begun)
+            raise
+        started = {job.delivery.no for job in jobs}
+        self._leave(delivery for delivery in begun if delivery.no not in started)
+        return Turn(jobs, next_due_ms)
+
+    async def stop(self, ended: Sequence[Ended]) -> None:
+        """The last words: how attempts ended, and everything claimed but not begun given back."""
+        async with self._uow.write() as tx:
+            await self._settle(tx, ended)
+            for delivery in self._lanes.drain():
+                await tx.deliveries.finish(replace(delivery, claimed_until_ms=None))
+
+    def over(self, job: Job, duration_s: float | None) -> None:
+        """The job's place is free again."""
+        if not job.by_hand:
+            self._lanes.done(job.delivery.webhook_id, duration_s)
+
+    def on_changed(self, webhook: Webhook) -> None:
+        """The webhook was rotated, disabled, deleted or moved: attempts that began before must not be sent any more."""
+        self._changed[webhook.webhook_id] = webhook.generation if webhook.enabled else webhook.generation + 1
+
+    def is_current(self, job: Job) -> bool:
+        return job.webhook.generation >= self._changed.get(job.webhook.webhook_id, 0)
+
+    def posts(self, jobs: Sequence[Job]) -> list[tuple[Job, Post | Reply]]:
+        """What to send, signed with the secret of this moment; a Reply where it cannot even be signed."""
+        made: list[tuple[Job, Post | Reply]] = []
+        for webhook_id in dict.fromkeys(job.webhook.webhook_id for job in jobs):
+            mine = [job for job in jobs if job.webhook.webhook_id == webhook_id]
+            try:
+                signer = self._signer(mine[0].webhook)
+            except DomainError as error:
+                made += [(job, Reply(None, error.message, b"", 0)) for job in mine]
+                continue
+            bodies = [policy.envelope(job.attempt, job.delivery.data) for job in mine]
+            signatures = signer.sign_batch(
+                [(j.attempt.event_id, j.attempt.created_ms // SECOND_MS, b) for j, b in zip(mine, bodies, strict=True)]
+            )
+            for job, body, (service, standard) in zip(mine, bodies, signatures, strict=True):
+                headers = policy.headers(job.attempt, service, standard)
+                made.append((job, Post(job.webhook.url, headers, body, ANSWER_WITHIN_S)))
+        return made
+
+    def begin(self, delivery: Delivery, webhook: Webhook, now_ms: int) -> Job:
+        """The next attempt of a claimed delivery, with an id of its own."""
+        attempt = Attempt(
+            delivery_id=DeliveryId(self._ids.new(Prefix.DELIVERY)),
+            delivery_no=delivery.no,
+            webhook_id=delivery.webhook_id,
+            event_id=delivery.event_id,
+            event_type=delivery.event_type,
+            device_id=delivery.device_id,
+            number=delivery.attempts + 1,
+            created_ms=now_ms,
+        )
+        return Job(delivery, attempt, webhook)
+
+    async def _begin(self, tx: WebhooksTx, begun: Sequence[Delivery], now_ms: int) -> list[Job]:
+        jobs: list[Job] = []
+        for delivery in begun:
+            scope = await self._scopes.of(tx, delivery.account_id, now_ms)
+            webhook = await scope.still(tx, delivery.webhook_id, delivery.device_id, now_ms)
+            if webhook is None:
+                await tx.deliveries.finish(replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None))
+            else:
+                jobs.append(self.begin(delivery, webhook, now_ms))
+        if jobs:
+            await tx.deliveries.start_attempt([job.attempt for job in jobs])
+        return jobs
+
+    async def _settle(self, tx: WebhooksTx, ended: Sequence[Ended]) -> None:
+        results = [self._settled(one) for one in ended]
+        for result in results:
+            await tx.deliveries.finish(result.delivery)
+        if results:
+            await tx.deliveries.finish_attempt([result.attempt for result in results])
+        for one in ended:
+            await self._heed(tx, one)
+
+    def _settled(self, ended: Ended) -> Settled:
+        job = ended.job
+        if ended.reply is None:
+            return policy.interrupt(job.delivery, job.attempt, ended.at_ms)
+        return policy.settle(job.delivery, job.attempt, ended.reply, ended.at_ms, self._jitter.spread())
+
+    async def _heed(self, tx: WebhooksTx, ended: Ended) -> None:
+        """What the answer says about the webhook itself; looked up anew only when it says something."""
+        if ended.reply is None or policy.health(ended.job.webhook, ended.reply, ended.at_ms) is Health.SAME:
+            return
+        webhook = await tx.webhooks.find(ended.job.webhook.webhook_id)
+        if webhook is None or not webhook.enabled or webhook.url != ended.job.webhook.url:
+            return
+        change = policy.health(webhook, ended.reply, ended.at_ms)
+        after = policy.after_health(webhook, change, ended.at_ms)
+        if after == webhook:
+            return
+        await tx.webhooks.save(after)
+        self._scopes.changing(tx, webhook.account_id, ended.at_ms)
+        if not after.enabled:
+            await tx.deliveries.cancel_of(webhook.webhook_id)
+            await tx.record(_disabled_fact(after, ended.at_ms))
+            tx.after_commit(lambda: self.on_changed(after))
+
+    def _signer(self, webhook: Webhook) -> Signer:
+        key = (webhook.webhook_id, webhook.generation)
+        signer = self._kept.get(key)
+        if signer is None:
+            if len(self._kept) >= SIGNERS_KEPT:
+                del self._kept[next(iter(self._kept))]
+            signer = self._signers.signer(self._vault.open(webhook.sealed_secret, webhook.webhook_id))
+            self._kept[key] = signer
+        return signer
+
+    def _leave(self, begun: Iterable[Delivery]) -> None:
+        for delivery in begun:
+            self._lanes.done(delivery.webhook_id, None)
+
+
+def _disabled_fact(webhook: Webhook, now_ms: int) -> Fact:
+    return Fact(
+        account_id=webhook.account_id,
+        kind="webhook_disabled",
+        description=f"Webhook to {webhook.url} was disabled. {webhook.disabled_reason}",
+        at_ms=now_ms,
+        source="service",
+        data={"webhookId": webhook.webhook_id, "reason": webhook.disabled_reason},
+    )

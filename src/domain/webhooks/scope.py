@@ -1,0 +1,161 @@
+"""Who hears of a device: the webhooks of an account with what their keys may see, kept in memory while it cannot change.
+
+The law is that a missing look-up never loses an event. What is kept was built inside a writing transaction and is used only
+where this process is the single writer (`exclusive`); elsewhere every look-up goes to the database. A change of access shows
+itself as an event in its own transaction: from that moment until its commit is known, and for `QUIET_MS` when it never is (a
+rollback tells nobody), the account is looked up anew each time and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from domain.events.model import Event
+from domain.events.policy import changes_access
+from domain.grants.model import Grant
+from domain.kernel.clock import MINUTE_MS, SECOND_MS
+from domain.kernel.ids import AccountId, DeviceId, ProjectId, WebhookId
+from domain.webhooks.model import Webhook
+from domain.webhooks.ports import WebhooksTx
+
+QUIET_MS = MINUTE_MS
+KEPT_MS = 30 * SECOND_MS
+"""How long something kept is believed at the most, should a change ever go unrecorded."""
+FOREVER_MS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one key may read, each with the Unix ms until which it may."""
+
+    devices: Mapping[DeviceId, int]
+    projects: Mapping[ProjectId, int]
+
+    @classmethod
+    def of(cls, grants: Sequence[Grant]) -> Sight:
+        devices: dict[DeviceId, int] = {}
+        projects: dict[ProjectId, int] = {}
+        for grant in grants:
+            until_ms = FOREVER_MS if grant.expires_ms is None else grant.expires_ms
+            if grant.device_id is not None:
+                devices[grant.device_id] = max(until_ms, devices.get(grant.device_id, 0))
+            elif grant.project_id is not None:
+                projects[grant.project_id] = max(until_ms, projects.get(grant.project_id, 0))
+        return cls(devices, projects)
+
+    def until_ms(self, device_id: DeviceId, project_id: ProjectId | None) -> int:
+        """Until when the key may read this device; 0 when it never could."""
+        by_project = 0 if project_id is None else self.projects.get(project_id, 0)
+        return max(self.devices.get(device_id, 0), by_project)
+
+    def covers(self, device_id: DeviceId, project_id: ProjectId | None, now_ms: int) -> bool:
+        return now_ms < self.until_ms(device_id, project_id)
+
+    def ends_ms(self, now_ms: int) -> int:
+        """When the next of the grants that hold now runs out."""
+        ends = [end for end in (*self.devices.values(), *self.projects.values()) if end > now_ms]
+        return min(ends, default=FOREVER_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The enabled webhooks of an account's enabled keys."""
+
+    webhooks: Mapping[WebhookId, tuple[Webhook, Sight]]
+    by_project: bool
+    """Whether any sight is over a project, so that a device's project matters."""
+    _placed: dict[DeviceId, ProjectId | None] = field(default_factory=dict)
+
+    async def project_of(self, tx: WebhooksTx, device_id: DeviceId) -> ProjectId | None:
+        if not self.by_project:
+            return None
+        if device_id not in self._placed:
+            device = await tx.devices.find(device_id)
+            self._placed[device_id] = None if device is None else device.project_id
+        return self._placed[device_id]
+
+    async def listeners(self, tx: WebhooksTx, device_id: DeviceId, now_ms: int) -> list[Webhook]:
+        if not self.webhooks:
+            return []
+        project_id = await self.project_of(tx, device_id)
+        return [hook for hook, sight in self.webhooks.values() if sight.covers(device_id, project_id, now_ms)]
+
+    async def still(
+        self, tx: WebhooksTx, webhook_id: WebhookId, device_id: DeviceId | None, now_ms: int
+    ) -> Webhook | None:
+        """The webhook, if it is enabled and its key still sees the device. None for a device: a ping, which shows nothing."""
+        webhook, sight = self.webhooks.get(webhook_id, (None, None))
+        if webhook is None or sight is None or device_id is None:
+            return webhook
+        project_id = await self.project_of(tx, device_id)
+        return webhook if sight.covers(device_id, project_id, now_ms) else None
+
+
+async def build_scope(tx: WebhooksTx, account_id: AccountId) -> Scope:
+    found: dict[WebhookId, tuple[Webhook, Sight]] = {}
+    sights: dict[str, Sight | None] = {}
+    for webhook in await tx.webhooks.list(account_id):
+        if not webhook.enabled:
+            continue
+        if webhook.key_id not in sights:
+            key = await tx.keys.get(account_id, webhook.key_id)
+            live = key is not None and key.enabled
+            sights[webhook.key_id] = Sight.of(await tx.grants.of_key(account_id, webhook.key_id)) if live else None
+        sight = sights[webhook.key_id]
+        if sight is not None:
+            found[webhook.webhook_id] = (webhook, sight)
+    return Scope(found, any(sight.projects for _, sight in found.values()))
+
+
+class Scopes:
+    """Scopes by account, kept where that is safe."""
+
+    def __init__(self, *, exclusive: bool) -> None:
+        """`exclusive`: no other process writes to this database."""
+        self._exclusive = exclusive
+        self._kept: dict[AccountId, tuple[Scope, int]] = {}
+        self._unsettled: dict[AccountId, dict[object, int]] = {}
+
+    async def of(self, tx: WebhooksTx, account_id: AccountId, now_ms: int) -> Scope:
+        """`tx` must be a writing transaction."""
+        if not self._exclusive or self._is_unsettled(account_id, now_ms):
+            return await build_scope(tx, account_id)
+        kept = self._kept.get(account_id)
+        if kept is not None and now_ms < kept[1]:
+            return kept[0]
+        scope = await build_scope(tx, account_id)
+        self._kept[account_id] = (scope, now_ms + KEPT_MS)
+        return scope
+
+    def observe(self, tx: WebhooksTx, event: Event, now_ms: int) -> None:
+        """An event is being recorded: keep nothing of its account until its commit, if it changes who may see."""
+        if changes_access(event.kind):
+            self.changing(tx, event.account_id, now_ms)
+
+    def changing(self, tx: WebhooksTx, account_id: AccountId, now_ms: int) -> None:
+        mark = object()
+        self._kept.pop(account_id, None)
+        self._unsettled.setdefault(account_id, {})[mark] = now_ms + QUIET_MS
+        tx.after_commit(lambda: self._settle(account_id, mark))
+
+    def forget(self, account_id: AccountId) -> None:
+        """Look the account up anew; for a change that was not recorded as an event."""
+        self._kept.pop(account_id, None)
+
+    def _settle(self, account_id: AccountId, mark: object) -> None:
+        self._kept.pop(account_id, None)
+        marks = self._unsettled.get(account_id, {})
+        marks.pop(mark, None)
+        if not marks:
+            self._unsettled.pop(account_id, None)
+
+    def _is_unsettled(self, account_id: AccountId, now_ms: int) -> bool:
+        marks = self._unsettled.get(account_id)
+        if marks is None:
+            return False
+        for mark in [mark for mark, until_ms in marks.items() if until_ms <= now_ms]:
+            del marks[mark]
+        if not marks:
+            del self._unsettled[account_id]
+        return bool(marks)

@@ -1,0 +1,169 @@
+"""Use cases of webhooks: make, change, rotate, end.
+
+A secret is shown when it is made and never again; what is kept is sealed and bound to the webhook's id. A change is in force for
+whatever has not been sent when it commits: `on_changed` cuts attempts under way, and every later one reads the webhook anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from domain.devices.ports import Vault
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Conflict, Invalid, NotFound
+from domain.kernel.facts import Fact, Json
+from domain.kernel.ids import IdSource, KeyId, Prefix, WebhookId, looks_like
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.webhooks import policy
+from domain.webhooks.model import Webhook
+from domain.webhooks.ports import Courier, WebhooksTx
+
+SECRET_BYTES = 32
+
+WebhookChanged = Callable[[Webhook], None]
+"""Called after the commit of a change, with the webhook as it is now; a deleted one is not enabled."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSecret:
+    """`secret` exists only here; it is shown and forgotten."""
+
+    webhook: Webhook
+    secret: str
+
+
+class WebhookService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[WebhooksTx],
+        clock: Clock,
+        ids: IdSource,
+        vault: Vault,
+        courier: Courier,
+        on_changed: WebhookChanged,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._vault = vault
+        self._courier = courier
+        self._on_changed = on_changed
+
+    async def list(self, caller: Session) -> Sequence[Webhook]:
+        async with self._uow.read() as tx:
+            return await tx.webhooks.list(caller.account_id)
+
+    async def create(self, caller: Session, *, key_id: str, url: str) -> MadeSecret:
+        """Raises Refused, Invalid for an unknown key or an address we never deliver to, Conflict `WEBHOOK_LIMIT`."""
+        require_role(caller, Role.ADMIN)
+        self._check_url(url)
+        now_ms = self._clock.now_ms()
+        secret = policy.new_secret(self._ids.token(SECRET_BYTES))
+        webhook_id = WebhookId(self._ids.new(Prefix.WEBHOOK))
+        webhook = Webhook(
+            webhook_id=webhook_id,
+            account_id=caller.account_id,
+            key_id=KeyId(key_id),
+            url=url,
+            sealed_secret=self._vault.seal(secret, webhook_id),
+            secret_prefix=policy.shown_prefix(secret),
+            generation=1,
+            enabled=True,
+            disabled_reason=None,
+            failing_since_ms=None,
+            created_ms=now_ms,
+            updated_ms=now_ms,
+        )
+        async with self._uow.write() as tx:
+            await _check_key(tx, webhook)
+            await tx.webhooks.add(webhook)
+            await self._record(tx, caller, webhook, "webhook_created", f"Webhook to {url} was created")
+        return MadeSecret(webhook, secret)
+
+    async def change(
+        self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None
+    ) -> None:
+        """Disabling drops what is still owed. Enabling begins anew, without old failures. Raises Refused, Invalid, NotFound."""
+        require_role(caller, Role.ADMIN)
+        if url is not None:
+            self._check_url(url)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            before = await webhook_of(tx, caller, webhook_id)
+            after = before if url is None else replace(before, url=url, updated_ms=now_ms)
+            if enabled is True and not before.enabled:
+                after = policy.enabled(after, now_ms)
+            elif enabled is False and before.enabled:
+                after = policy.disabled(after, None, now_ms)
+            if replace(after, updated_ms=before.updated_ms) == before:
+                return
+            await tx.webhooks.save(after)
+            if before.enabled and not after.enabled:
+                await tx.deliveries.cancel_of(after.webhook_id)
+            said = f"Webhook to {after.url} was changed and is {'enabled' if after.enabled else 'disabled'}"
+            await self._record(tx, caller, after, "webhook_updated", said)
+            tx.after_commit(lambda: self._on_changed(after))
+
+    async def rotate_secret(self, caller: Session, webhook_id: str) -> MadeSecret:
+        """From now on nothing is signed with the old secret, pending retries included. Raises Refused, NotFound."""
+        require_role(caller, Role.ADMIN)
+        secret = policy.new_secret(self._ids.token(SECRET_BYTES))
+        async with self._uow.write() as tx:
+            before = await webhook_of(tx, caller, webhook_id)
+            after = replace(
+                before,
+                sealed_secret=self._vault.seal(secret, before.webhook_id),
+                secret_prefix=policy.shown_prefix(secret),
+                generation=before.generation + 1,
+                updated_ms=self._clock.now_ms(),
+            )
+            await tx.webhooks.save(after)
+            await self._record(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.url} was rotated")
+            tx.after_commit(lambda: self._on_changed(after))
+        return MadeSecret(after, secret)
+
+    async def delete(self, caller: Session, webhook_id: str) -> None:
+        """Its deliveries and their log go with it. Raises Refused, NotFound."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            webhook = await webhook_of(tx, caller, webhook_id)
+            await tx.webhooks.delete(webhook.webhook_id)
+            await self._record(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.url} was deleted")
+            tx.after_commit(lambda: self._on_changed(policy.disabled(webhook, None, now_ms)))
+
+    def _check_url(self, url: str) -> None:
+        refusal = self._courier.refusal(url)
+        if refusal is not None:
+            raise Invalid.field("url", refusal)
+
+    async def _record(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: str, said: str) -> None:
+        data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "url": webhook.url}
+        now_ms = self._clock.now_ms()
+        await tx.record(Fact(caller.account_id, kind, said, now_ms, caller.label, data=data, address=caller.address))
+
+
+async def _check_key(tx: WebhooksTx, webhook: Webhook) -> None:
+    key = None
+    if looks_like(Prefix.KEY, webhook.key_id):
+        key = await tx.keys.get(webhook.account_id, webhook.key_id)
+    if key is None:
+        raise Invalid.field("keyId", f"there is no API key {webhook.key_id!r} in this account. GET /keys lists them.")
+    others = [other for other in await tx.webhooks.list(webhook.account_id) if other.key_id == webhook.key_id]
+    if len(others) >= policy.WEBHOOKS_PER_KEY:
+        raise Conflict(
+            f"A key has at most {policy.WEBHOOKS_PER_KEY} webhooks. Delete one, or make another key.", code="WEBHOOK_LIMIT"
+        )
+
+
+async def webhook_of(tx: WebhooksTx, caller: Session, webhook_id: str) -> Webhook:
+    """Raises NotFound, also for a webhook of another account."""
+    webhook = None
+    if looks_like(Prefix.WEBHOOK, webhook_id):
+        webhook = await tx.webhooks.get(caller.account_id, WebhookId(webhook_id))
+    if webhook is None:
+        raise NotFound.of("webhook", webhook_id)
+    return webhook

@@ -1,0 +1,347 @@
+"""What holds for every request, whatever it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from pydantic import Field
+from quart import Blueprint, Response
+from support.http import Http, World, listening, serving
+
+from adapters.http.auth import Access, current_caller
+from adapters.http.operation import Media, Outcome, operation
+from adapters.http.schema import Body, Name, Query, Reply
+from adapters.http.security import HttpSettings
+from domain.kernel.errors import Conflict, Stale, Throttled, Unavailable
+
+
+class Thing(Body):
+    some_name: Name
+    amount: float = 0.0
+    inner: dict[str, object] | None = None
+    texts: list[str] = []
+
+
+class Paging(Query):
+    limit: int = Field(default=50, ge=1, le=200)
+    kind: list[str] | None = None
+
+
+class ThingReply(Reply):
+    some_name: str
+    slot: int
+    limit: int
+
+
+class Waits(Reply):
+    approval_id: str
+
+
+def probes(world: World) -> Sequence[Blueprint]:
+    bp = Blueprint("probes", __name__, url_prefix="/api/v1")
+    runs: list[str] = []
+
+    @operation(bp, "PUT", "/things/<int:slot>", tag="T", access=Access.ANYONE, summary="s", status=201)
+    async def put_thing(slot: int, body: Thing, query: Paging) -> Outcome[ThingReply]:
+        return Outcome(ThingReply(some_name=body.some_name, slot=slot, limit=query.limit), headers={"ETag": '"7"'})
+
+    @operation(bp, "POST", "/maybe", tag="T", access=Access.ANYONE, summary="s", returns={200: ThingReply, 202: Waits})
+    async def maybe(body: Thing) -> ThingReply | Waits:
+        return Waits(approval_id="apv_1") if body.some_name == "wait" else ThingReply(some_name="x", slot=1, limit=1)
+
+    @operation(bp, "GET", "/who", tag="T", access=Access.KEY, summary="s")
+    async def who() -> dict[str, str]:
+        return {"who": current_caller().label}
+
+    @operation(bp, "GET", "/csv", tag="T", access=Access.ANYONE, summary="s", returns={200: Media("text/csv")})
+    async def csv() -> Response:
+        return Response("a,b\n", content_type="text/csv")
+
+    @operation(bp, "POST", "/fail/<how>", tag="T", access=Access.ANYONE, summary="s")
+    async def fail(how: str) -> ThingReply:
+        raise {
+            "limit": Throttled("slow down", retry_after=17, limit=5, window_s=60),
+            "stale": Stale("other version"),
+            "away": Unavailable("not now"),
+            "bug": RuntimeError("the secret is 42"),
+        }[how]
+
+    @operation(bp, "POST", "/count", tag="T", access=Access.SESSION, summary="s", status=201, idempotent=True)
+    async def count(body: Thing) -> dict[str, int]:
+        runs.append(body.some_name)
+        await asyncio.sleep(0)
+        if body.some_name == "refuse" and len(runs) == 1:
+            raise Conflict("not yet")
+        return {"runs": len(runs)}
+
+    return [bp]
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Http]:
+    async with serving(World(blueprints=probes)) as client:
+        yield client
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "names"),
+    [
+        (b'{"someName": 1}', "VALIDATION_ERROR", "someName"),
+        (b'{"some_name": "a"}', "VALIDATION_ERROR", "some_name"),
+        (b'{"someName": "a", "typo": 1}', "VALIDATION_ERROR", "typo"),
+        (b'{"someName": "   "}', "VALIDATION_ERROR", "someName"),
+        (b'{"someName": "a", "amount": "1"}', "VALIDATION_ERROR", "amount"),
+        (b'{"someName": "a", "texts": ["x", 2]}', "VALIDATION_ERROR", "texts.1"),
+        (b'{"someName": "a\\u0000"}', "VALIDATION_ERROR", "someName"),
+        (b'{"someName": "a", "texts": ["\\ud800"]}', "VALIDATION_ERROR", "texts.0"),
+        (b'{"someName": "a", "inner": {"\\udfff": 1}}', "VALIDATION_ERROR", "inner"),
+        (b'{"someName": "a", "amount": 1e999}', "INVALID_JSON", None),
+        (b'{"someName": "a", "amount": NaN}', "INVALID_JSON", None),
+        (b'{"someName": "a", "amount": -Infinity}', "INVALID_JSON", None),
+        (b'{"someName": "a", "amount": ' + b"9" * 310 + b"}", "INVALID_JSON", None),
+        (b'{"someName": "a", "amount": ' + b"9" * 100_000 + b"}", "INVALID_JSON", None),
+        (b'{"someName": "a", "someName": "b"}', "INVALID_JSON", None),
+        (b'{"someName": "a", "inner": ' + b"[" * 32 + b"]" * 32 + b"}", "INVALID_JSON", None),
+        (b"[" * 100_000, "INVALID_JSON", None),
+        (b"[]", "INVALID_JSON", None),
+        (b'"text"', "INVALID_JSON", None),
+        (b"", "INVALID_JSON", None),
+        (b"{", "INVALID_JSON", None),
+        ('{"someName": "a"}'.encode("utf-16"), "INVALID_JSON", None),
+        (b'{"someName": "\xff"}', "INVALID_JSON", None),
+    ],
+)
+async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: Http, body: bytes, code: str, names: str | None) -> None:
+    answer = await http.put("/things/1", content=body, headers=JSON)
+    problem = answer.json()
+    assert (answer.status_code, problem["error"]) == (400, code), problem
+    assert problem["message"]
+    assert problem["requestId"] == answer.headers["X-Request-Id"]
+    if names is not None:
+        assert names in [detail["field"] for detail in problem["details"]]
+
+
+async def test_brackets_in_text_are_not_depth(http: Http) -> None:
+    deep = {"someName": "[" * 50 + '\\"' + "{" * 10, "inner": {"a": [[1]] * 40}}
+    answer = await http.put("/things/1", deep)
+    assert answer.status_code == 201
+
+
+async def test_a_success_has_camel_case_names_headers_and_its_status(http: Http) -> None:
+    answer = await http.put("/things/3?limit=7", {"someName": " Pump ", "amount": 1})
+    assert (answer.status_code, answer.json()) == (201, {"someName": "Pump", "slot": 3, "limit": 7})
+    assert answer.headers["ETag"] == '"7"'
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_the_class_of_the_reply_chooses_among_statuses(http: Http) -> None:
+    assert (await http.post("/maybe", {"someName": "go"})).status_code == 200
+    answer = await http.post("/maybe", {"someName": "wait"})
+    assert (answer.status_code, answer.json()) == (202, {"approvalId": "apv_1"})
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=1&limit=2", "typo=1", "limit=%00"])
+async def test_a_bad_query_parameter_is_named(http: Http, query: str) -> None:
+    answer = await http.put(f"/things/1?{query}", {"someName": "a"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "VALIDATION_ERROR")
+    assert answer.json()["details"][0]["field"] == query.partition("=")[0]
+
+
+async def test_an_operation_without_query_takes_none(http: Http) -> None:
+    answer = await http.get("/csv?x=1")
+    assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "x")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status", "code"),
+    [
+        ("GET", "/api/v1/nothing", {}, 404, "NOT_FOUND"),
+        ("GET", "/", {}, 404, "NOT_FOUND"),
+        ("DELETE", "/api/v1/who", {}, 405, "METHOD_NOT_ALLOWED"),
+        ("POST", "/api/v1/maybe", {"content": b"a=1"}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ("POST", "/api/v1/maybe", {"content": b"{}", "headers": {"Content-Type": "text/plain"}}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ("POST", "/api/v1/maybe", {"content": b"{}", "headers": {**JSON, "Content-Encoding": "gzip"}}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ("POST", "/api/v1/maybe", {"content": b" " * 262_145, "headers": JSON}, 413, "PAYLOAD_TOO_LARGE"),
+        ("POST", "/api/v1/fail/stale", {}, 412, "PRECONDITION_FAILED"),
+        ("POST", "/api/v1/fail/away", {}, 503, "UNAVAILABLE"),
+        ("POST", "/api/v1/fail/bug", {}, 500, "INTERNAL_ERROR"),
+        ("POST", "/api/v1/fail/a%00b", {}, 404, "NOT_FOUND"),
+        ("POST", "/api/v1/fail/" + "a" * 200, {}, 404, "NOT_FOUND"),
+    ],
+)  # fmt: skip
+async def test_every_error_has_the_one_shape(
+    http: Http, method: str, path: str, more: dict[str, object], status: int, code: str
+) -> None:
+    answer = await http.raw.request(method, path, **more)  # type: ignore[arg-type]
+    assert answer.status_code == status
+    problem = answer.json()
+    assert (problem["error"], problem["requestId"]) == (code, answer.headers["X-Request-Id"])
+    assert set(problem) <= {"error", "message", "details", "requestId", "retryAfter"}
+    assert "42" not in answer.text
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_405_names_the_methods_that_are_allowed(http: Http) -> None:
+    answer = await http.delete("/who")
+    assert "GET" in answer.headers["Allow"]
+
+
+async def test_a_limit_says_when_to_come_back(http: Http) -> None:
+    answer = await http.post("/fail/limit")
+    assert (answer.status_code, answer.json()["error"], answer.json()["retryAfter"]) == (429, "RATE_LIMITED", 17)
+    assert answer.headers["Retry-After"] == "17"
+    assert answer.headers["RateLimit-Policy"] == '"grant";q=5;w=60'
+    assert answer.headers["RateLimit"] == '"grant";r=0;t=17'
+
+
+async def test_a_sane_request_id_is_taken_over_and_another_is_not(http: Http) -> None:
+    answer = await http.get("/csv", headers={"X-Request-Id": "trace-12345678"})
+    assert answer.headers["X-Request-Id"] == "trace-12345678"
+    answer = await http.get("/csv", headers={"X-Request-Id": "<script>alert(1)</script>"})
+    assert answer.headers["X-Request-Id"].startswith("req_")
+
+
+async def test_nobody_learns_from_validation_what_only_callers_may_know(http: Http) -> None:
+    answer = await http.post("/count", content=b"not json", headers=JSON)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+async def test_the_same_idempotency_key_gives_the_first_answer_again(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a1"}
+    first = await http.post("/count", {"someName": "a"}, headers=key)
+    again = await http.post("/count", {"someName": "a"}, headers=key)
+    assert (first.status_code, first.json()) == (again.status_code, again.json()) == (201, {"runs": 1})
+    assert again.headers["Idempotency-Replayed"] == "true"
+    other = await http.post("/count", {"someName": "b"}, headers=key)
+    assert (other.status_code, other.json()["error"]) == (409, "IDEMPOTENCY_MISMATCH")
+    http.world.clock.forward(days=1.001)
+    await http.sign_in()
+    assert (await http.post("/count", {"someName": "b"}, headers=key)).json() == {"runs": 2}
+
+
+async def test_a_refusal_does_not_use_the_idempotency_key_up(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a2"}
+    assert (await http.post("/count", {"someName": "refuse"}, headers=key)).status_code == 409
+    assert (await http.post("/count", {"someName": "refuse"}, headers=key)).json() == {"runs": 2}
+
+
+async def test_an_idempotency_key_belongs_to_its_caller(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a3"}
+    await http.post("/keys", {"name": "mine"}, headers=key)
+    mine = await http.post("/keys", {"name": "mine"}, headers=key)
+    await http.world.operator.create_account(name="Other", email="eve@example.com", password="correct horse battery")
+    await http.sign_in("eve@example.com")
+    hers = await http.post("/keys", {"name": "mine"}, headers=key)
+    assert hers.status_code == 201
+    assert hers.json()["key"] != mine.json()["key"]
+    assert hers.headers.get("Idempotency-Replayed") is None
+
+
+async def test_a_bad_idempotency_key_is_named(http: Http) -> None:
+    await http.sign_in()
+    answer = await http.post("/count", {"someName": "a"}, headers={"Idempotency-Key": "k" * 256})
+    assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "Idempotency-Key")
+
+
+async def test_twenty_requests_at_once_with_one_key_run_once(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a4"}
+    answers = await asyncio.gather(*(http.post("/count", {"someName": "a"}, headers=key) for _ in range(20)))
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    assert {answer.json()["runs"] for answer in answers if answer.status_code == 201} == {1}
+    assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_IN_PROGRESS"}
+
+
+async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
+    await http.sign_in()
+    answer = await http.post("/keys", {"name": "k"}, headers={"Idempotency-Key": "a5"})
+    assert http.account is not None
+    who = f"{http.account.account.account_id}/user:{http.account.owner.user.user_id}"
+    async with http.world.uow.read() as tx:
+        kept = await tx.answers.find(who, "a5")
+    assert answer.json()["key"].encode() not in kept.body
+
+
+async def test_cors_is_off_unless_configured(http: Http) -> None:
+    answer = await http.get("/csv", headers={"Origin": "https://app.example.com"})
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
+    world = World(blueprints=probes, settings=HttpSettings(cors_origins=("https://app.example.com",), hsts=True))
+    async with serving(world) as http:
+        preflight = {"Origin": "https://app.example.com", "Access-Control-Request-Method": "PUT"}
+        answer = await http.call("OPTIONS", "/things/1", headers=preflight)
+        assert answer.status_code == 204
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example.com"
+        assert "Idempotency-Key" in answer.headers["Access-Control-Allow-Headers"]
+        answer = await http.get("/csv", headers={"Origin": "https://evil.example.com"})
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert answer.headers["Strict-Transport-Security"]
+
+
+async def test_a_body_that_only_drips_is_cut_off() -> None:
+    world = World(blueprints=probes, settings=HttpSettings(body_timeout_s=0.2))
+    async with listening(world.app()) as url:
+        port = int(url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)
+        head = "POST /api/v1/maybe HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        writer.write(head.encode())
+        status = await asyncio.wait_for(reader.readline(), 5)
+        assert b"408" in status
+        writer.close()
+    await world.close()
+
+
+async def test_the_document_names_every_operation_and_its_errors(http: Http) -> None:
+    document = (await http.raw.get("/openapi.json")).json()
+    assert document["openapi"] == "3.1.0"
+    put = document["paths"]["/api/v1/things/{slot}"]["put"]
+    assert {one["name"] for one in put["parameters"]} == {"slot", "limit", "kind"}
+    assert put["requestBody"]["required"] is True
+    assert {"201", "400", "404", "413", "415", "500", "503"} <= set(put["responses"])
+    assert document["paths"]["/api/v1/who"]["get"]["security"] == [{"session": []}, {"apiKey": []}]
+    assert set(document["paths"]["/api/v1/maybe"]["post"]["responses"]) >= {"200", "202"}
+    created = document["paths"]["/api/v1/keys"]["post"]
+    assert "Idempotency-Key" in {one["name"] for one in created["parameters"]}
+    assert "IDEMPOTENCY_MISMATCH" in created["responses"]["409"]["content"]["application/json"]["examples"]
+
+
+async def test_every_reference_of_the_document_leads_somewhere(http: Http) -> None:
+    text = (await http.raw.get("/openapi.json")).text
+    document = json.loads(text)
+    for piece in text.split('"$ref": "')[1:]:
+        at = document
+        for step in piece.partition('"')[0].removeprefix("#/").split("/"):
+            at = at[step]
+
+
+async def test_the_docs_page_needs_no_other_host(http: Http) -> None:
+    page = await http.raw.get("/docs")
+    assert page.status_code == 200
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+    for asset in ("swagger-ui.css", "swagger-ui-bundle.js", "start.js"):
+        answer = await http.raw.get(f"/docs/{asset}")
+        assert answer.status_code == 200, asset
+    assert (await http.raw.get("/docs/..%2fLICENSE")).status_code == 404
+
+
+async def test_the_catalog_is_for_everyone(http: Http) -> None:
+    boards = await http.get("/catalog/boards")
+    apps = await http.get("/catalog/apps")
+    assert "ESP32" in {board["boardType"] for board in boards.json()}
+    assert {"appType", "name"} == set(apps.json()[0])

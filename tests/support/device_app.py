@@ -1,0 +1,50 @@
+"""The HTTP application over a `DeviceWorld`. A token names a role, a key names itself."""
+
+from __future__ import annotations
+
+from quart import Quart
+
+from adapters.http.app import create_app
+from adapters.http.catalog import catalog_blueprint
+from adapters.http.commands import commands_blueprint
+from adapters.http.devices import devices_blueprint
+from adapters.http.devices_types import device_types_blueprint
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.errors import Unauthenticated
+from domain.kernel.ids import KeyId
+from support.device_world import ACCOUNT, DeviceWorld
+
+
+class NamedCallers:
+    def __init__(self, world: DeviceWorld) -> None:
+        self._world = world
+
+    async def by_token(self, token: str, address: str) -> tuple[Session, int]:
+        return self._world.session(Role(token)), self._world.clock.now_ms() + 900_000
+
+    async def by_key(self, secret: str, address: str) -> ApiKeyCaller:
+        async with self._world.uow.read() as tx:
+            key = await tx.keys.get(ACCOUNT, KeyId(secret))
+        if key is None:
+            raise Unauthenticated("This API key is unknown.")
+        return ApiKeyCaller(ACCOUNT, key.key_id, key.name, address)
+
+
+def as_person(role: Role = Role.OWNER) -> dict[str, str]:
+    return {"Authorization": f"Bearer {role}"}
+
+
+def as_key(key: ApiKeyCaller) -> dict[str, str]:
+    return {"X-Api-Key": key.key_id}
+
+
+def make_app(world: DeviceWorld) -> Quart:
+    return create_app(
+        blueprints=[
+            catalog_blueprint(),
+            devices_blueprint(world.devices, world.credentials, world.control),
+            device_types_blueprint(world.types),
+            commands_blueprint(world.commands, world.definitions, world.control),
+        ],
+        authenticator=NamedCallers(world),
+    )

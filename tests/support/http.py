@@ -1,0 +1,200 @@
+"""The REST side on a real loopback socket, over memory storage, with a clock that is moved by hand.
+
+    async with serving(World()) as http:
+        await http.sign_in()
+        answer = await http.get("/projects")
+
+Parts that are tested through HTTP add their blueprints: `World(blueprints=lambda world: [rules_blueprint(...)])`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from quart import Blueprint, Quart
+
+from adapters.crypto.digest import RingDigest
+from adapters.crypto.keyring import KeyRing
+from adapters.crypto.passwords import Argon2Hasher
+from adapters.crypto.tokens import JwtAccessTokens
+from adapters.crypto.vault import AesVault
+from adapters.http.accounts import auth_blueprint
+from adapters.http.app import create_app
+from adapters.http.catalog import catalog_blueprint
+from adapters.http.idempotency import AnswerBook
+from adapters.http.keys import keys_blueprint
+from adapters.http.security import HttpSettings
+from adapters.http.team import projects_blueprint, team_blueprint
+from adapters.ids import SystemIds
+from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
+from domain.accounts.operator import Created, OperatorService
+from domain.accounts.passwords import PasswordService
+from domain.accounts.projects import ProjectService
+from domain.accounts.sessions import SessionService
+from domain.accounts.team import TeamService
+from domain.kernel.caller import Role
+from domain.keys.callers import CallerService
+from domain.keys.service import KeyService
+
+START_MS = 1_800_000_000_000
+PASSWORD = "correct horse battery"
+
+
+class HandClock:
+    """Stands still until somebody moves it."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def forward(self, *, seconds: float = 0, minutes: float = 0, days: float = 0) -> None:
+        self._now_ms += round(seconds * 1000 + minutes * 60_000 + days * 86_400_000)
+
+
+class Letterbox:
+    """A mailer that keeps what it is given; `broken` makes it raise that error."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, str, str]] = []
+        self.broken: Exception | None = None
+
+    async def send(self, to: str, subject: str, text: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.mails.append((to, subject, text))
+
+
+class World:
+    """All that the accounts and keys parts need, built as `app.compose` builds it; `blueprints` adds those of other parts."""
+
+    def __init__(
+        self,
+        *,
+        blueprints: Callable[[World], Sequence[Blueprint]] = lambda world: (),
+        settings: HttpSettings | None = None,
+        uow: Any = None,
+        hasher: Any = None,
+    ) -> None:
+        self.clock = HandClock()
+        self.ids = SystemIds()
+        self.uow: Any = uow or MemoryUnitOfWork()
+        self.ring = KeyRing.generate()
+        self.vault = AesVault(self.ring)
+        self.digest = RingDigest(self.ring)
+        self.tokens = JwtAccessTokens(self.ring)
+        self.hasher: Any = hasher or Argon2Hasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost
+        self.mail = Letterbox()
+        shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
+        self.operator = OperatorService(**shared, hasher=self.hasher)
+        self.sessions = SessionService(**shared, hasher=self.hasher, tokens=self.tokens, digest=self.digest)
+        self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
+        self.team = TeamService(**shared, hasher=self.hasher)
+        self.projects = ProjectService(**shared)
+        self.keys = KeyService(**shared, digest=self.digest)
+        self.callers = CallerService(uow=self.uow, clock=self.clock, tokens=self.tokens, digest=self.digest)
+        self._settings = settings
+        self._more = blueprints
+
+    def app(self) -> Quart:
+        return create_app(
+            blueprints=[
+                auth_blueprint(sessions=self.sessions, passwords=self.passwords),
+                team_blueprint(team=self.team),
+                projects_blueprint(projects=self.projects),
+                keys_blueprint(keys=self.keys, uow=self.uow),
+                catalog_blueprint(),
+                *self._more(self),
+            ],
+            authenticator=self.callers,
+            answers=AnswerBook(self.uow, self.clock, self.vault),
+            settings=self._settings,
+        )
+
+    async def account(self, email: str = "ada@example.com", name: str = "Analytical Engines") -> Created:
+        created = await self.operator.create_account(name=name, email=email, password=PASSWORD, owner_name="Ada")
+        assert created is not None
+        return created
+
+    async def close(self) -> None:
+        self.hasher.close()
+
+
+class Http:
+    """A client of one served world. `get`, `post`, … speak under `/api/v1` as `who` (headers); `raw` is httpx itself."""
+
+    def __init__(self, world: World, raw: httpx.AsyncClient) -> None:
+        self.world = world
+        self.raw = raw
+        self.headers: dict[str, str] = {}
+        self.account: Created | None = None
+
+    async def sign_in(self, email: str = "ada@example.com", role: Role | None = None) -> dict[str, Any]:
+        """Sign in as `email`; the account (its Owner is ada) or the member is made when missing."""
+        if self.account is None:
+            self.account = await self.world.account()
+        if role is not None:
+            account_id = self.account.account.account_id
+            await self.world.operator.add_user(account_id, email=email, password=PASSWORD, role=role)
+        answer = await self.post("/auth/login", {"email": email, "password": PASSWORD})
+        assert answer.status_code == 200, answer.text
+        signed_in: dict[str, Any] = answer.json()
+        self.headers = {"Authorization": f"Bearer {signed_in['accessToken']}"}
+        return signed_in
+
+    async def call(self, method: str, path: str, json: Any = None, **more: Any) -> httpx.Response:
+        headers = {**self.headers, **more.pop("headers", {})}
+        return await self.raw.request(method, f"/api/v1{path}", json=json, headers=headers, **more)
+
+    async def get(self, path: str, **more: Any) -> httpx.Response:
+        return await self.call("GET", path, **more)
+
+    async def post(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
+        return await self.call("POST", path, json, **more)
+
+    async def put(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
+        return await self.call("PUT", path, json, **more)
+
+    async def patch(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
+        return await self.call("PATCH", path, json, **more)
+
+    async def delete(self, path: str, **more: Any) -> httpx.Response:
+        return await self.call("DELETE", path, **more)
+
+
+@asynccontextmanager
+async def listening(app: Quart) -> AsyncIterator[str]:
+    """The app on a real loopback port; gives its base URL."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]  # the server closes it
+    config.accesslog = None
+    config.errorlog = None
+    config.graceful_timeout = 1
+    stop = asyncio.Event()
+    server = asyncio.create_task(serve(app, config, shutdown_trigger=stop.wait))  # type: ignore[arg-type]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop.set()
+        await asyncio.wait_for(server, 10)
+
+
+@asynccontextmanager
+async def serving(world: World) -> AsyncIterator[Http]:
+    """The world on a real loopback port, with a client that nobody is signed in to yet."""
+    try:
+        async with listening(world.app()) as url, httpx.AsyncClient(base_url=url, timeout=10) as raw:
+            yield Http(world, raw)
+    finally:
+        await world.close()

@@ -1,0 +1,342 @@
+"""From the outbox to the device's word: dispatch, results, deadlines, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from domain.commands.definitions import Draft
+from domain.commands.model import FOLLOWS, Execution, ExecutionStatus
+from domain.devices.model import Device, Profile
+from domain.kernel.errors import Unavailable
+from support.device_world import DeviceWorld
+
+
+async def send(world: DeviceWorld, device: Device, cmd: str = "ON", *, ttl_ms: int | None = None) -> Execution:
+    submitted = await world.commands.submit(world.session(), device.device_id, cmd, ttl_ms=ttl_ms)
+    assert submitted.execution is not None
+    await world.dispatch_all()
+    return await stored(world, submitted.execution)
+
+
+async def stored(world: DeviceWorld, execution: Execution) -> Execution:
+    async with world.uow.read() as tx:
+        found = await tx.executions.find(execution.execution_id)
+    assert found is not None
+    return found
+
+
+async def says(
+    world: DeviceWorld, device: Device, execution_id: str, status: str, code: str | None = None,
+    relay: bool | None = None, data: Any = None,
+) -> None:  # fmt: skip
+    async with world.uow.write() as tx:
+        present = await tx.devices.find(device.device_id)
+        assert present is not None
+        await world.reports.on_result(tx, present, execution_id, status, code, relay, data, world.clock.now_ms())
+
+
+async def relay(
+    world: DeviceWorld, device: Device, on: bool, execution_id: str | None = None, by: str | None = None
+) -> None:
+    async with world.uow.write() as tx:
+        present = await tx.devices.find(device.device_id)
+        assert present is not None
+        await world.reports.on_state(
+            tx, present, on, execution_id=execution_id, by=by, at_ms=world.clock.now_ms()
+        )
+
+
+def commands_sent(world: DeviceWorld) -> list[str]:
+    return [json.loads(told.payload)["cmd"] for told in world.link.sent]
+
+
+def ids_sent(world: DeviceWorld) -> list[str]:
+    return [json.loads(told.payload)["id"] for told in world.link.sent]
+
+
+async def test_a_command_for_a_device_that_listens_is_sent_with_id_and_deadline(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    execution = await send(world, device)
+    assert execution.status is ExecutionStatus.SENT
+    assert execution.sent_ms == world.clock.now_ms()
+    (told,) = world.link.sent
+    assert json.loads(told.payload) == {
+        "id": execution.execution_id, "cmd": "ON", "params": None, "exp": execution.expires_ms
+    }  # fmt: skip
+    assert told.expiry_s == 60
+
+
+async def test_publishing_is_not_executing_the_devices_word_is(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    execution = await send(world, device)
+    await says(world, device, execution.execution_id, "ack")
+    assert (await stored(world, execution)).status is ExecutionStatus.ACKED
+    assert world.facts("command_result") == []
+    await says(world, device, execution.execution_id, "done", relay=True, data={"watts": 3})
+    done = await stored(world, execution)
+    assert (done.status, done.finished_ms) == (ExecutionStatus.DONE, world.clock.now_ms())
+    assert done.result == {"code": None, "relay": "ON", "data": {"watts": 3}}
+    (fact,) = world.facts("command_result")
+    assert (fact.data["status"], fact.source) == ("DONE", "device")
+
+
+async def test_an_error_is_a_failure_with_its_code(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    execution = await send(world, device)
+    await says(world, device, execution.execution_id, "error", code="OVERHEATED")
+    assert (await stored(world, execution)).status is ExecutionStatus.FAILED
+    assert world.facts("command_result")[0].data["code"] == "OVERHEATED"
+
+
+async def test_a_second_result_changes_nothing_and_is_counted(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    execution = await send(world, device)
+    await says(world, device, execution.execution_id, "done")
+    await says(world, device, execution.execution_id, "done")
+    await says(world, device, execution.execution_id, "error")
+    assert (await stored(world, execution)).status is ExecutionStatus.DONE
+    assert len(world.facts("command_result")) == 1
+    assert world.reports.ignored == {"duplicate": 1, "late": 1}
+
+
+async def test_a_result_for_another_devices_command_is_ignored(world: DeviceWorld) -> None:
+    device, other = await world.device(online=True), await world.device(online=True)
+    execution = await send(world, device)
+    await says(world, other, execution.execution_id, "done")
+    await says(world, other, "exe_made_up", "done")
+    assert (await stored(world, execution)).status is ExecutionStatus.SENT
+    assert world.reports.ignored == {"unknown": 2}
+
+
+async def test_an_answer_that_is_quicker_than_our_own_note_of_sending_counts(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    submitted = (await world.commands.submit(world.session(), device.device_id, "ON")).execution
+    assert submitted is not None
+    await says(world, device, submitted.execution_id, "done")
+    await world.dispatch_all()
+    assert (await stored(world, submitted)).status is ExecutionStatus.DONE
+
+
+class TestAbsence:
+    async def test_what_waits_is_delivered_in_order_when_the_device_listens(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        executions = [await send(world, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
+        assert {one.status for one in executions} == {ExecutionStatus.QUEUED}
+        await world.connect(device.device_id)
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON", "OFF", "TOGGLE"]
+
+    async def test_a_new_command_does_not_overtake_those_that_wait(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await send(world, device, "ON")
+        world.link.listening.add(device.device_id)  # it listens, but nobody has told the dispatcher yet
+        await send(world, device, "OFF")
+        assert commands_sent(world) == ["ON", "OFF"]
+        world.dispatch.on_device_ready(device.device_no)
+
+    async def test_one_absent_device_holds_up_no_other(self, world: DeviceWorld) -> None:
+        absent, present = await world.device(), await world.device(online=True)
+        await send(world, absent)
+        assert (await send(world, present)).status is ExecutionStatus.SENT
+
+    async def test_what_expires_before_the_device_returns_never_runs(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        execution = await send(world, device, ttl_ms=5_000)
+        world.clock.forward(5_000)
+        await world.connect(device.device_id)
+        await world.dispatch_all()
+        assert world.link.sent == []
+        assert await world.dispatch.next_expiry_ms() == execution.expires_ms
+        assert not await world.dispatch.expire()
+        assert (await stored(world, execution)).status is ExecutionStatus.EXPIRED
+        assert world.facts("command_result")[0].data["code"] == "NOT_DELIVERED"
+        assert await world.dispatch.next_expiry_ms() is None
+
+    async def test_what_was_sent_and_not_answered_times_out(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        world.clock.forward(60_000)
+        await world.dispatch.expire()
+        assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
+        await says(world, device, execution.execution_id, "done")
+        assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
+        assert world.reports.ignored == {"late": 1}
+
+    async def test_an_unanswered_command_is_sent_again_with_the_same_id_when_the_device_returns(
+        self, world: DeviceWorld
+    ) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        acked = await send(world, device, "OFF")
+        await says(world, device, acked.execution_id, "ack")
+        world.dispatch.on_device_ready(device.device_no)
+        await world.dispatch_all()
+        assert ids_sent(world) == [execution.execution_id, acked.execution_id, execution.execution_id]
+
+    async def test_a_disabled_device_is_sent_nothing(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await send(world, device)
+        await world.devices.toggle(world.session(), device.device_id)
+        world.link.listening.add(device.device_id)
+        world.dispatch.on_device_ready(device.device_no)
+        await world.dispatch_all()
+        assert world.link.sent == []
+
+
+class TestRestart:
+    async def test_what_was_queued_is_sent_after_a_restart(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await send(world, device)
+        world.dispatch = world.make_dispatch()
+        await world.connect(device.device_id)
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON"]
+
+    async def test_a_crash_after_handing_over_sends_the_same_id_again_not_a_new_one(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        settle = world.dispatch._settle
+
+        async def crash(_: object) -> None:
+            raise Unavailable("power cut")
+
+        world.dispatch._settle = crash  # type: ignore[method-assign]
+        with pytest.raises(Unavailable):
+            await send(world, device)
+        world.dispatch._settle = settle  # type: ignore[method-assign]
+        await world.dispatch_all()
+        assert len(ids_sent(world)) == 2
+        assert len(set(ids_sent(world))) == 1
+
+    async def test_a_failing_link_loses_nothing(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        world.link.broken = Unavailable("the broker is away")
+        with pytest.raises(Unavailable):
+            await send(world, device)
+        world.link.broken = None
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON"]
+
+
+class TestRelay:
+    async def test_a_report_that_changes_nothing_is_no_event(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        for on in (True, True, False):
+            await relay(world, device, on)
+        assert [fact.data["relay"] for fact in world.facts("relay_changed")] == ["ON", "OFF"]
+        assert {fact.data["triggeredBy"] for fact in world.facts("relay_changed")} == {"device"}
+
+    async def test_the_cause_is_the_command_it_names(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        key = await world.key((device.device_id, ["ON"]))
+        execution = (await world.commands.submit(key, device.device_id, "ON")).execution
+        assert execution is not None
+        await relay(world, device, True, execution.execution_id)
+        (fact,) = world.facts("relay_changed")
+        assert (fact.data["triggeredBy"], fact.source) == ("apikey", key.label)
+
+    async def test_a_command_long_past_or_of_another_device_is_no_cause(self, world: DeviceWorld) -> None:
+        device, other = await world.device(online=True), await world.device(online=True)
+        execution = await send(world, device)
+        await relay(world, other, True, execution.execution_id)
+        world.clock.forward(3_600_000)
+        await relay(world, device, True, execution.execution_id)
+        assert {fact.data["triggeredBy"] for fact in world.facts("relay_changed")} == {"device"}
+
+    async def test_a_result_with_a_relay_is_a_report_of_it(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        await says(world, device, execution.execution_id, "done", relay=True)
+        await relay(world, device, True, execution.execution_id)
+        (fact,) = world.facts("relay_changed")
+        assert fact.data == {"relay": "ON", "triggeredBy": "user"}
+        assert (await world.stored(device.device_id)).relay is True
+
+    async def test_a_device_that_runs_its_own_schedule_says_so(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        await relay(world, device, True, by="sched")
+        assert world.facts("relay_changed")[0].data["triggeredBy"] == "schedule"
+
+
+class TestStockFirmware:
+    async def test_esphome_answers_with_its_state(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=Profile.ESPHOME)
+        execution = await send(world, device)
+        await relay(world, device, True)
+        assert (await stored(world, execution)).status is ExecutionStatus.DONE
+        assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
+
+    async def test_esphome_does_not_answer_what_it_is_already(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=Profile.ESPHOME)
+        await relay(world, device, True)
+        execution = await send(world, device)
+        assert execution.status is ExecutionStatus.DONE
+        assert len(world.link.sent) == 1
+
+    async def test_tasmota_is_not_told_twice_to_toggle(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=Profile.TASMOTA)
+        await send(world, device, "TOGGLE")
+        await send(world, device, "ON")
+        world.dispatch.on_device_ready(device.device_no)
+        await world.dispatch_all()
+        steps = [told.payload.decode().split(";")[0] for told in world.link.sent]
+        assert steps == ["Power1 TOGGLE", "Power1 ON", "Power1 ON"]
+
+    async def test_tasmotas_relay_change_is_the_commands_doing(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=Profile.TASMOTA)
+        execution = await send(world, device)
+        await relay(world, device, True)
+        assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
+        assert (await stored(world, execution)).status is ExecutionStatus.SENT
+        await says(world, device, execution.execution_id, "done")
+        assert (await stored(world, execution)).status is ExecutionStatus.DONE
+
+    async def test_what_a_firmware_has_no_words_for_fails_at_once(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True, profile=Profile.SHELLY)
+        await world.definitions.create(world.session(), device.device_id, Draft("SPIN", "Spin"))
+        execution = await send(world, device, "SPIN")
+        assert execution.status is ExecutionStatus.FAILED
+        assert world.facts("command_result")[0].data["code"] == "UNSUPPORTED"
+
+
+class TestWaiting:
+    async def test_the_answer_is_held_until_the_device_has_said(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        waiting = asyncio.create_task(world.commands.outcome(execution, 5.0))
+        await asyncio.sleep(0)
+        await says(world, device, execution.execution_id, "done")
+        assert (await waiting).status is ExecutionStatus.DONE
+        assert world.outcomes.watchers == 0
+
+    async def test_a_result_that_was_there_before_is_not_waited_for(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        await says(world, device, execution.execution_id, "done")
+        assert (await world.commands.outcome(execution, 5.0)).status is ExecutionStatus.DONE
+
+    async def test_when_the_time_is_up_the_answer_is_how_it_stands(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        execution = await send(world, device)
+        assert (await world.commands.outcome(execution, 0.01)).status is ExecutionStatus.SENT
+
+
+async def test_many_queued_commands_are_handed_over_in_bounded_rounds(world: DeviceWorld) -> None:
+    devices = [await world.device() for _ in range(5)]
+    for device in devices:
+        for _ in range(50):
+            await world.commands.submit(world.session(), device.device_id, "TOGGLE")
+        world.link.listening.add(device.device_id)
+    assert await world.dispatch.send_queued()
+    assert len(world.link.sent) == 200
+    await world.dispatch_all()
+    assert len(set(ids_sent(world))) == len(world.link.sent) == 250
+
+
+def test_a_final_state_is_final() -> None:
+    for status, following in FOLLOWS.items():
+        assert status.is_final is (following == frozenset())
+        assert status not in following

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapters.params import MAX_FAULTS, MAX_SCHEMA_BYTES, JsonSchemaChecker
+
+LEVEL = {
+    "type": "object",
+    "properties": {"level": {"type": "integer", "minimum": 0, "maximum": 100}},
+    "required": ["level"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture
+def checker() -> JsonSchemaChecker:
+    return JsonSchemaChecker()
+
+
+def test_every_fault_has_the_path_of_what_is_wrong(checker: JsonSchemaChecker) -> None:
+    assert [fault.field for fault in checker.check(LEVEL, {"level": 500})] == ["params.level"]
+    assert [fault.field for fault in checker.check(LEVEL, {})] == ["params.level"]
+    assert {fault.field for fault in checker.check(LEVEL, {"level": 1, "lvel": 2})} == {"params.lvel"}
+    assert [fault.field for fault in checker.check(LEVEL, None)] == ["params"]
+    nested: dict[str, Any] = {"properties": {"a": {"items": {"type": "string"}}}}
+    assert [fault.field for fault in checker.check(nested, {"a": ["x", 1]})] == ["params.a.1"]
+
+
+def test_what_fits_has_no_fault(checker: JsonSchemaChecker) -> None:
+    assert checker.check(LEVEL, {"level": 100}) == []
+
+
+def test_a_schema_is_compiled_once(checker: JsonSchemaChecker) -> None:
+    for level in range(5):
+        checker.check(dict(LEVEL), {"level": level})
+    assert checker.compilations == 1
+
+
+def test_compiled_schemas_are_bounded() -> None:
+    checker = JsonSchemaChecker(size=2)
+    for bound in (1, 2, 3, 1):
+        checker.check({"maximum": bound}, 0)
+    assert checker.compilations == 4
+
+
+def test_faults_are_bounded(checker: JsonSchemaChecker) -> None:
+    assert len(checker.check({"items": {"type": "string"}}, list(range(1000)))) == MAX_FAULTS
+
+
+def chain(links: int) -> dict[str, Any]:
+    places = {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(links)}
+    return {"$ref": "#/$defs/a0", "$defs": places | {f"a{links}": {"type": "string"}}}
+
+
+def doubling(links: int) -> dict[str, Any]:
+    places = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 8} for i in range(links)}
+    return {"$ref": "#/$defs/a0", "$defs": places | {f"a{links}": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "https://elsewhere.example/schema"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#anchor"},
+        {"$ref": "#/$defs/nothing"},
+        {"$ref": "#"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"properties": {"child": {"$ref": "#"}}},
+        {"$defs": {"a": {"$id": "https://elsewhere.example/"}}},
+        {"$dynamicRef": "#x"},
+        {"$schema": "http://json-schema.org/draft-07/schema#"},
+        {"type": "colour"},
+        {"minimum": "1"},
+        {"properties": {"a": {"pattern": "("}}},
+        {"pattern": "(a+)+\\1"},
+        {"pattern": "(((x{1000}){1000}){1000})"},
+        {"pattern": "x" * 300},
+        {"patternProperties": {"x" * 300: {}}},
+        {"description": "x" * MAX_SCHEMA_BYTES},
+        {"const": float("nan")},
+        chain(500),
+        doubling(6),
+    ],
+)
+def test_a_schema_that_is_wrong_or_costs_too_much_is_refused_with_its_place(
+    checker: JsonSchemaChecker, schema: dict[str, Any]
+) -> None:
+    (fault,) = checker.check_schema(schema)
+    assert fault.field.startswith("paramsSchema") or fault.field.startswith("…")
+    assert fault.message
+
+
+def test_a_schema_nested_without_end_is_refused(checker: JsonSchemaChecker) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5000):
+        schema = {"not": schema}
+    assert checker.check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        LEVEL,
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "enum": ["low", "high"]},
+        {"$ref": "#/$defs/level", "$defs": {"level": {"type": "integer"}}},
+        {"properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}, "pattern": {"type": "string"}}},
+        {"enum": [{"$ref": "https://elsewhere.example/"}]},
+        chain(3),
+    ],
+)
+def test_an_honest_schema_is_taken(checker: JsonSchemaChecker, schema: dict[str, Any]) -> None:
+    assert checker.check_schema(schema) == ()
+
+
+def test_a_pattern_that_ruins_backtracking_engines_is_answered(checker: JsonSchemaChecker) -> None:
+    assert checker.check({"pattern": "^(a+)+$"}, "a" * 50_000 + "b")

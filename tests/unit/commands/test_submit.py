@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from domain.approvals.model import ApprovalStatus
+from domain.commands.definitions import Draft
+from domain.commands.model import CommandKind, ExecutionStatus, TriggeredBy
+from domain.commands.policy import MAX_OPEN
+from domain.devices.model import Device
+from domain.grants.model import Scope, Subject
+from domain.kernel.caller import Role, Session, System
+from domain.kernel.errors import Conflict, DomainError, Invalid, NotFound, Refused, Throttled
+from domain.kernel.ids import AccountId, DeviceId
+from support.device_world import ACCOUNT, DeviceWorld
+
+LEVEL: dict[str, Any] = {"type": "object", "properties": {"level": {"type": "integer"}}, "required": ["level"]}
+
+
+async def refusal(world: DeviceWorld, caller: Any, device_id: DeviceId, cmd: str, params: Any = None) -> str:
+    with pytest.raises(DomainError) as refused:
+        await world.commands.submit(caller, device_id, cmd, params)
+    return refused.value.code
+
+
+async def define(world: DeviceWorld, device: Device, **fields: Any) -> None:
+    await world.definitions.create(world.session(), device.device_id, Draft(**{"label": "x"} | fields))
+
+
+async def test_a_command_is_queued_on_the_record_and_rings_the_dispatcher(world: DeviceWorld) -> None:
+    device = await world.device()
+    rung = world.bell.rings
+    submitted = await world.commands.submit(world.session(), device.device_id, "ON")
+    execution = submitted.execution
+    assert execution is not None
+    assert execution.status is ExecutionStatus.QUEUED
+    assert (execution.source, execution.grant_id) == (TriggeredBy.USER, None)
+    assert execution.expires_ms == world.clock.now_ms() + 60_000
+    (fact,) = world.facts("command_sent")
+    assert fact.data["executionId"] == execution.execution_id
+    assert world.bell.rings == rung + 1
+
+
+async def test_the_checks_come_in_the_order_of_the_contract(world: DeviceWorld) -> None:
+    device = await world.device(active=False)
+    stranger = await world.key()
+    await define(world, device, name="SET", params_schema=LEVEL)
+    assert await refusal(world, stranger, DeviceId("dev_nowhere"), "NOPE") == "NOT_FOUND"
+    assert await refusal(world, stranger, device.device_id, "NOPE") == "UNKNOWN_COMMAND"
+    assert await refusal(world, stranger, device.device_id, "SET", {"level": "x"}) == "INVALID_PARAMS"
+    assert await refusal(world, stranger, device.device_id, "SET", {"level": 1}) == "DEVICE_DISABLED"
+    await world.credentials.generate(world.session(), device.device_id)
+    assert await refusal(world, stranger, device.device_id, "SET", {"level": 1}) == "GRANT_MISSING"
+
+
+async def test_another_accounts_device_does_not_exist(world: DeviceWorld) -> None:
+    device = await world.device()
+    other = Session(AccountId("acc_other"), world.session().user_id, world.session().membership_id, Role.OWNER)
+    assert await refusal(world, other, device.device_id, "ON") == "NOT_FOUND"
+
+
+async def test_a_key_commands_what_its_grant_names_and_nothing_else(world: DeviceWorld) -> None:
+    device = await world.device()
+    key = await world.key((device.device_id, ["ON"]))
+    submitted = await world.commands.submit(key, device.device_id, "ON")
+    assert submitted.execution is not None
+    assert submitted.execution.source is TriggeredBy.APIKEY
+    assert submitted.execution.grant_id is not None
+    assert await refusal(world, key, device.device_id, "OFF") == "COMMAND_NOT_GRANTED"
+
+
+async def test_a_read_grant_covers_queries_only(world: DeviceWorld) -> None:
+    device = await world.device()
+    key = await world.key((device.device_id, ["*"]), scope=Scope.READ)
+    assert (await world.commands.submit(key, device.device_id, "STATUS")).execution
+    assert await refusal(world, key, device.device_id, "ON") == "SCOPE_TOO_NARROW"
+
+
+async def test_built_in_commands_take_no_parameters(world: DeviceWorld) -> None:
+    device = await world.device()
+    assert (await world.commands.submit(world.session(), device.device_id, "ON", {})).execution
+    assert await refusal(world, world.session(), device.device_id, "ON", {"level": 1}) == "INVALID_PARAMS"
+
+
+async def test_oversize_parameters_are_refused(world: DeviceWorld) -> None:
+    device = await world.device()
+    await define(world, device, name="SET")
+    assert await refusal(world, world.session(), device.device_id, "SET", "x" * 20_000) == "INVALID_PARAMS"
+    deep: Any = 1
+    for _ in range(2000):
+        deep = [deep]
+    assert await refusal(world, world.session(), device.device_id, "SET", deep) == "INVALID_PARAMS"
+    assert await refusal(world, world.session(), device.device_id, "SET", float("inf")) == "INVALID_PARAMS"
+
+
+async def test_commands_of_one_device_do_not_pile_up_without_end(world: DeviceWorld) -> None:
+    device = await world.device()
+    for _ in range(MAX_OPEN):
+        await world.commands.submit(world.session(), device.device_id, "ON")
+    with pytest.raises(Conflict) as refused:
+        await world.commands.submit(world.session(), device.device_id, "ON")
+    assert refused.value.code == "TOO_MANY_QUEUED"
+
+
+async def test_a_refused_command_leaves_no_trace_of_a_use(world: DeviceWorld) -> None:
+    device = await world.device()
+    key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
+    assert await refusal(world, key, device.device_id, "OFF") == "COMMAND_NOT_GRANTED"
+    await world.commands.submit(key, device.device_id, "ON")
+    with pytest.raises(Throttled):
+        await world.commands.submit(key, device.device_id, "ON")
+    assert len(world.facts("command_sent")) == 1
+
+
+class TestApproval:
+    @pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN, Role.MEMBER])
+    async def test_everybody_but_an_owner_waits(self, world: DeviceWorld, role: Role) -> None:
+        device = await world.device()
+        await define(world, device, name="ON", requires_approval=True)
+        caller = world.session(role)
+        await world.grant(Subject(membership_id=caller.membership_id), device.device_id, ["ON"])
+        submitted = await world.commands.submit(caller, device.device_id, "ON")
+        assert (submitted.approval is None) is (role is Role.OWNER)
+        assert (submitted.execution is None) is (role is not Role.OWNER)
+
+    async def test_a_key_waits_and_nothing_is_sent_until_it_is_released(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        await define(world, device, name="ON", requires_approval=True)
+        key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
+        approval = (await world.commands.submit(key, device.device_id, "ON", ttl_ms=5_000)).approval
+        assert approval is not None
+        assert approval.status is ApprovalStatus.PENDING
+        assert approval.requested_by.label == key.label
+        await world.dispatch_all()
+        assert world.link.sent == []
+        world.clock.forward(1_000)
+        async with world.uow.write() as tx:
+            execution_id = await world.commands.release(tx, approval, device, world.clock.now_ms())
+            execution = await tx.executions.find(execution_id)
+        assert execution is not None
+        assert execution.source is TriggeredBy.APIKEY
+        assert execution.expires_ms == world.clock.now_ms() + 5_000
+
+    async def test_a_grant_that_is_gone_meanwhile_stops_the_release(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await define(world, device, name="ON", requires_approval=True)
+        key = await world.key((device.device_id, ["ON"]))
+        approval = (await world.commands.submit(key, device.device_id, "ON")).approval
+        assert approval is not None
+        async with world.uow.write() as tx:
+            for grant in await tx.grants.of_key(ACCOUNT, key.key_id):
+                await tx.grants.delete(grant.grant_id)
+        async with world.uow.write() as tx:
+            with pytest.raises(Refused):
+                await world.commands.release(tx, approval, device, world.clock.now_ms())
+
+    async def test_a_key_that_is_gone_or_a_device_disabled_meanwhile_stops_the_release(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await define(world, device, name="ON", requires_approval=True)
+        key = await world.key((device.device_id, ["ON"]))
+        approval = (await world.commands.submit(key, device.device_id, "ON")).approval
+        assert approval is not None
+        disabled = await world.devices.toggle(world.session(), device.device_id)
+        async with world.uow.write() as tx:
+            with pytest.raises(Refused) as refused:
+                await world.commands.release(tx, approval, disabled, world.clock.now_ms())
+            assert refused.value.code == "DEVICE_DISABLED"
+            await tx.keys.delete(key.key_id)
+            with pytest.raises(Refused):
+                await world.commands.release(tx, approval, device, world.clock.now_ms())
+
+
+class TestUnattended:
+    async def test_a_command_that_needs_approval_is_refused_even_to_an_owner(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await define(world, device, name="ON", requires_approval=True)
+        async with world.uow.read() as tx:
+            with pytest.raises(Invalid) as refused:
+                await world.commands.check_unattended(tx, world.session(), device, "ON", None, world.clock.now_ms())
+        assert refused.value.code == "COMMAND_NEEDS_APPROVAL"
+
+    async def test_a_member_needs_a_grant_and_a_closed_window_is_left_to_the_firing(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        member = world.session(Role.MEMBER)
+        async with world.uow.read() as tx:
+            with pytest.raises(Refused):
+                await world.commands.check_unattended(tx, member, device, "ON", None, world.clock.now_ms())
+        await world.grant(Subject(membership_id=member.membership_id), device.device_id, ["ON"])
+        world.windows.open = False
+        async with world.uow.read() as tx:
+            definition = await world.commands.check_unattended(tx, member, device, "ON", None, world.clock.now_ms())
+        assert definition.name == "ON"
+
+    async def test_it_is_checked_again_when_it_fires(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        system = System(ACCOUNT, "schedule", "sched_1")
+        async with world.uow.write() as tx:
+            execution = await world.commands.run_unattended(
+                tx, system, device, "ON", None, source=TriggeredBy.SCHEDULE, now_ms=world.clock.now_ms()
+            )
+        assert (execution.source, execution.requested_by) == (TriggeredBy.SCHEDULE, "schedule:sched_1")
+        await define(world, device, name="ON", requires_approval=True)
+        async with world.uow.write() as tx:
+            with pytest.raises(Invalid):
+                await world.commands.run_unattended(
+                    tx, system, device, "ON", None, source=TriggeredBy.SCHEDULE, now_ms=world.clock.now_ms()
+                )
+
+
+class TestDefinitions:
+    async def test_device_beats_type_beats_built_in(self, world: DeviceWorld) -> None:
+        made = await world.types.create(
+            world.session(), "Pump", [Draft("ON", "Type"), Draft("SPIN", "Type"), Draft("DRAIN", "Type")]
+        )
+        device = await world.device(device_type_id=made.device_type.device_type_id)
+        await define(world, device, name="SPIN", label="Device")
+        found = {one.name: one.label for one in await world.definitions.list(world.session(), device.device_id)}
+        assert found["ON"] == "Type"
+        assert found["SPIN"] == "Device"
+        assert found["DRAIN"] == "Type"
+        assert list(found)[:5] == ["ON", "OFF", "TOGGLE", "STATUS", "GET_SCHEDULES"]
+
+    async def test_a_name_is_taken_once(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await define(world, device, name="SPIN")
+        with pytest.raises(Conflict) as refused:
+            await define(world, device, name="SPIN")
+        assert refused.value.code == "COMMAND_EXISTS"
+
+    async def test_a_built_in_keeps_its_kind(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        with pytest.raises(Invalid):
+            await define(world, device, name="ON", kind=CommandKind.QUERY)
+
+    async def test_a_member_cannot_take_an_approval_away(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        admin, member = world.session(Role.ADMIN), world.session(Role.MEMBER)
+        made = await world.definitions.create(admin, device.device_id, Draft("ON", "On", requires_approval=True))
+        assert made.command_id is not None
+        with pytest.raises(Refused):
+            await world.definitions.edit(member, device.device_id, made.command_id, {"requires_approval": False})
+        with pytest.raises(Refused):
+            await world.definitions.delete(member, device.device_id, made.command_id)
+        await world.definitions.edit(admin, device.device_id, made.command_id, {"requires_approval": False})
+        await world.definitions.delete(member, device.device_id, made.command_id)
+
+    async def test_a_member_cannot_cover_the_types_approval_with_a_definition_of_the_device(
+        self, world: DeviceWorld
+    ) -> None:
+        made = await world.types.create(world.session(), "Pump", [Draft("ON", "On", requires_approval=True)])
+        device = await world.device(device_type_id=made.device_type.device_type_id)
+        with pytest.raises(Refused):
+            await world.definitions.create(world.session(Role.MEMBER), device.device_id, Draft("ON", "Free"))
+
+    async def test_a_type_keeps_the_ids_of_commands_that_stay(self, world: DeviceWorld) -> None:
+        made = await world.types.create(world.session(), "Pump", [Draft("A", "a"), Draft("B", "b")])
+        after = await world.types.edit(
+            world.session(), made.device_type.device_type_id, None, [Draft("B", "b2"), Draft("C", "c")]
+        )
+        ids = {one.name: one.command_id for one in made.commands}
+        assert {one.name: one.label for one in after.commands} == {"B": "b2", "C": "c"}
+        assert next(one.command_id for one in after.commands if one.name == "B") == ids["B"]
+
+    async def test_a_type_in_use_stays(self, world: DeviceWorld) -> None:
+        made = await world.types.create(world.session(), "Pump", [])
+        await world.device(device_type_id=made.device_type.device_type_id)
+        with pytest.raises(Conflict) as refused:
+            await world.types.delete(world.session(), made.device_type.device_type_id)
+        assert refused.value.code == "DEVICE_TYPE_IN_USE"
+
+    async def test_a_key_without_a_grant_reads_no_definitions(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        with pytest.raises(Refused):
+            await world.definitions.list(await world.key(), device.device_id)
+
+
+class TestControl:
+    async def test_a_key_sees_only_what_a_grant_that_has_not_expired_covers(self, world: DeviceWorld) -> None:
+        mine, _, old = await world.device(), await world.device(), await world.device()
+        key = await world.key((mine.device_id, ["ON"]))
+        await world.grant(Subject(key_id=key.key_id), old.device_id, ["*"], expires_ms=world.clock.now_ms())
+        assert [one.device.device_id for one in await world.control.devices(key)] == [mine.device_id]
+        assert len(await world.control.devices(world.session(Role.VIEWER))) == 3
+
+    async def test_executions_come_newest_first_page_by_page(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        for cmd in ("ON", "OFF", "TOGGLE"):
+            await world.commands.submit(world.session(), device.device_id, cmd)
+        first = await world.control.executions(world.session(), device.device_id, limit=2)
+        assert [one.cmd for one in first.executions] == ["TOGGLE", "OFF"]
+        second = await world.control.executions(
+            world.session(), device.device_id, limit=2, before_seq=first.next_seq
+        )
+        assert [one.cmd for one in second.executions] == ["ON"]
+        assert second.next_seq is None
+
+    async def test_an_execution_of_another_device_is_not_found(self, world: DeviceWorld) -> None:
+        device, other = await world.device(), await world.device()
+        execution = (await world.commands.submit(world.session(), device.device_id, "ON")).execution
+        assert execution is not None
+        with pytest.raises(NotFound):
+            await world.control.execution(world.session(), other.device_id, execution.execution_id)

@@ -1,0 +1,206 @@
+"""A rule fires on the edge, says what is wrong with a draft, and its edits reach the engine only where they decide something."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.commands.model import CommandKind, Definition, Shape
+from domain.kernel.caller import Role
+from domain.kernel.errors import Conflict, Invalid, NotFound, Refused
+from domain.kernel.ids import CommandId, RuleId
+from domain.rules.model import Action, Comparator, Condition
+from domain.rules.policy import MAX_RULES_PER_DEVICE
+from support.telemetry_world import TelemetryWorld
+
+
+async def test_a_rule_fires_once_while_it_stays_matched_and_again_after_it_cleared(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    await world.rule(device)
+    for reading, commands in [(31, 1), (32, 1), (29, 1), (31, 2)]:
+        await world.report(device, temperature=reading)
+        assert await world.commands_of(device) == ["OFF"] * commands
+    assert len(world.facts("rule_matched")) == 2
+
+
+async def test_what_a_rule_last_matched_is_stored_with_the_reading(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    rule = await world.rule(device)
+    await world.report(device, temperature=31)
+    assert (await world.rules.get(world.session(), device.device_id, rule.rule_id)).state.matched
+
+
+async def test_a_condition_names_only_metrics_the_device_has_reported(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, humidity=20)
+    with pytest.raises(Invalid) as refusal:
+        await world.rule(device)
+    assert refusal.value.code == "UNKNOWN_METRIC"
+    assert [fault.field for fault in refusal.value.details] == ["conditions.0.metric"]
+    assert "humidity" in refusal.value.message
+
+
+async def test_a_command_that_needs_approval_cannot_be_a_rules_action(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    guarded = Definition(
+        CommandId("cmd_00000000000000000001"), device.account_id, device.device_id, None, "OFF", "Off", None,
+        CommandKind.ACTION, None, Shape.BUTTON, True,
+    )  # fmt: skip
+    async with world.uow.write() as tx:
+        await tx.definitions.add(guarded)
+    with pytest.raises(Invalid) as refusal:
+        await world.rule(device)
+    assert refusal.value.code == "COMMAND_NEEDS_APPROVAL"
+
+
+async def test_a_command_that_came_to_need_approval_later_does_not_run_and_the_log_says_so(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    await world.rule(device)
+    guarded = Definition(
+        CommandId("cmd_00000000000000000001"), device.account_id, device.device_id, None, "OFF", "Off", None,
+        CommandKind.ACTION, None, Shape.BUTTON, True,
+    )  # fmt: skip
+    async with world.uow.write() as tx:
+        await tx.definitions.add(guarded)
+    await world.report(device, temperature=31)
+    assert await world.commands_of(device) == []
+    [skipped] = world.facts("rule_skipped")
+    assert skipped.data["code"] == "COMMAND_NEEDS_APPROVAL"
+
+
+async def test_a_member_needs_a_grant_for_the_action_and_a_viewer_has_no_rules(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    fields = {
+        "name": "r",
+        "conditions": (Condition("temperature", Comparator.GREATER, 30.0),),
+        "action": Action("OFF"),
+    }
+    with pytest.raises(Refused) as refusal:
+        await world.rules.create(world.session(Role.MEMBER), device.device_id, fields)
+    assert refusal.value.code == "GRANT_MISSING"
+    with pytest.raises(Refused) as refusal:
+        await world.rules.create(world.session(Role.VIEWER), device.device_id, fields)
+    assert refusal.value.code == "ROLE_REQUIRED"
+
+
+async def test_renaming_a_rule_does_not_arm_it_again_but_changing_its_conditions_does(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    rule = await world.rule(device)
+    await world.report(device, temperature=31)
+    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"name": "Other", "priority": 5})
+    await world.report(device, temperature=32)
+    assert len(await world.commands_of(device)) == 1
+    hotter = (Condition("temperature", Comparator.GREATER, 31.0),)
+    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"conditions": hotter})
+    await world.report(device, temperature=33)
+    assert len(await world.commands_of(device)) == 2
+
+
+async def test_a_disabled_rule_is_silent_and_enabling_arms_it(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    rule = await world.rule(device, enabled=False)
+    await world.report(device, temperature=31)
+    assert await world.commands_of(device) == []
+    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"enabled": True})
+    await world.report(device, temperature=32)
+    assert await world.commands_of(device) == ["OFF"]
+
+
+async def test_a_deleted_rule_is_gone_from_engine_and_list(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    rule = await world.rule(device)
+    await world.rules.delete(world.session(), device.device_id, rule.rule_id)
+    await world.report(device, temperature=31)
+    assert await world.commands_of(device) == []
+    assert list(await world.rules.list(world.session(), device.device_id)) == []
+    with pytest.raises(NotFound):
+        await world.rules.delete(world.session(), device.device_id, RuleId(rule.rule_id))
+
+
+async def test_of_two_rules_with_the_same_command_the_lower_priority_runs_and_the_other_is_reported(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    await world.rule(device, name="second", priority=200)
+    await world.rule(device, name="first", priority=1)
+    await world.report(device, temperature=31)
+    assert await world.commands_of(device) == ["OFF"]
+    [lost] = world.facts("rule_suppressed")
+    assert "'second'" in lost.description
+    assert "'first'" in lost.description
+
+
+async def test_a_rule_that_runs_in_circles_is_disabled_with_its_reason(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    rule = await world.rule(device)
+    for _ in range(12):
+        await world.report(device, temperature=31)
+        await world.report(device, temperature=20)
+    assert len(await world.commands_of(device)) == 10
+    after = await world.rules.get(world.session(), device.device_id, rule.rule_id)
+    assert not after.enabled
+    assert after.disabled_reason is not None
+    assert len(world.facts("rule_disabled")) == 1
+
+
+async def test_a_device_takes_a_bounded_number_of_rules(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    for _ in range(MAX_RULES_PER_DEVICE):
+        await world.rule(device)
+    with pytest.raises(Conflict) as refusal:
+        await world.rule(device)
+    assert refusal.value.code == "TOO_MANY_RULES"
+
+
+async def test_the_context_offers_what_a_rule_may_use(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20, mode="eco")
+    context = await world.rules.context(world.session(), device.device_id)
+    assert context.metrics == ("mode", "temperature")
+    assert {"ON", "OFF", "TOGGLE"} <= {definition.name for definition in context.commands}
+
+
+async def test_a_rule_that_must_hold_for_a_while_fires_when_the_time_is_up_with_no_further_message(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    await world.rule(device, for_seconds=60)
+    await world.report(device, temperature=31)
+    await world.tick()
+    assert await world.commands_of(device) == []
+    world.clock.forward(60_000)
+    await world.tick()
+    assert await world.commands_of(device) == ["OFF"]
+
+
+async def test_a_trial_on_readings_explains_each_condition_and_changes_nothing(world: TelemetryWorld) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    rule = await world.rule(device)
+    run = await world.trials.on_readings(world.session(), device.device_id, rule.rule_id, {"temperature": 31})
+    assert run.holds
+    assert run.conditions[0].actual == 31
+    assert run.conditions[0].why
+    assert await world.commands_of(device) == []
+
+
+async def test_a_trial_over_history_says_when_it_would_have_fired(world: TelemetryWorld) -> None:
+    from domain.telemetry.service import Span
+
+    device = await world.device()
+    begin = world.clock.now_ms()
+    for reading in (20, 31, 32, 29, 35):
+        await world.report(device, temperature=reading)
+    rule = await world.rule(device)
+    trial = await world.trials.on_history(world.session(), device.device_id, rule.rule_id, Span(begin, begin + 60_000))
+    assert trial.fired_ms == (begin + 1_000, begin + 4_000)
+    assert trial.complete
+    assert trial.messages == 5
+    assert await world.commands_of(device) == []
