@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.http import PASSWORD, Http, World, serving
 
 from domain.kernel.caller import Role
+from support.http import PASSWORD, Http, World, serving
 
 
 @pytest.fixture

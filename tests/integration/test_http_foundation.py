@@ -10,20 +10,20 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from pydantic import Field
 from quart import Blueprint, Response
-from support.http import Http, World, listening, serving
 
 from adapters.http.auth import Access, current_caller
 from adapters.http.operation import Media, Outcome, operation
 from adapters.http.schema import Body, Name, Query, Reply
 from adapters.http.security import HttpSettings
 from domain.kernel.errors import Conflict, Stale, Throttled, Unavailable
+from support.http import Http, World, listening, serving
 
 
 class Thing(Body):
     some_name: Name
     amount: float = 0.0
     inner: dict[str, object] | None = None
-    texts: list[str] = []
+    texts: list[str] | None = None
 
 
 class Paging(Query):
@@ -88,6 +88,7 @@ async def http() -> AsyncIterator[Http]:
 
 
 JSON = {"Content-Type": "application/json"}
+PACKED = {**JSON, "Content-Encoding": "gzip"}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ async def test_an_operation_without_query_takes_none(http: Http) -> None:
         ("DELETE", "/api/v1/who", {}, 405, "METHOD_NOT_ALLOWED"),
         ("POST", "/api/v1/maybe", {"content": b"a=1"}, 415, "UNSUPPORTED_MEDIA_TYPE"),
         ("POST", "/api/v1/maybe", {"content": b"{}", "headers": {"Content-Type": "text/plain"}}, 415, "UNSUPPORTED_MEDIA_TYPE"),
-        ("POST", "/api/v1/maybe", {"content": b"{}", "headers": {**JSON, "Content-Encoding": "gzip"}}, 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ("POST", "/api/v1/maybe", {"content": b"{}", "headers": PACKED}, 415, "UNSUPPORTED_MEDIA_TYPE"),
         ("POST", "/api/v1/maybe", {"content": b" " * 262_145, "headers": JSON}, 413, "PAYLOAD_TOO_LARGE"),
         ("POST", "/api/v1/fail/stale", {}, 412, "PRECONDITION_FAILED"),
         ("POST", "/api/v1/fail/away", {}, 503, "UNAVAILABLE"),
@@ -186,7 +187,7 @@ async def test_every_error_has_the_one_shape(
     problem = answer.json()
     assert (problem["error"], problem["requestId"]) == (code, answer.headers["X-Request-Id"])
     assert set(problem) <= {"error", "message", "details", "requestId", "retryAfter"}
-    assert "42" not in answer.text
+    assert "the secret" not in answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 

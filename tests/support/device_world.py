@@ -128,6 +128,8 @@ class FakeLink:
     listening: set[str] = field(default_factory=set)
     sent: list[Told] = field(default_factory=list)
     broken: Exception | None = None
+    deaf_for: int = 0
+    """So many sends from now on are heard by nobody, though the device is connected."""
     on_send: Callable[[Told], None] | None = None
 
     async def start(self) -> None: ...
@@ -162,6 +164,9 @@ class FakeLink:
         if self.broken:
             raise self.broken
         if device_id not in self.listening:
+            return False
+        if self.deaf_for:
+            self.deaf_for -= 1
             return False
         told = Told(device_id, topic, payload, expiry_s)
         self.sent.append(told)

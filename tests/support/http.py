@@ -39,7 +39,7 @@ from domain.accounts.passwords import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
-from domain.kernel.caller import Role
+from domain.kernel.caller import Role, Session
 from domain.keys.callers import CallerService
 from domain.keys.service import KeyService
 
@@ -124,6 +124,11 @@ class World:
         assert created is not None
         return created
 
+    async def join(self, owner: Session, role: Role, email: str) -> Session:
+        """Another member of the owner's account."""
+        member = await self.operator.add_user(owner.account_id, email=email, password=PASSWORD, role=role)
+        return Session(owner.account_id, member.user.user_id, member.membership.membership_id, role, owner.address)
+
     async def close(self) -> None:
         self.hasher.close()
 
@@ -175,6 +180,7 @@ async def listening(app: Quart) -> AsyncIterator[str]:
     """The app on a real loopback port; gives its base URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen(128)  # so that a client may come before the server takes over
     port = listener.getsockname()[1]
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]  # the server closes it

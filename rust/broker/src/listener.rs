@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -77,6 +78,8 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
         TcpSocket::new_v6()?
     };
     socket.set_reuseaddr(true)?;
+    // Inherited by what is accepted: the only way to find a dead device that has asked for no keep-alive.
+    socket.set_keepalive(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -105,11 +108,31 @@ pub async fn listen(
         };
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
-            shared.stats.sockets.one();
+            let _open = OpenSocket::new(&shared, place);
             receive(socket, address, transport, tls, &shared).await;
-            shared.stats.sockets.sub(1);
-            drop(place);
         });
+    }
+}
+
+/// Counts a socket as long as its task lives, however that ends.
+struct OpenSocket<'s> {
+    shared: &'s Shared,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<'s> OpenSocket<'s> {
+    fn new(shared: &'s Shared, place: OwnedSemaphorePermit) -> Self {
+        shared.stats.sockets.one();
+        Self {
+            shared,
+            _place: place,
+        }
+    }
+}
+
+impl Drop for OpenSocket<'_> {
+    fn drop(&mut self) {
+        self.shared.stats.sockets.sub(1);
     }
 }
 

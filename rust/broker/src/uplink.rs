@@ -94,6 +94,8 @@ struct Inner {
 pub struct Uplink {
     inner: Mutex<Inner>,
     space: Arc<Semaphore>,
+    /// A message larger than the whole queue takes all of it, rather than waiting for ever.
+    capacity: usize,
     waker: UnixStream,
     wakee: UnixStream,
     stats: Arc<Stats>,
@@ -126,14 +128,19 @@ impl Uplink {
                 closed: false,
             }),
             space: Arc::new(Semaphore::new(capacity)),
+            capacity,
             waker,
             wakee,
             stats,
         })
     }
 
+    fn cut(&self, cost: usize) -> u32 {
+        u32::try_from(cost.min(self.capacity)).unwrap_or(u32::MAX)
+    }
+
     pub fn try_room(&self, cost: usize) -> Option<Room> {
-        match Arc::clone(&self.space).try_acquire_many_owned(cost as u32) {
+        match Arc::clone(&self.space).try_acquire_many_owned(self.cut(cost)) {
             Ok(permit) => Some(Room(permit)),
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => None,
         }
@@ -141,7 +148,7 @@ impl Uplink {
 
     pub async fn room(&self, cost: usize) -> Result<Room, AcquireError> {
         Arc::clone(&self.space)
-            .acquire_many_owned(cost as u32)
+            .acquire_many_owned(self.cut(cost))
             .await
             .map(Room)
     }

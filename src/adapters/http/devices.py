@@ -22,6 +22,7 @@ CHANGING = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 def devices_blueprint(devices: DeviceService, credentials: CredentialService, control: ControlService) -> Blueprint:
     bp = Blueprint("devices", __name__, url_prefix="/api/v1")
     _registry(bp, devices, control)
+    _editing(bp, devices)
     _lifecycle(bp, devices, credentials)
     _credentials(bp, credentials)
     return bp
@@ -51,6 +52,19 @@ def _registry(bp: Blueprint, devices: DeviceService, control: ControlService) ->
         return Outcome(schema.DeviceReply.of(found), headers={"ETag": _etag(found.device.version)})
 
     @operation(
+        bp, "GET", "/devices/<device_id>/events", tag=TAG, access=Access.SESSION, summary="A device's audit log",
+        errors=MISSING,
+    )  # fmt: skip
+    async def list_device_events(device_id: str, query: schema.LogQuery) -> list[schema.DeviceEventReply]:
+        """Newest first."""
+        events = await control.audit_log(
+            current_session(), DeviceId(device_id), limit=query.limit, before_ms=query.before
+        )
+        return [schema.DeviceEventReply.of(event) for event in events]
+
+
+def _editing(bp: Blueprint, devices: DeviceService) -> None:
+    @operation(
         bp, "PUT", "/devices/<device_id>", tag=TAG, access=Access.SESSION, summary="Update a device",
         errors=CHANGING | {412: "PRECONDITION_FAILED"},
         headers={"If-Match": "The `ETag` of the device as you know it; 412 when it has changed since."},
@@ -69,17 +83,6 @@ def _registry(bp: Blueprint, devices: DeviceService, control: ControlService) ->
         """Its schedules, rules, grants, telemetry, approvals, credentials and connection go with it."""
         await devices.delete(current_session(), DeviceId(device_id))
         return Done()
-
-    @operation(
-        bp, "GET", "/devices/<device_id>/events", tag=TAG, access=Access.SESSION, summary="A device's audit log",
-        errors=MISSING,
-    )  # fmt: skip
-    async def list_device_events(device_id: str, query: schema.LogQuery) -> list[schema.DeviceEventReply]:
-        """Newest first."""
-        events = await control.audit_log(
-            current_session(), DeviceId(device_id), limit=query.limit, before_ms=query.before
-        )
-        return [schema.DeviceEventReply.of(event) for event in events]
 
 
 def _lifecycle(bp: Blueprint, devices: DeviceService, credentials: CredentialService) -> None:

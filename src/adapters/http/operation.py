@@ -176,7 +176,7 @@ def _is(hint: Any, kind: type) -> bool:
 async def _serve(spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
     foundation: Foundation = current_app.extensions[FOUNDATION]
     await admit(spec.access, foundation.authenticator)
-    arguments: dict[str, Any] = {name: _path_part(name, kind, parts[name]) for name, kind in spec.parts.items()}
+    arguments: dict[str, Any] = {name: _path_part(name, kind, str(parts[name])) for name, kind in spec.parts.items()}
     given = request.args.to_dict(flat=False)
     if spec.query is not None and spec.query_name is not None:
         arguments[spec.query_name] = read_query(spec.query, given)

@@ -132,16 +132,16 @@ def _told(allowed: bool, code: str | None, message: str) -> Explanation:
 async def _spent(tx: GrantsTx, grant: Grant, now_ms: int) -> Miss | None:
     """A miss when the rolling window is full. The use that must leave it first is found by halving: 16 counts, nothing kept."""
     limit = grant.rate_limit_per_minute
-    since_ms, until_ms = now_ms - RATE_WINDOW_MS + 1, now_ms + 1
-    if limit is None or await tx.grants.uses_since(grant.grant_id, since_ms) < limit:
+    full_ms, free_ms = now_ms - RATE_WINDOW_MS, now_ms + 1
+    if limit is None or await tx.grants.uses_since(grant.grant_id, full_ms) < limit:
         return None
-    while until_ms - since_ms > 1:
-        middle_ms = (since_ms + until_ms) // 2
+    while free_ms - full_ms > 1:
+        middle_ms = (full_ms + free_ms) // 2
         if await tx.grants.uses_since(grant.grant_id, middle_ms) >= limit:
-            since_ms = middle_ms
+            full_ms = middle_ms
         else:
-            until_ms = middle_ms
-    return Miss(grant, Check.RATE, since_ms + RATE_WINDOW_MS)
+            free_ms = middle_ms
+    return Miss(grant, Check.RATE, free_ms + RATE_WINDOW_MS)
 
 
 async def _party(tx: GrantsTx, caller: Session, key_id: KeyId | None, membership_id: MembershipId | None) -> Party:

@@ -19,7 +19,7 @@ from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import FieldFault, Invalid, NotFound
 from domain.kernel.facts import Fact, Json
-from domain.kernel.ids import AccountId, DeviceId, GrantId, IdSource, KeyId, Prefix
+from domain.kernel.ids import AccountId, DeviceId, GrantId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
 
 GrantsChanged = Callable[[AccountId], None]
@@ -57,15 +57,6 @@ class NamedGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedGrant:
-    """A grant with the names of what it covers, as a key's list shows it. A device or project it is not over is None."""
-
-    grant: Grant
-    device_name: str | None
-    project_name: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Granted:
     grant: Grant
     warnings: tuple[FieldFault, ...]
@@ -96,14 +87,6 @@ class GrantService(Generic[TxT]):
             grants = await tx.grants.on_device(device)
             names = await _subject_names(tx, caller.account_id)
         return [NamedGrant(grant, names.get(grant.subject, "")) for grant in grants]
-
-    async def of_key(self, caller: Session, key_id: KeyId) -> Sequence[PlacedGrant]:
-        """What one API key may do, over all devices and projects, oldest grant first."""
-        async with self._uow.read() as tx:
-            if await tx.keys.get(caller.account_id, key_id) is None:
-                raise NotFound.of("API key", key_id)
-            grants = await tx.grants.of_key(caller.account_id, key_id)
-            return [await _placed(tx, grant) for grant in grants]
 
     async def create(self, caller: Session, device_id: DeviceId, draft: Draft) -> Granted:
         """Raises Invalid naming each field at fault, NotFound, Refused `ROLE_REQUIRED`."""
@@ -236,9 +219,3 @@ async def _subject_names(tx: GrantsTx, account_id: AccountId) -> dict[Subject, s
     for member in await tx.memberships.members(account_id):
         names[Subject(membership_id=member.membership.membership_id)] = member.user.name
     return names
-
-
-async def _placed(tx: GrantsTx, grant: Grant) -> PlacedGrant:
-    device = None if grant.device_id is None else await tx.devices.get(grant.account_id, grant.device_id)
-    project = None if grant.project_id is None else await tx.projects.get(grant.account_id, grant.project_id)
-    return PlacedGrant(grant, device.name if device else None, project.name if project else None)

@@ -9,7 +9,7 @@ A slot that cannot be decided because of a fault of ours is set aside: it must n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, Execution, TriggeredBy
@@ -58,7 +58,7 @@ class Decision:
     execution: Execution | None = None
 
 
-class Stuck(Exception):  # noqa: N818 - it names a slot, not an error of the caller
+class Stuck(Exception):
     """One slot could not be decided; nothing of its batch was kept."""
 
     def __init__(self, schedule: Schedule) -> None:

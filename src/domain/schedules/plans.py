@@ -1,8 +1,8 @@
 """Keeping the devices' own schedule plans in step with ours.
 
-Whether the plan changed is decided in the transaction that changes a slot, together with the new revision. The message itself goes
-out after the commit and is retained; if that is lost, a restart publishes it again, and so does a device that names another
-revision. A device that keeps naming a wrong one is answered once a minute, not each time: it must not keep us busy.
+Whether the plan changed is decided in the transaction that changes a slot, together with the new revision. The message goes out
+after the commit and is retained; if it is lost, a restart publishes it again, and so does a device that names another revision.
+A device that keeps naming a wrong one is answered once a minute, not each time: it must not keep us busy.
 """
 
 from __future__ import annotations

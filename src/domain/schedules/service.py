@@ -34,6 +34,8 @@ from domain.schedules.plans import PlanService
 from domain.schedules.ports import Recurrence, SchedulesTx
 
 HISTORY = 100
+RECENT = 20
+"""How far back to look for what a slot held last."""
 
 
 class UnattendedCheck(Protocol):
@@ -261,5 +263,5 @@ def _renamed(field: str, inner: str) -> str:
 
 async def _last_in(tx: SchedulesTx, device_id: DeviceId, slot: int) -> Schedule | None:
     """The schedule that was last in an empty slot: what it has just run must not run again."""
-    recent = await tx.schedules.history(device_id, HISTORY)
+    recent = await tx.schedules.history(device_id, RECENT)
     return next((schedule for schedule in recent if schedule.slot == slot), None)

@@ -59,7 +59,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
+    """`more`: the claim was full, so there is probably more that is due already."""
+
     jobs: Sequence[Job]
+    more: bool
+    began_ms: int
     next_due_ms: int | None
 
 
@@ -110,7 +114,7 @@ class DeliveryService:
             raise
         started = {job.delivery.no for job in jobs}
         self._leave(delivery for delivery in begun if delivery.no not in started)
-        return Turn(jobs, next_due_ms)
+        return Turn(jobs, bool(room) and len(claimed) >= room, now_ms, next_due_ms)
 
     async def stop(self, ended: Sequence[Ended]) -> None:
         """The last words: how attempts ended, and everything claimed but not begun given back."""
@@ -150,6 +154,11 @@ class DeliveryService:
                 made.append((job, Post(job.webhook.url, headers, body, ANSWER_WITHIN_S)))
         return made
 
+    async def admitted(self, tx: WebhooksTx, delivery: Delivery, now_ms: int) -> Webhook | None:
+        """The delivery's webhook, if it is enabled and its key still sees the device."""
+        scope = await self._scopes.of(tx, delivery.account_id, now_ms)
+        return await scope.still(tx, delivery.webhook_id, delivery.device_id, now_ms)
+
     def begin(self, delivery: Delivery, webhook: Webhook, now_ms: int) -> Job:
         """The next attempt of a claimed delivery, with an id of its own."""
         attempt = Attempt(
@@ -167,8 +176,7 @@ class DeliveryService:
     async def _begin(self, tx: WebhooksTx, begun: Sequence[Delivery], now_ms: int) -> list[Job]:
         jobs: list[Job] = []
         for delivery in begun:
-            scope = await self._scopes.of(tx, delivery.account_id, now_ms)
-            webhook = await scope.still(tx, delivery.webhook_id, delivery.device_id, now_ms)
+            webhook = await self.admitted(tx, delivery, now_ms)
             if webhook is None:
                 await tx.deliveries.finish(replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None))
             else:

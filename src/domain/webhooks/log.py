@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.errors import NotFound, Unavailable
+from domain.kernel.errors import NotFound, Refused, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdSource, Prefix, looks_like
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
@@ -86,14 +86,19 @@ class DeliveryLog:
 
     async def _begin(self, tx: WebhooksTx, webhook: Webhook, delivery: Delivery, now_ms: int) -> DeliveryId:
         policy.check_enabled(webhook)
+        if await self._deliveries.admitted(tx, delivery, now_ms) is None:
+            raise Refused(
+                "The webhook's key is disabled or may not see this device (any more). Enable the key, or grant it the device.",
+                code="GRANT_MISSING",
+            )
         await tx.deliveries.add([delivery])
-        for claimed in await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, 1):
-            if (claimed.webhook_id, claimed.event_id) == (delivery.webhook_id, delivery.event_id):
-                job = replace(self._deliveries.begin(claimed, webhook, now_ms), by_hand=True)
-                await tx.deliveries.start_attempt([job.attempt])
-                tx.after_commit(lambda: self._send(job))
-                return job.attempt.delivery_id
-        raise Unavailable("The delivery could not be begun. Try again in a moment.")
+        claimed = next(iter(await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, 1)), None)
+        if claimed is None or (claimed.webhook_id, claimed.event_id) != (delivery.webhook_id, delivery.event_id):
+            raise Unavailable("The delivery could not be begun. Try again in a moment.")
+        job = replace(self._deliveries.begin(claimed, webhook, now_ms), by_hand=True)
+        await tx.deliveries.start_attempt([job.attempt])
+        tx.after_commit(lambda: self._send(job))
+        return job.attempt.delivery_id
 
 
 def _ping(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int) -> Delivery:

@@ -138,6 +138,18 @@ class TestAbsence:
         assert commands_sent(world) == ["ON", "OFF"]
         world.dispatch.on_device_ready(device.device_no)
 
+    async def test_a_device_that_begins_to_listen_in_between_gets_nothing_out_of_order(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        await send(world, device, "ON")
+        await send(world, device, "OFF")
+        world.link.deaf_for = 1
+        await world.connect(device.device_id)
+        await world.dispatch_all()
+        assert world.link.sent == []
+        world.dispatch.on_device_ready(device.device_no)
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON", "OFF"]
+
     async def test_one_absent_device_holds_up_no_other(self, world: DeviceWorld) -> None:
         absent, present = await world.device(), await world.device(online=True)
         await send(world, absent)
@@ -210,6 +222,22 @@ class TestRestart:
         await world.dispatch_all()
         assert len(ids_sent(world)) == 2
         assert len(set(ids_sent(world))) == 1
+
+    async def test_a_crash_while_a_device_catches_up_forgets_none_of_what_waited(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        waited = await send(world, device, "ON")
+        world.link.listening.add(device.device_id)
+        settle = world.dispatch._settle
+
+        async def crash(_: object) -> None:
+            raise Unavailable("power cut")
+
+        world.dispatch._settle = crash  # type: ignore[method-assign]
+        with pytest.raises(Unavailable):
+            await send(world, device, "OFF")
+        world.dispatch._settle = settle  # type: ignore[method-assign]
+        await world.dispatch_all()
+        assert (await stored(world, waited)).status is ExecutionStatus.SENT
 
     async def test_a_failing_link_loses_nothing(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
@@ -316,7 +344,8 @@ class TestWaiting:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done")
-        assert (await world.commands.outcome(execution, 5.0)).status is ExecutionStatus.DONE
+        asked = asyncio.create_task(world.commands.outcome(execution, 3600.0))
+        assert (await asyncio.wait_for(asked, 5)).status is ExecutionStatus.DONE
 
     async def test_when_the_time_is_up_the_answer_is_how_it_stands(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)

@@ -20,9 +20,6 @@ impl Session {
             stats.downlink_expired.one();
             return None;
         }
-        if self.output.is_empty() {
-            self.written = now;
-        }
         let packet_id = if message.qos == 0 {
             0
         } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Session;
 use crate::clock::now_ms;
 use crate::connection::Close;
-use crate::uplink::{Event, Item, OVERHEAD, Room};
+use crate::uplink::{Event, Item, OVERHEAD};
 use crate::wire::{Violation, Will, reason};
 
 /// How a connection ended.
@@ -64,10 +64,15 @@ impl From<Violation> for End {
 }
 
 impl Session {
-    /// Leave the device's list; the will and the farewell are announced from the reserve.
-    pub(super) fn leave(&mut self, end: End, will: Option<Will>, mut reserve: Room) {
+    /// Leave the device's list, once; the will and the farewell are announced from the reserve.
+    pub(super) fn leave(&mut self, end: End) {
+        let Some(mut reserve) = self.reserve.take() else {
+            return;
+        };
+        let will = self.will.take();
         let stats = &self.shared.stats;
         stats.disconnects.one();
+        stats.connections.sub(1);
         match end {
             End::Closed(Close::Expelled) => stats.kicked.one(),
             End::Violation(_) => stats.closed_protocol_error.one(),

@@ -27,8 +27,8 @@ use crate::connection::Connection;
 use crate::device::{Device, Standing};
 use crate::fault::Fault;
 use crate::transport::Io;
-use crate::uplink::Source;
-use crate::wire::{Packet, Wire, reason};
+use crate::uplink::{Room, Source};
+use crate::wire::{Packet, Will, Wire, reason};
 
 /// Room in a frame beside the payload: topic and MQTT 5 properties.
 pub const HEADROOM: usize = 4096;
@@ -59,9 +59,13 @@ struct Session {
     window: usize,
     keep_alive: Option<Duration>,
     heard: Instant,
-    written: Instant,
+    /// Since when the client has taken nothing of what we write.
+    stalled: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     expiry: Duration,
+    will: Option<Will>,
+    /// Room for the last words; spent when the connection has left its device's list.
+    reserve: Option<Room>,
 }
 
 /// Serve one socket until its end. `protocol` begins the name under which the connection is announced.
@@ -120,7 +124,7 @@ impl Entry {
             input,
             output,
             unflushed: false,
-            shared: Arc::clone(&shared),
+            shared,
             device: Arc::clone(&self.device),
             connection: Arc::clone(&self.connection),
             standing: self.standing,
@@ -131,21 +135,22 @@ impl Entry {
             window: self.window,
             keep_alive: self.keep_alive,
             heard: now,
-            written: now,
+            stalled: None,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             expiry: self.expiry,
+            will: self.will,
+            reserve: Some(self.reserve),
         };
         session.rearm();
         // A resumed session does not subscribe again, so its subscriptions are announced for it.
-        let mut resumed = Vec::new();
-        if let Some(outbox) = self.connection.outbox.try_lock() {
-            resumed.extend(
-                outbox
-                    .subscriptions
-                    .iter()
-                    .map(|subscription| subscription.pattern.to_string()),
-            );
-        }
+        let resumed: Vec<String> = {
+            let outbox = self.connection.outbox.lock();
+            outbox
+                .subscriptions
+                .iter()
+                .map(|each| each.pattern.to_string())
+                .collect()
+        };
         let mut end = None;
         for filter in resumed {
             end = end.or(session.announce_subscription(filter).await.err());
@@ -154,14 +159,13 @@ impl Entry {
             Some(end) => end,
             None => session.run().await,
         };
-        session.leave(end, self.will, self.reserve);
+        session.leave(end);
         if let Some(code) = end.code() {
             session.wire.disconnect(&mut session.output, code);
         }
         if !matches!(end, End::Gone | End::Stuck) {
             say(&mut session.io, &mut session.output).await;
         }
-        shared.stats.connections.sub(1);
     }
 }
 
@@ -237,5 +241,12 @@ impl Session {
             Packet::Ignored => {}
         }
         Ok(())
+    }
+}
+
+impl Drop for Session {
+    /// A task that was dropped, or panicked, must not leave its device connected for ever.
+    fn drop(&mut self) {
+        self.leave(End::Gone);
     }
 }

@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn rearm(&mut self) {
         let limit = self.shared.limits.write_patience;
         let silence = self.keep_alive.map(|keep_alive| self.heard + keep_alive);
-        let stuck = (!self.output.is_empty()).then(|| self.written + limit);
+        let stuck = self.stalled.map(|since| since + limit);
         let next = [silence, stuck]
             .into_iter()
             .flatten()
@@ -94,8 +94,8 @@ impl Session {
     }
 
     fn check_writing(&self, now: Instant) -> Result<(), End> {
-        let stuck =
-            !self.output.is_empty() && now >= self.written + self.shared.limits.write_patience;
+        let patience = self.shared.limits.write_patience;
+        let stuck = self.stalled.is_some_and(|since| now >= since + patience);
         if stuck { Err(End::Stuck) } else { Ok(()) }
     }
 
@@ -155,10 +155,16 @@ impl Session {
                 Poll::Ready(Ok(0) | Err(_)) => return Err(End::Gone),
                 Poll::Ready(Ok(count)) => {
                     self.output.advance(count);
-                    self.written = Instant::now();
+                    self.stalled = None;
                     self.unflushed = true;
                 }
-                Poll::Pending => return Ok(()),
+                Poll::Pending => {
+                    if self.stalled.is_none() {
+                        self.stalled = Some(Instant::now());
+                        self.rearm();
+                    }
+                    return Ok(());
+                }
             }
         }
         if self.unflushed {

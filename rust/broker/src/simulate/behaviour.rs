@@ -73,8 +73,6 @@ impl Device<'_> {
         loop {
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
-                self.write(Packet::Disconnect)?;
-                self.flush().await?;
                 return Ok(Visit::Over);
             }
             if leave.is_some_and(|leave| now >= leave) {

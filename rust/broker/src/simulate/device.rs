@@ -1,8 +1,10 @@
 //! One simulated device: connects, reports, obeys, comes back.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::num::NonZeroU16;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -39,12 +41,7 @@ pub(super) async fn live(fleet: Arc<Fleet>, identity: Identity, index: usize, co
         if finished(Instant::now()) {
             return;
         }
-        let visit = visit(&fleet, &identity, index, count, end);
-        let outcome = tokio::select! {
-            outcome = visit => outcome,
-            () = &mut over => return,
-        };
-        match outcome {
+        match visit(&fleet, &identity, index, count, end, over.as_mut()).await {
             Ok(Visit::Over) => return,
             Ok(Visit::ComeBack) => pause = FIRST_PAUSE,
             Err(_) => pause = (pause * 2).min(PATIENCE),
@@ -67,35 +64,43 @@ async fn visit(
     index: usize,
     count: usize,
     end: Option<Instant>,
+    mut over: Pin<&mut impl Future<Output = ()>>,
 ) -> io::Result<Visit> {
-    let mut device = {
-        let _turn = fleet.gate.acquire().await.map_err(io::Error::other)?;
-        let opening = Device::connect(fleet, identity, index);
-        match tokio::time::timeout(ANSWER, opening).await {
-            Ok(Ok(device)) => device,
-            Ok(Err(error)) => {
-                let refused = error.kind() == io::ErrorKind::PermissionDenied;
-                let counter = if refused {
-                    &fleet.tally.refused
-                } else {
-                    &fleet.tally.failed
-                };
-                counter.fetch_add(1, Relaxed);
-                return Err(error);
-            }
-            Err(late) => {
-                fleet.tally.failed.fetch_add(1, Relaxed);
-                return Err(late.into());
-            }
-        }
+    let opened = tokio::select! {
+        opened = open(fleet, identity, index) => opened,
+        () = &mut over => return Ok(Visit::Over),
     };
+    let mut device = opened?;
     fleet.tally.connected.fetch_add(1, Relaxed);
-    let outcome = device.stay(count, end).await;
+    let stayed = tokio::select! {
+        stayed = device.stay(count, end) => stayed,
+        () = &mut over => Ok(Visit::Over),
+    };
+    if matches!(stayed, Ok(Visit::Over)) {
+        // It ends either way; the goodbye only spares the service the will.
+        let _ = device.goodbye().await;
+    }
     fleet.tally.connected.fetch_sub(1, Relaxed);
-    if outcome.is_err() {
+    if stayed.is_err() {
         fleet.tally.lost.fetch_add(1, Relaxed);
     }
-    outcome
+    stayed
+}
+
+async fn open<'f>(fleet: &'f Fleet, identity: &Identity, index: usize) -> io::Result<Device<'f>> {
+    let _turn = fleet.gate.acquire().await.map_err(io::Error::other)?;
+    let opening = tokio::time::timeout(ANSWER, Device::connect(fleet, identity, index)).await;
+    opening
+        .unwrap_or_else(|late| Err(late.into()))
+        .inspect_err(|error| {
+            let refused = error.kind() == io::ErrorKind::PermissionDenied;
+            let counter = if refused {
+                &fleet.tally.refused
+            } else {
+                &fleet.tally.failed
+            };
+            counter.fetch_add(1, Relaxed);
+        })
 }
 
 pub(super) struct Device<'f> {
@@ -177,6 +182,11 @@ impl<'f> Device<'f> {
         self.codec
             .encode(packet, &mut self.output)
             .map_err(io::Error::other)
+    }
+
+    async fn goodbye(&mut self) -> io::Result<()> {
+        self.write(Packet::Disconnect)?;
+        self.flush().await
     }
 
     pub(super) async fn flush(&mut self) -> io::Result<()> {

@@ -279,3 +279,93 @@ impl Wire {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V3: &[u8] = b"\x10\x1c\x00\x04MQTT\x04\xc2\x00\x3c\x00\x03abc\x00\x04user\x00\x05passw";
+    const V5: &[u8] =
+        b"\x10\x1d\x00\x04MQTT\x05\xc2\x00\x3c\x00\x00\x03abc\x00\x04user\x00\x05passw";
+
+    fn greeted(bytes: &[u8]) -> Wire {
+        let (mut wire, connect) = connect(&mut BytesMut::from(bytes), 1024)
+            .ok()
+            .flatten()
+            .expect("a CONNECT");
+        assert_eq!(
+            (connect.client_id.as_ref(), connect.password.as_deref()),
+            ("abc", Some(&b"passw"[..]))
+        );
+        wire.limit(64);
+        wire
+    }
+
+    /// Deterministic noise: no dependency, the same failure every time.
+    fn noise(seed: &mut u64) -> u8 {
+        *seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 56) as u8
+    }
+
+    #[test]
+    fn a_connect_is_found_however_it_is_cut() {
+        for whole in [V3, V5] {
+            for cut in 0..whole.len() {
+                let mut input = BytesMut::from(&whole[..cut]);
+                assert!(matches!(connect(&mut input, 1024), Ok(None)), "{cut}");
+                input.extend_from_slice(&whole[cut..]);
+                assert!(matches!(connect(&mut input, 1024), Ok(Some(_))), "{cut}");
+                assert!(input.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_read_past_and_the_next_packet_found_however_it_is_cut() {
+        let mut stream = vec![0x32, 0xac, 0x02, 0x00, 0x01, b't', 0x00, 0x07];
+        stream.resize(3 + 300, b'x');
+        stream.extend([0xc0, 0x00]);
+        for cut in 0..stream.len() {
+            let (mut wire, mut seen) = (greeted(V3), Vec::new());
+            let mut input = BytesMut::new();
+            for part in [&stream[..cut], &stream[cut..]] {
+                input.extend_from_slice(part);
+                while let Some(packet) = wire.next(&mut input).expect("valid") {
+                    seen.push(match packet {
+                        Packet::Oversize {
+                            qos: 1,
+                            packet_id: 7,
+                        } => 'o',
+                        Packet::Ping => 'p',
+                        _ => '?',
+                    });
+                }
+            }
+            assert_eq!(seen, ['o', 'p'], "{cut}");
+        }
+    }
+
+    #[test]
+    fn noise_is_refused_and_never_a_panic() {
+        let mut seed = 7;
+        for round in 0..200_000u32 {
+            let mut bytes = BytesMut::from(if round % 2 == 0 { V3 } else { V5 });
+            for _ in 0..3 {
+                let at = usize::from(noise(&mut seed)) % bytes.len();
+                bytes[at] = noise(&mut seed);
+            }
+            let _ = connect(&mut bytes, 1024);
+            let mut wire = greeted(if round % 2 == 0 { V3 } else { V5 });
+            let length = usize::from(noise(&mut seed)) % 60;
+            let mut packet: Vec<u8> = (0..length).map(|_| noise(&mut seed)).collect();
+            if packet.len() > 2 {
+                // A true length, so that the body is looked at.
+                packet[1] = packet.len() as u8 - 2;
+            }
+            let mut input = BytesMut::from(&packet[..]);
+            while let Ok(Some(_)) = wire.next(&mut input) {}
+        }
+    }
+}

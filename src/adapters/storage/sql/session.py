@@ -42,6 +42,9 @@ class Session(Protocol):
         """`sqlite` or `postgresql`, for the few statements that differ."""
         ...
 
+    @property
+    def writable(self) -> bool: ...
+
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]: ...
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
@@ -52,7 +55,7 @@ class Session(Protocol):
         """The same change for each of `rows`, all of which have the same keys."""
         ...
 
-    async def bulk(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         """`sql` in the driver's own style; the tuples reach the driver untouched."""
         ...
 

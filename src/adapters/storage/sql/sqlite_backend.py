@@ -29,6 +29,10 @@ class SqliteSession:
         self._turn = turn
         self._closed = False
 
+    @property
+    def writable(self) -> bool:
+        return self._turn is not None
+
     def close(self) -> None:
         self._closed = True
 
@@ -48,7 +52,7 @@ class SqliteSession:
             prepared = prepare(statement, rows[0])
             await self._lane.many(prepared.sql, [prepared.bind(row) for row in rows])
 
-    async def bulk(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
         await self._lane.many(sql, rows)
 

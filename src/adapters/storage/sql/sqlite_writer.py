@@ -22,7 +22,7 @@ from domain.kernel.errors import DomainError, Unavailable
 
 MAX_TRANSACTIONS = 256
 MAX_S = 0.02
-"""A group that is still growing closes after 20 ms, about two commits of a slow disk: joining must not cost more than it saves."""
+"""A group that still grows closes after 20 ms, about two commits of a slow disk: joining must not cost more than it saves."""
 MAX_WAITING = 20_000
 
 

@@ -1,0 +1,66 @@
+//! Rules from Python: plain tuples, as `adapters/engine/native.py` writes them.
+
+use latchboard_engine::engine::Engine;
+use latchboard_engine::rules::{Condition, EQUAL, GREATER, LESS, NEVER, Spec, Test};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// (metric, comparator, number or milliseconds, text)
+type ConditionTuple = (String, String, f64, Option<String>);
+
+/// (rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)
+pub type RuleTuple = (
+    u32,
+    i64,
+    bool,
+    Vec<ConditionTuple>,
+    Vec<ConditionTuple>,
+    i64,
+    i64,
+    String,
+    bool,
+    Option<i64>,
+    Option<i64>,
+);
+
+pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
+    let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired) = rule;
+    Ok(Spec {
+        rule,
+        priority,
+        any,
+        conditions: conditions.into_iter().map(condition).collect::<PyResult<_>>()?,
+        clear: clear.into_iter().map(condition).collect::<PyResult<_>>()?,
+        for_ms,
+        cooldown_ms,
+        command: engine.command(&command),
+        matched,
+        held_since: held_since.unwrap_or(NEVER),
+        last_fired: last_fired.unwrap_or(NEVER),
+    })
+}
+
+fn condition((metric, comparator, number, text): ConditionTuple) -> PyResult<Condition> {
+    let test = match (comparator.as_str(), text) {
+        ("==", Some(text)) => Test::Text { equal: true, text: text.into() },
+        ("!=", Some(text)) => Test::Text { equal: false, text: text.into() },
+        ("silent", None) => Test::Silent(number as i64),
+        (comparator, None) => Test::Number(mask(comparator)?, number),
+        (comparator, Some(_)) => {
+            return Err(PyValueError::new_err(format!("text cannot be compared by {comparator}")));
+        }
+    };
+    Ok(Condition { metric: metric.into(), test })
+}
+
+fn mask(comparator: &str) -> PyResult<u8> {
+    Ok(match comparator {
+        "<" => LESS,
+        "<=" => LESS | EQUAL,
+        ">" => GREATER,
+        ">=" => GREATER | EQUAL,
+        "==" => EQUAL,
+        "!=" => LESS | GREATER,
+        other => return Err(PyValueError::new_err(format!("{other} is no comparator"))),
+    })
+}

@@ -1,0 +1,31 @@
+//! Bindings of the grant window.
+
+use latchboard_engine::window;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+#[pyclass(module = "adapters.engine._native")]
+pub struct Window {
+    inner: window::Window,
+}
+
+#[pymethods]
+impl Window {
+    /// `days_mask`: bit 0 is Sunday. `tzif`: the zone's rules as RFC 9636 has them.
+    #[new]
+    fn new(
+        days_mask: u8,
+        from_minute: Option<u16>,
+        to_minute: Option<u16>,
+        tzif: &[u8],
+        name: &str,
+    ) -> PyResult<Self> {
+        let inner = window::Window::new(days_mask, from_minute.zip(to_minute), tzif, name);
+        let inner = inner.map_err(|fault| PyValueError::new_err(format!("the zone {name} cannot be read: {}", fault.0)))?;
+        Ok(Self { inner })
+    }
+
+    fn is_open(&mut self, at_ms: i64) -> bool {
+        self.inner.is_open(at_ms)
+    }
+}

@@ -1,0 +1,10 @@
+"""The spread of retry pauses: no secret, so the ordinary generator will do."""
+
+from __future__ import annotations
+
+import random
+
+
+class RandomJitter:
+    def spread(self) -> float:
+        return random.uniform(-1.0, 1.0)  # noqa: S311 - spreads load, hides nothing

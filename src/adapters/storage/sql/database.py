@@ -1,0 +1,107 @@
+"""The database as the composition sees it: opened and migrated by `start`, checked by `check`, closed by `stop`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from adapters.storage.sql.migrations import HEAD
+from adapters.storage.sql.postgres_backend import PostgresBackend
+from adapters.storage.sql.schema import migrate
+from adapters.storage.sql.sqlite_backend import SqliteBackend
+from adapters.storage.sql.unit_of_work import Backend, SqlUnitOfWork
+from domain.events.ports import Recorder
+from domain.kernel.errors import Unavailable
+
+
+class DatabaseUnusable(Unavailable):
+    code = "DATABASE_UNUSABLE"
+
+
+class SqlDatabase:
+    """`url`: `sqlite+aiosqlite:////path/to/file` or `postgresql+asyncpg://user:password@host/name`.
+
+    `patience_s` bounds every wait for the writer, a reader or a connection; after it comes Unavailable. `pool_size` is the
+    number of readers on SQLite and of connections on PostgreSQL.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 6, patience_s: float = 5.0, hold_s: float = 30.0) -> None:
+        self._url = make_url(url)
+        self._path: Path | None = None
+        self._engine: AsyncEngine | None = None
+        if self._url.get_backend_name() == "sqlite":
+            self._path = _path_of(self._url.database)
+            self._backend: Backend = SqliteBackend(
+                self._path, readers=pool_size, patience_s=patience_s, hold_s=hold_s, busy_ms=int(patience_s * 1000)
+            )
+        else:
+            self._engine = create_async_engine(
+                self._url,
+                pool_size=pool_size,
+                max_overflow=0,
+                pool_timeout=patience_s,
+                pool_pre_ping=True,
+                connect_args={"timeout": patience_s, "command_timeout": hold_s},
+            )
+            self._backend = PostgresBackend(self._engine, patience_s=patience_s)
+        self.uow = SqlUnitOfWork(self._backend)
+
+    def unit_of_work(self, recorder: Recorder | None = None) -> SqlUnitOfWork:
+        """The unit of work whose facts go to `recorder`; also what `uow` is from now on."""
+        self.uow = SqlUnitOfWork(self._backend, recorder)
+        return self.uow
+
+    async def start(self) -> None:
+        """Open, migrate, be ready. Raises DatabaseUnusable, DatabaseTooNew, ForeignDatabase, Unavailable."""
+        if self._path is not None:
+            _prepare(self._path)
+        engine = self._engine or create_async_engine(self._url, poolclass=NullPool)
+        try:
+            await migrate(engine)
+        except (DBAPIError, sqlite3.Error, OSError) as error:
+            raise DatabaseUnusable(
+                f"The database {self._url.render_as_string()} cannot be opened: {error}. "
+                "Check that it is a Latchboard database and that the service may write to it."
+            ) from error
+        finally:
+            if self._engine is None:
+                await engine.dispose()
+        await self._backend.start()
+
+    async def stop(self) -> None:
+        """Finish what is in hand and close. A database that never started is fine."""
+        await self._backend.stop()
+
+    async def check(self) -> None:
+        """Raises Unavailable when reading or writing would not work now."""
+        await self._backend.check()
+
+    async def revision(self) -> str:
+        """The schema's revision, as `latchboard doctor` shows it; after `start` always the newest this program knows."""
+        return HEAD
+
+
+def _path_of(database: str | None) -> Path:
+    if not database or database == ":memory:":
+        raise DatabaseUnusable("An SQLite database needs a file, such as sqlite+aiosqlite:///data/latchboard.db.")
+    return Path(database)
+
+
+def _prepare(path: Path) -> None:
+    """Directory 0700 and file 0600, before anything is in them; SQLite gives its -wal and -shm files the same mode."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError("the directory is not writable")
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"The database file {path} cannot be written: {error}. "
+            "Give the service's user write access to that directory, or set LATCHBOARD_DATA_DIR to another one."
+        ) from error

@@ -1,0 +1,36 @@
+"""Alembic's entry. The service hands over a connection; on the command line Alembic makes one from the configured URL."""
+
+from __future__ import annotations
+
+import asyncio
+
+from alembic import context
+from sqlalchemy import Connection, pool
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from adapters.storage.sql.tables import metadata
+
+
+def migrate(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        render_as_batch=connection.dialect.name == "sqlite",
+        transaction_per_migration=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+async def from_url(url: str) -> None:
+    engine = create_async_engine(url, poolclass=pool.NullPool)
+    async with engine.connect() as connection:
+        await connection.run_sync(migrate)
+    await engine.dispose()
+
+
+given = context.config.attributes.get("connection")
+if given is not None:
+    migrate(given)
+else:
+    asyncio.run(from_url(context.config.get_main_option("sqlalchemy.url") or ""))

@@ -1,0 +1,140 @@
+"""Approvals. `decide` is a compare-and-set: the row's own status says who won."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, insert, select, update
+
+from adapters.storage.sql.rows import from_json, to_json
+from adapters.storage.sql.session import Row, Session
+from adapters.storage.sql.tables import approvals
+from adapters.storage.sql.tables.permission import PENDING
+from domain.approvals.model import Approval, ApprovalStatus, Requester
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId
+
+a = approvals.c
+
+_SELECT = select(
+    a.approval_id,
+    a.account_id,
+    a.device_id,
+    a.cmd,
+    a.params,
+    a.ttl_ms,
+    a.status,
+    a.requester_name,
+    a.requester_key_id,
+    a.requester_membership_id,
+    a.requester_user_id,
+    a.grant_id,
+    a.created_ms,
+    a.expires_ms,
+    a.decided_by,
+    a.decided_ms,
+    a.execution_id,
+)
+
+ADD = insert(approvals)
+GET = _SELECT.where(a.approval_id == bindparam("at_id"), a.account_id == bindparam("at_account"))
+DECIDE = update(approvals).where(a.approval_id == bindparam("at_id"), PENDING).returning(a.seq)
+OVERDUE = (
+    _SELECT.where(PENDING, a.expires_ms <= bindparam("at_now")).order_by(a.expires_ms, a.seq).limit(bindparam("at_limit"))
+)
+NEXT_EXPIRY = select(func.min(a.expires_ms)).where(PENDING)
+
+
+@cache
+def listing(device: bool, status: bool) -> Select[Any]:
+    statement = _SELECT.where(a.account_id == bindparam("at_account"))
+    if device:
+        statement = statement.where(a.device_id == bindparam("at_device"))
+    if status:
+        statement = statement.where(a.status == bindparam("at_status"))
+    return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
+
+
+def approval_of(row: Row) -> Approval:
+    name, key_id, membership_id, user_id = row[7:11]
+    approval_id, account_id, device_id, cmd, params, ttl_ms, status = row[:7]
+    return Approval(
+        approval_id,
+        account_id,
+        device_id,
+        cmd,
+        from_json(params),
+        ttl_ms,
+        ApprovalStatus(status),
+        Requester(name, key_id, membership_id, user_id),
+        *row[11:],
+    )
+
+
+def values_of(approval: Approval) -> dict[str, Any]:
+    return {
+        "approval_id": approval.approval_id,
+        "account_id": approval.account_id,
+        "device_id": approval.device_id,
+        "cmd": approval.cmd,
+        "params": to_json(approval.params),
+        "ttl_ms": approval.ttl_ms,
+        "status": approval.status.value,
+        "requester_name": approval.requested_by.name,
+        "requester_key_id": approval.requested_by.key_id,
+        "requester_membership_id": approval.requested_by.membership_id,
+        "requester_user_id": approval.requested_by.user_id,
+        "grant_id": approval.grant_id,
+        "created_ms": approval.created_ms,
+        "expires_ms": approval.expires_ms,
+        "decided_by": approval.decided_by,
+        "decided_ms": approval.decided_ms,
+        "execution_id": approval.execution_id,
+    }
+
+
+class SqlApprovals:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, approval: Approval) -> None:
+        await self._session.write(ADD, **values_of(approval))
+
+    async def get(self, account_id: AccountId, approval_id: ApprovalId) -> Approval | None:
+        rows = await self._session.read(GET, at_id=approval_id, at_account=account_id)
+        return approval_of(rows[0]) if rows else None
+
+    async def list(
+        self,
+        account_id: AccountId,
+        *,
+        device_id: DeviceId | None = None,
+        status: ApprovalStatus | None = None,
+        limit: int = 200,
+    ) -> Sequence[Approval]:
+        params: dict[str, object] = {"at_account": account_id, "at_limit": limit}
+        if device_id is not None:
+            params["at_device"] = device_id
+        if status is not None:
+            params["at_status"] = status.value
+        rows = await self._session.read(listing(device_id is not None, status is not None), **params)
+        return [approval_of(row) for row in rows]
+
+    async def decide(self, approval: Approval) -> bool:
+        rows = await self._session.write(
+            DECIDE,
+            at_id=approval.approval_id,
+            status=approval.status.value,
+            decided_by=approval.decided_by,
+            decided_ms=approval.decided_ms,
+            execution_id=approval.execution_id,
+        )
+        return bool(rows)
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
+        return [approval_of(row) for row in await self._session.read(OVERDUE, at_now=now_ms, at_limit=limit)]
+
+    async def next_expiry_ms(self) -> int | None:
+        found: int | None = (await self._session.read(NEXT_EXPIRY))[0][0]
+        return found

@@ -1,0 +1,141 @@
+"""Command definitions and executions. An execution moves on only from the status its caller saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
+
+from adapters.storage import refusals
+from adapters.storage.sql.repositories.sessions import forgetting
+from adapters.storage.sql.rows import JSON, Mapper, word
+from adapters.storage.sql.session import Session, Taken
+from adapters.storage.sql.tables import definitions, executions
+from adapters.storage.sql.tables.fleet import FINISHED, OPEN, QUEUED, UNFINISHED
+from domain.commands.model import CommandKind, Definition, Execution, ExecutionStatus, Shape, TriggeredBy
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+
+DEFINITION = Mapper(
+    definitions, Definition, {"kind": word(CommandKind), "shape": word(Shape), "params_schema": JSON}
+)
+EXECUTION = Mapper(
+    executions,
+    Execution,
+    {"params": JSON, "result": JSON, "status": word(ExecutionStatus), "source": word(TriggeredBy)},
+    always=("params", "result"),
+)
+
+_COMMAND = definitions.c.command_id == bindparam("at_id")
+ADD_DEFINITION = insert(definitions)
+GET_DEFINITION = DEFINITION.select().where(_COMMAND, definitions.c.account_id == bindparam("at_account"))
+OF_DEVICE = DEFINITION.select().where(definitions.c.device_id == bindparam("at_id")).order_by(definitions.c.seq)
+OF_TYPE = DEFINITION.select().where(definitions.c.device_type_id == bindparam("at_id")).order_by(definitions.c.seq)
+SAVE_DEFINITION = update(definitions).where(_COMMAND)
+DELETE_DEFINITION = delete(definitions).where(_COMMAND)
+
+x = executions.c
+_ID = x.execution_id == bindparam("at_id")
+_LIMIT: BindParameter[int] = bindparam("at_limit")
+_DEVICE = x.device_id == bindparam("at_device")
+
+ADD = insert(executions).returning(x.seq)
+GET = EXECUTION.select().where(_ID, x.account_id == bindparam("at_account"))
+FIND = EXECUTION.select().where(_ID)
+ADVANCE = update(executions).where(_ID, x.status == bindparam("at_status")).returning(x.seq)
+OPEN_OF = EXECUTION.select().where(_DEVICE, OPEN).order_by(x.seq)
+ALL_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
+OVERDUE = (
+    EXECUTION.select()
+    .where(UNFINISHED, x.expires_ms <= bindparam("at_now"))
+    .order_by(x.expires_ms, x.seq)
+    .limit(_LIMIT)
+)
+NEXT_EXPIRY = select(func.min(x.expires_ms)).where(UNFINISHED)
+PAGE = EXECUTION.select().where(_DEVICE).order_by(x.seq.desc()).limit(_LIMIT)
+PAGE_BEFORE = PAGE.where(x.seq < bindparam("at_before"))
+FORGET = forgetting(executions, FINISHED & (x.created_ms < bindparam("at_before")), x.created_ms)
+
+
+class SqlDefinitions:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, definition: Definition) -> None:
+        if definition.command_id is None:
+            raise ValueError("a built-in command is not stored")
+        try:
+            await self._session.write(ADD_DEFINITION, **DEFINITION.values(definition))
+        except Taken:
+            raise refusals.command_exists() from None
+
+    async def get(self, account_id: AccountId, command_id: CommandId) -> Definition | None:
+        return DEFINITION.maybe(await self._session.read(GET_DEFINITION, at_id=command_id, at_account=account_id))
+
+    async def of_device(self, device_id: DeviceId) -> Sequence[Definition]:
+        return [DEFINITION.of(row) for row in await self._session.read(OF_DEVICE, at_id=device_id)]
+
+    async def of_type(self, device_type_id: DeviceTypeId) -> Sequence[Definition]:
+        return [DEFINITION.of(row) for row in await self._session.read(OF_TYPE, at_id=device_type_id)]
+
+    async def save(self, definition: Definition) -> None:
+        values = DEFINITION.values(definition, "command_id", "account_id", "created_ms")
+        try:
+            await self._session.write(SAVE_DEFINITION, at_id=definition.command_id, **values)
+        except Taken:
+            raise refusals.command_exists() from None
+
+    async def delete(self, command_id: CommandId) -> None:
+        await self._session.write(DELETE_DEFINITION, at_id=command_id)
+
+
+class SqlExecutions:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, execution: Execution) -> Execution:
+        rows = await self._session.write(ADD, **EXECUTION.values(execution, "seq"))
+        return replace(execution, seq=rows[0][0])
+
+    async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
+        return EXECUTION.maybe(await self._session.read(GET, at_id=execution_id, at_account=account_id))
+
+    async def find(self, execution_id: ExecutionId) -> Execution | None:
+        return EXECUTION.maybe(await self._session.read(FIND, at_id=execution_id))
+
+    async def advance(self, execution: Execution, expected: ExecutionStatus) -> bool:
+        rows = await self._session.write(
+            ADVANCE,
+            at_id=execution.execution_id,
+            at_status=expected.value,
+            status=execution.status.value,
+            expires_ms=execution.expires_ms,
+            sent_ms=execution.sent_ms,
+            finished_ms=execution.finished_ms,
+            result=JSON[0](execution.result),
+        )
+        return bool(rows)
+
+    async def open_of(self, device_id: DeviceId) -> Sequence[Execution]:
+        return [EXECUTION.of(row) for row in await self._session.read(OPEN_OF, at_device=device_id)]
+
+    async def queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
+        rows = await self._session.read(ALL_QUEUED, at_after=after_seq, at_limit=limit)
+        return [EXECUTION.of(row) for row in rows]
+
+    async def overdue(self, now_ms: int, limit: int) -> Sequence[Execution]:
+        return [EXECUTION.of(row) for row in await self._session.read(OVERDUE, at_now=now_ms, at_limit=limit)]
+
+    async def next_expiry_ms(self) -> int | None:
+        found: int | None = (await self._session.read(NEXT_EXPIRY))[0][0]
+        return found
+
+    async def page(self, device_id: DeviceId, *, limit: int, before_seq: int | None = None) -> Sequence[Execution]:
+        if before_seq is None:
+            rows = await self._session.read(PAGE, at_device=device_id, at_limit=limit)
+        else:
+            rows = await self._session.read(PAGE_BEFORE, at_device=device_id, at_limit=limit, at_before=before_seq)
+        return [EXECUTION.of(row) for row in rows]
+
+    async def forget_before(self, created_ms: int, limit: int) -> int:
+        return len(await self._session.write(FORGET, at_before=created_ms, at_limit=limit))

@@ -1,0 +1,234 @@
+"""Devices, their credentials and their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Column, bindparam, delete, func, insert, or_, select, update
+
+from adapters.storage.sql.rows import Mapper, from_json, replacing, to_json
+from adapters.storage.sql.session import Row, Session
+from adapters.storage.sql.tables import credentials, deliveries, device_latest, device_metrics, device_types, devices
+from domain.devices.model import About, Device, DeviceCredentials, DeviceStatus, DeviceType, Profile
+from domain.kernel.errors import NotFound
+from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+
+CREDENTIALS = Mapper(credentials, DeviceCredentials)
+TYPE = Mapper(device_types, DeviceType)
+
+_ABOUT = [field.name for field in fields(About) if field.name != "tags"]
+_PLAIN = [field.name for field in fields(Device) if field.name != "about"]
+_KEPT = frozenset(
+    {
+        "device_no",
+        "device_id",
+        "account_id",
+        "created_ms",
+        "version",
+        "relay",
+        "is_online",
+        "last_seen_ms",
+        "sched_rev",
+        "sched_rev_device",
+    }
+)
+"""What `save` leaves alone: identity, and what devices say about themselves."""
+
+COLUMNS: list[Column[Any]] = [devices.c[name] for name in (*_PLAIN, *_ABOUT, "tags")]
+
+d = devices.c
+_ID = d.device_id == bindparam("at_id")
+_SELECT = select(*COLUMNS)
+_AT = bindparam("at_ms", type_=d.last_seen_ms.type)
+_RELAY = bindparam("at_relay", type_=d.relay.type)
+_ONLINE = bindparam("at_online", type_=d.is_online.type)
+
+ADD = insert(devices).returning(d.device_no)
+GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
+FIND = _SELECT.where(_ID)
+BY_NO = _SELECT.where(d.device_no == bindparam("at_no"))
+LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
+LIST_PROJECT = (
+    _SELECT.where(d.account_id == bindparam("at_account"), d.project_id == bindparam("at_project"))
+    .order_by(d.device_no)
+)
+COUNT = select(func.count()).select_from(devices).where(d.account_id == bindparam("at_account"))
+SAVE = update(devices).where(_ID, d.version == bindparam("at_version")).returning(d.device_no)
+SET_RELAY = update(devices).where(_ID, or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY).returning(d.device_no)
+SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
+TOUCH = (
+    update(devices)
+    .where(d.device_no == bindparam("at_no"), or_(d.last_seen_ms.is_(None), d.last_seen_ms < _AT))
+    .values(last_seen_ms=_AT)
+)
+BUMP = update(devices).where(_ID).values(sched_rev=d.sched_rev + 1).returning(d.sched_rev)
+SET_REV = update(devices).where(_ID)
+ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
+NUMBER = select(d.device_no).where(_ID)
+DELETE = delete(devices).where(_ID)
+DELETE_OWED = delete(deliveries).where(deliveries.c.device_id == bindparam("at_id"))
+DELETE_METRICS = delete(device_metrics).where(device_metrics.c.device_no == bindparam("at_no"))
+DELETE_LATEST = delete(device_latest).where(device_latest.c.device_no == bindparam("at_no"))
+
+GET_CREDENTIALS = CREDENTIALS.select().where(credentials.c.device_id == bindparam("at_id"))
+PUT_CREDENTIALS = replacing(credentials, "sealed", "created_ms")
+DELETE_CREDENTIALS = delete(credentials).where(credentials.c.device_id == bindparam("at_id"))
+ADMITTED = (
+    select(*COLUMNS, *CREDENTIALS.columns)
+    .join(credentials, credentials.c.device_id == d.device_id)
+    .where(d.status == DeviceStatus.ACTIVE.value)
+    .order_by(d.device_no)
+)
+PAGE = (
+    CREDENTIALS.select()
+    .where(credentials.c.device_id > bindparam("at_after"))
+    .order_by(credentials.c.device_id)
+    .limit(bindparam("at_limit"))
+)
+
+_TYPE_ID = device_types.c.device_type_id == bindparam("at_id")
+ADD_TYPE = insert(device_types)
+GET_TYPE = TYPE.select().where(_TYPE_ID, device_types.c.account_id == bindparam("at_account"))
+LIST_TYPES = TYPE.select().where(device_types.c.account_id == bindparam("at_account")).order_by(device_types.c.seq)
+SAVE_TYPE = update(device_types).where(_TYPE_ID)
+DELETE_TYPE = delete(device_types).where(_TYPE_ID)
+IN_USE = select(func.count()).select_from(devices).where(d.device_type_id == bindparam("at_id"))
+
+
+def device_of(row: Row) -> Device:
+    plain = dict(zip(_PLAIN, row, strict=False))
+    about = About(**dict(zip(_ABOUT, row[len(_PLAIN) :], strict=False)), tags=tuple(from_json(row[len(COLUMNS) - 1])))
+    plain["status"] = DeviceStatus(plain["status"])
+    plain["profile"] = Profile(plain["profile"])
+    plain["is_online"] = bool(plain["is_online"])
+    if plain["relay"] is not None:
+        plain["relay"] = bool(plain["relay"])
+    return Device(about=about, **plain)
+
+
+def values_of(device: Device) -> dict[str, Any]:
+    found = {name: getattr(device, name) for name in _PLAIN}
+    found |= {name: getattr(device.about, name) for name in _ABOUT}
+    found["tags"] = to_json(device.about.tags)
+    found["status"] = device.status.value
+    found["profile"] = device.profile.value
+    return found
+
+
+class SqlDevices:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, device: Device) -> Device:
+        values = values_of(device)
+        del values["device_no"]
+        rows = await self._session.write(ADD, **values)
+        return replace(device, device_no=rows[0][0])
+
+    async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        return _maybe(await self._session.read(GET, at_id=device_id, at_account=account_id))
+
+    async def find(self, device_id: DeviceId) -> Device | None:
+        return _maybe(await self._session.read(FIND, at_id=device_id))
+
+    async def by_no(self, device_no: int) -> Device | None:
+        return _maybe(await self._session.read(BY_NO, at_no=device_no))
+
+    async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
+        if project_id is None:
+            rows = await self._session.read(LIST, at_account=account_id)
+        else:
+            rows = await self._session.read(LIST_PROJECT, at_account=account_id, at_project=project_id)
+        return [device_of(row) for row in rows]
+
+    async def count(self, account_id: AccountId) -> int:
+        return int((await self._session.read(COUNT, at_account=account_id))[0][0])
+
+    async def save(self, device: Device) -> bool:
+        values = {name: value for name, value in values_of(device).items() if name not in _KEPT}
+        values["version"] = device.version + 1
+        return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
+
+    async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
+        return bool(await self._session.write(SET_RELAY, at_id=device_id, at_relay=relay))
+
+    async def set_online(self, device_id: DeviceId, online: bool) -> bool:
+        return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))
+
+    async def touch(self, seen: Mapping[int, int]) -> None:
+        await self._session.many(TOUCH, [{"at_no": no, "at_ms": at_ms} for no, at_ms in seen.items()])
+
+    async def bump_sched_rev(self, device_id: DeviceId) -> int:
+        rows = await self._session.write(BUMP, at_id=device_id)
+        if not rows:
+            raise NotFound.of("device", device_id)
+        return int(rows[0][0])
+
+    async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None:
+        await self._session.write(SET_REV, at_id=device_id, sched_rev_device=rev)
+
+    async def online(self) -> Sequence[Device]:
+        return [device_of(row) for row in await self._session.read(ONLINE)]
+
+    async def delete(self, device_id: DeviceId) -> None:
+        """Foreign keys take along what has one; the rest is deleted here."""
+        rows = await self._session.read(NUMBER, at_id=device_id)
+        await self._session.write(DELETE_OWED, at_id=device_id)
+        for row in rows:
+            await self._session.write(DELETE_METRICS, at_no=row[0])
+            await self._session.write(DELETE_LATEST, at_no=row[0])
+        await self._session.write(DELETE, at_id=device_id)
+
+
+def _maybe(rows: Sequence[Row]) -> Device | None:
+    return device_of(rows[0]) if rows else None
+
+
+class SqlCredentials:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def get(self, device_id: DeviceId) -> DeviceCredentials | None:
+        return CREDENTIALS.maybe(await self._session.read(GET_CREDENTIALS, at_id=device_id))
+
+    async def put(self, credentials: DeviceCredentials) -> None:
+        await self._session.write(PUT_CREDENTIALS[self._session.dialect], **CREDENTIALS.values(credentials))
+
+    async def delete(self, device_id: DeviceId) -> None:
+        await self._session.write(DELETE_CREDENTIALS, at_id=device_id)
+
+    async def admitted(self) -> Sequence[tuple[Device, DeviceCredentials]]:
+        width = len(COLUMNS)
+        rows = await self._session.read(ADMITTED)
+        return [(device_of(row), CREDENTIALS.of(row[width:])) for row in rows]
+
+    async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
+        rows = await self._session.read(PAGE, at_after=after or "", at_limit=limit)
+        return [CREDENTIALS.of(row) for row in rows]
+
+
+class SqlDeviceTypes:
+    """Definitions go with a type, and its devices keep none, by foreign key."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, device_type: DeviceType) -> None:
+        await self._session.write(ADD_TYPE, **TYPE.values(device_type))
+
+    async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
+        return TYPE.maybe(await self._session.read(GET_TYPE, at_id=device_type_id, at_account=account_id))
+
+    async def list(self, account_id: AccountId) -> Sequence[DeviceType]:
+        return [TYPE.of(row) for row in await self._session.read(LIST_TYPES, at_account=account_id)]
+
+    async def save(self, device_type: DeviceType) -> None:
+        await self._session.write(SAVE_TYPE, at_id=device_type.device_type_id, name=device_type.name)
+
+    async def delete(self, device_type_id: DeviceTypeId) -> None:
+        await self._session.write(DELETE_TYPE, at_id=device_type_id)
+
+    async def in_use(self, device_type_id: DeviceTypeId) -> int:
+        return int((await self._session.read(IN_USE, at_id=device_type_id))[0][0])

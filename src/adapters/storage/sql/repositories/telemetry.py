@@ -1,0 +1,155 @@
+"""Readings: rows pass through as the engine built them. Their key is (device, time, digest), and there is no other index.
+
+So whoever looks for old or new rows of all devices asks device by device: a recursive query hops from one device's number to
+the next one's, one seek each, however many rows lie between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, delete, select, text, tuple_
+
+from adapters.storage.sql.rows import ignoring, replacing
+from adapters.storage.sql.session import POSTGRES, SQLITE, Session
+from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
+from domain.telemetry.ports import PackedRow
+
+r = readings.c
+
+ADD = {
+    SQLITE: "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES (?, ?, ?, ?)",
+    POSTGRES: "INSERT INTO readings (device_no, ts, digest, packed) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+}
+_SPAN = (
+    r.device_no == bindparam("at_device"),
+    r.ts >= bindparam("at_since"),
+    r.ts < bindparam("at_until"),
+)
+_LIMIT: BindParameter[int] = bindparam("at_limit")
+NEWEST_FIRST = select(r.ts, r.packed).where(*_SPAN).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
+OLDEST_FIRST = select(r.ts, r.packed).where(*_SPAN).order_by(r.ts, r.digest).limit(_LIMIT)
+
+ADD_NAMES = ignoring(metric_names)
+NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
+ADD_METRICS = replacing(device_metrics, "unit")
+METRICS = (
+    select(metric_names.c.metric_no, metric_names.c.name, device_metrics.c.unit)
+    .join(device_metrics, device_metrics.c.metric_no == metric_names.c.metric_no)
+    .where(device_metrics.c.device_no == bindparam("at_device"))
+    .order_by(metric_names.c.name)
+)
+UNITS = select(device_metrics.c.device_no, device_metrics.c.metric_no, device_metrics.c.unit).order_by(
+    device_metrics.c.device_no, device_metrics.c.metric_no
+)
+PUT_LATEST = replacing(device_latest, "ts", "packed")
+LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
+
+_HOPS = """
+WITH RECURSIVE hop (device_no) AS (
+  SELECT (SELECT min(device_no) FROM readings WHERE device_no >= :at_first)
+  UNION ALL
+  SELECT (SELECT min(device_no) FROM readings WHERE device_no > hop.device_no) FROM hop WHERE hop.device_no IS NOT NULL
+)
+"""
+_SKIPPED = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
+_NEWER = (
+    _HOPS
+    + f"""
+SELECT r.device_no, r.ts, r.digest, r.packed
+FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no CROSS JOIN readings AS r
+WHERE r.device_no = hop.device_no
+  AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
+  AND NOT ({_SKIPPED})
+"""  # noqa: S608 - put together from constants of this module
+)
+_FORGET = (
+    "DELETE FROM readings WHERE (device_no, ts, digest) IN ("  # noqa: S608 - put together from constants of this module
+    + _HOPS
+    + """
+SELECT r.device_no, r.ts, r.digest FROM hop CROSS JOIN readings AS r
+WHERE r.device_no = hop.device_no AND r.ts < :at_before LIMIT :at_limit
+) RETURNING device_no"""
+)
+
+
+def _numbered(sql: str, *names: str) -> TextClause:
+    return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
+
+
+_PAGE = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
+NEWER = {
+    # A CROSS JOIN of SQLite keeps its order, and the hops go upwards: sorted already, so a page reads no more than a page.
+    SQLITE: _numbered(_NEWER + "LIMIT :at_limit", *_PAGE),
+    POSTGRES: _numbered(_NEWER + "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit", *_PAGE),
+}
+FORGET = _numbered(_FORGET, "at_first", "at_before", "at_limit")
+DELETE_SOME = (
+    delete(readings)
+    .where(
+        tuple_(r.device_no, r.ts, r.digest).in_(
+            select(r.device_no, r.ts, r.digest).where(r.device_no == bindparam("at_device")).limit(_LIMIT)
+        )
+    )
+    .returning(r.ts)
+)
+
+
+class SqlReadings:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, rows: Sequence[PackedRow]) -> None:
+        if rows:
+            await self._session.bulk(ADD[self._session.dialect], rows)
+
+    async def between(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, bytes]]:
+        statement = NEWEST_FIRST if newest_first else OLDEST_FIRST
+        rows = await self._session.read(
+            statement, at_device=device_no, at_since=since_ms, at_until=until_ms, at_limit=limit
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    async def add_names(self, names: Sequence[tuple[int, str]]) -> None:
+        rows = [{"metric_no": number, "name": name} for number, name in names]
+        await self._session.many(ADD_NAMES[self._session.dialect], rows)
+
+    async def names(self) -> Sequence[tuple[int, str]]:
+        return [(row[0], row[1]) for row in await self._session.read(NAMES)]
+
+    async def add_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
+        rows = [{"device_no": device, "metric_no": metric, "unit": unit} for device, metric, unit in metrics]
+        await self._session.many(ADD_METRICS[self._session.dialect], rows)
+
+    async def metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(METRICS, at_device=device_no)]
+
+    async def units(self) -> Sequence[tuple[int, int, str | None]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(UNITS)]
+
+    async def put_latest(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
+        rows = [{"device_no": device, "ts": at_ms, "packed": packed} for device, at_ms, packed in checkpoints]
+        await self._session.many(PUT_LATEST[self._session.dialect], rows)
+
+    async def latest(self) -> Sequence[tuple[int, int, bytes]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LATEST)]
+
+    async def newer_than_latest(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
+        device, at_ms, digest = after or (0, -1, 0)
+        rows = await self._session.read(
+            NEWER[self._session.dialect],
+            at_first=device,
+            at_device=device,
+            at_ts=at_ms,
+            at_digest=digest,
+            at_limit=limit,
+        )
+        return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+    async def delete_some(self, device_no: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_SOME, at_device=device_no, at_limit=limit))
+
+    async def forget_before(self, at_ms: int, limit: int) -> int:
+        return len(await self._session.write(FORGET, at_first=0, at_before=at_ms, at_limit=limit))

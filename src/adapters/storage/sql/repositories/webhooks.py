@@ -1,0 +1,182 @@
+"""Webhooks, what is owed to them, and each attempt. `ready_ms` says when a delivery may be claimed: due, or its lease over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Select, TextClause, bindparam, delete, func, insert, literal_column, select, text, update
+
+from adapters.storage.sql.repositories.sessions import forgetting
+from adapters.storage.sql.rows import Mapper, to_json, word
+from adapters.storage.sql.session import POSTGRES, SQLITE, Session
+from adapters.storage.sql.tables import api_keys, attempts, deliveries, webhooks
+from adapters.storage.sql.tables.records import OWED, SETTLED
+from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
+from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
+
+WEBHOOK = Mapper(webhooks, Webhook)
+DELIVERY = Mapper(deliveries, Delivery, {"state": word(DeliveryState)})
+ATTEMPT = Mapper(attempts, Attempt)
+
+w = webhooks.c
+o = deliveries.c
+
+_LISTED: dict[str, Select[Any]] = {
+    SQLITE: select(literal_column("value")).select_from(text("json_each(:at_listed)")),
+    POSTGRES: select(literal_column("value")).select_from(text("json_array_elements_text(CAST(:at_listed AS json))")),
+}
+"""The strings of a JSON array, so that a list of any length is one parameter."""
+
+_ID = w.webhook_id == bindparam("at_id")
+ADD = insert(webhooks)
+GET = WEBHOOK.select().where(_ID, w.account_id == bindparam("at_account"))
+FIND = WEBHOOK.select().where(_ID)
+LIST = WEBHOOK.select().where(w.account_id == bindparam("at_account")).order_by(w.seq)
+OF_KEYS = {
+    dialect: WEBHOOK.select()
+    .join(api_keys, api_keys.c.key_id == w.key_id)
+    .where(w.key_id.in_(listed), w.enabled, api_keys.c.enabled)
+    .order_by(w.seq)
+    for dialect, listed in _LISTED.items()
+}
+SAVE = update(webhooks).where(_ID)
+DELETE = delete(webhooks).where(_ID)
+
+_OWED_COLUMNS = [column.name for column in deliveries.columns if column.name != "no"]
+ADD_OWED = insert(deliveries).from_select(
+    _OWED_COLUMNS,
+    select(*[bindparam(f"at_{name}", type_=deliveries.c[name].type) for name in _OWED_COLUMNS]).where(
+        select(w.webhook_id).where(w.webhook_id == bindparam("at_webhook_id")).exists()
+    ),
+)
+GET_OWED = DELIVERY.select().where(o.no == bindparam("at_no"))
+_COLUMNS = ", ".join(column.name for column in DELIVERY.columns)
+
+
+def _claim(busy: str, lock: str) -> TextClause:
+    """The inner query reads nothing but the index of owed deliveries."""
+    sql = f"""
+UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE no IN (
+  SELECT no FROM deliveries WHERE {OWED.text} AND ready_ms <= :at_now AND webhook_id NOT IN (SELECT value FROM {busy})
+  ORDER BY ready_ms, no LIMIT :at_limit {lock}
+) RETURNING {_COLUMNS}"""  # noqa: S608 - put together from constants of this module
+    numbers = [bindparam(name, type_=BigInteger()) for name in ("at_until", "at_now", "at_limit")]
+    return text(sql).bindparams(*numbers)
+
+
+CLAIM = {
+    SQLITE: _claim("json_each(:at_listed)", ""),
+    POSTGRES: _claim("json_array_elements_text(CAST(:at_listed AS json))", "FOR UPDATE SKIP LOCKED"),
+}
+FINISH = update(deliveries).where(o.no == bindparam("at_no"), OWED).returning(o.no)
+NEXT_DUE = select(func.min(o.ready_ms)).where(OWED)
+CANCEL = (
+    update(deliveries)
+    .where(o.webhook_id == bindparam("at_id"), OWED)
+    .values(state=DeliveryState.CANCELLED.value, claimed_until_ms=None)
+)
+FORGET = forgetting(deliveries, SETTLED & (o.created_ms < bindparam("at_before")), o.created_ms)
+
+START = insert(attempts)
+END = update(attempts).where(attempts.c.delivery_id == bindparam("at_id"))
+_OF_WEBHOOK = attempts.c.webhook_id == bindparam("at_webhook")
+LOG = ATTEMPT.select().where(_OF_WEBHOOK).order_by(attempts.c.seq.desc()).limit(bindparam("at_limit"))
+ATTEMPT_OF = ATTEMPT.select().where(attempts.c.delivery_id == bindparam("at_id"), _OF_WEBHOOK)
+
+
+class SqlWebhooks:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, webhook: Webhook) -> None:
+        await self._session.write(ADD, **WEBHOOK.values(webhook))
+
+    async def get(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
+        return WEBHOOK.maybe(await self._session.read(GET, at_id=webhook_id, at_account=account_id))
+
+    async def find(self, webhook_id: WebhookId) -> Webhook | None:
+        return WEBHOOK.maybe(await self._session.read(FIND, at_id=webhook_id))
+
+    async def list(self, account_id: AccountId) -> Sequence[Webhook]:
+        return [WEBHOOK.of(row) for row in await self._session.read(LIST, at_account=account_id)]
+
+    async def of_keys(self, key_ids: Sequence[KeyId]) -> Sequence[Webhook]:
+        if not key_ids:
+            return []
+        rows = await self._session.read(OF_KEYS[self._session.dialect], at_listed=to_json(list(key_ids)))
+        return [WEBHOOK.of(row) for row in rows]
+
+    async def save(self, webhook: Webhook) -> None:
+        values = WEBHOOK.values(webhook, "webhook_id", "account_id", "key_id", "created_ms")
+        await self._session.write(SAVE, at_id=webhook.webhook_id, **values)
+
+    async def delete(self, webhook_id: WebhookId) -> None:
+        await self._session.write(DELETE, at_id=webhook_id)
+
+
+def _owed(delivery: Delivery) -> dict[str, Any]:
+    values = DELIVERY.values(delivery, "no")
+    values["ready_ms"] = delivery.due_ms if delivery.claimed_until_ms is None else delivery.claimed_until_ms
+    return {f"at_{name}": values[name] for name in _OWED_COLUMNS}
+
+
+class SqlDeliveries:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, deliveries: Sequence[Delivery]) -> None:
+        """Those of a webhook that is gone meanwhile are owed to nobody and passed over."""
+        await self._session.many(ADD_OWED, [_owed(delivery) for delivery in deliveries])
+
+    async def get(self, no: int) -> Delivery | None:
+        return DELIVERY.maybe(await self._session.read(GET_OWED, at_no=no))
+
+    async def claim(
+        self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()
+    ) -> Sequence[Delivery]:
+        rows = await self._session.write(
+            CLAIM[self._session.dialect],
+            at_now=now_ms,
+            at_until=until_ms,
+            at_limit=limit,
+            at_listed=to_json(list(busy)),
+        )
+        return sorted((DELIVERY.of(row) for row in rows), key=lambda delivery: (delivery.due_ms, delivery.no))
+
+    async def finish(self, delivery: Delivery) -> bool:
+        rows = await self._session.write(
+            FINISH,
+            at_no=delivery.no,
+            state=delivery.state.value,
+            attempts=delivery.attempts,
+            due_ms=delivery.due_ms,
+            ready_ms=delivery.due_ms,
+            claimed_until_ms=None,
+        )
+        return bool(rows)
+
+    async def next_due_ms(self) -> int | None:
+        found: int | None = (await self._session.read(NEXT_DUE))[0][0]
+        return found
+
+    async def cancel_of(self, webhook_id: WebhookId) -> None:
+        await self._session.write(CANCEL, at_id=webhook_id)
+
+    async def start_attempt(self, attempts: Sequence[Attempt]) -> None:
+        await self._session.many(START, [ATTEMPT.values(attempt) for attempt in attempts])
+
+    async def finish_attempt(self, attempts: Sequence[Attempt]) -> None:
+        kept = ("delivery_id", "delivery_no", "webhook_id", "event_id", "event_type", "device_id")
+        rows = [{"at_id": attempt.delivery_id, **ATTEMPT.values(attempt, *kept)} for attempt in attempts]
+        await self._session.many(END, rows)
+
+    async def log(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
+        rows = await self._session.read(LOG, at_webhook=webhook_id, at_limit=limit)
+        return [ATTEMPT.of(row) for row in rows]
+
+    async def attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
+        return ATTEMPT.maybe(await self._session.read(ATTEMPT_OF, at_id=delivery_id, at_webhook=webhook_id))
+
+    async def forget_before(self, created_ms: int, limit: int) -> int:
+        return len(await self._session.write(FORGET, at_before=created_ms, at_limit=limit))

@@ -1,0 +1,105 @@
+"""Rows to values of the domain and back. Fields and columns have the same names; what differs is said per table.
+
+Converters are pairs (to the database, from the database) and are never called with None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from sqlalchemy import Boolean, Column, Select, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.expression import ClauseElement
+
+from adapters.storage.sql.session import POSTGRES, SQLITE, Row
+
+T = TypeVar("T")
+Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+_decode = msgspec.json.Decoder().decode
+
+
+def to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def from_json(text: str) -> Any:
+    return _decode(text)
+
+
+def _value(word: StrEnum) -> str:
+    return word.value
+
+
+def word(kind: type[StrEnum]) -> Converter:
+    return (_value, kind)
+
+
+JSON: Converter = (to_json, from_json)
+
+
+class Mapper(Generic[T]):
+    """`always` names fields whose converter also takes None (JSON, where null is a value of its own)."""
+
+    def __init__(
+        self, table: Table, kind: type[T], convert: Mapping[str, Converter] | None = None, *, always: tuple[str, ...] = ()
+    ) -> None:
+        convert = dict(convert or {})
+        self.table = table
+        self._kind = kind
+        self._names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self.columns: list[Column[Any]] = [table.c[name] for name in self._names]
+        for column in self.columns:
+            if isinstance(column.type, Boolean):
+                convert[column.name] = (bool, bool)
+        self._out = {name: pair[0] for name, pair in convert.items()}
+        self._back = [convert[name][1] if name in convert else None for name in self._names]
+        self._always = frozenset(always)
+
+    def select(self) -> Select[Any]:
+        return select(*self.columns)
+
+    def of(self, row: Row) -> T:
+        """The value of a row whose first columns are `columns`."""
+        pairs = zip(self._back, row, strict=False)
+        return self._kind(*[v if back is None or v is None else back(v) for back, v in pairs])
+
+    def maybe(self, rows: list[Row] | Any) -> T | None:
+        return self.of(rows[0]) if rows else None
+
+    def values(self, item: T, *without: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self._names:
+            if name in without:
+                continue
+            value = getattr(item, name)
+            out = self._out.get(name)
+            found[name] = out(value) if out is not None and (value is not None or name in self._always) else value
+        return found
+
+
+def ignoring(table: Table) -> dict[str, ClauseElement]:
+    """INSERT that passes over rows whose key is there; RETURNING has only those that went in."""
+    first = next(iter(table.primary_key.columns))
+    return {
+        SQLITE: sqlite.insert(table).on_conflict_do_nothing().returning(first),
+        POSTGRES: postgresql.insert(table).on_conflict_do_nothing().returning(first),
+    }
+
+
+def replacing(table: Table, *columns: str) -> dict[str, ClauseElement]:
+    """INSERT that sets `columns` of a row whose primary key is there already."""
+    keys = list(table.primary_key.columns)
+    on_sqlite, on_postgres = sqlite.insert(table), postgresql.insert(table)
+    return {
+        SQLITE: on_sqlite.on_conflict_do_update(
+            index_elements=keys, set_={name: on_sqlite.excluded[name] for name in columns}
+        ),
+        POSTGRES: on_postgres.on_conflict_do_update(
+            index_elements=keys, set_={name: on_postgres.excluded[name] for name in columns}
+        ),
+    }

@@ -1,0 +1,88 @@
+"""Bringing a database's schema to this program's version, and refusing one that is already beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from adapters.storage.sql.migrations import HEAD
+from domain.kernel.errors import Unavailable
+
+_SCRIPTS = Path(__file__).with_name("migrations")
+_LOCK = text("SELECT pg_advisory_lock(5492025318)")
+_UNLOCK = text("SELECT pg_advisory_unlock(5492025318)")
+
+
+class DatabaseTooNew(Unavailable):
+    code = "DATABASE_TOO_NEW"
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"The database has schema revision {revision}, made by a newer version of Latchboard; this one knows up to {HEAD}. "
+            "Start the newer version again, or restore the backup made before the upgrade."
+        )
+
+
+class ForeignDatabase(Unavailable):
+    code = "DATABASE_FOREIGN"
+
+    def __init__(self, tables: list[str]) -> None:
+        super().__init__(
+            f"The database holds tables that are not Latchboard's ({', '.join(tables[:5])}). "
+            "Point LATCHBOARD_DATABASE_URL or LATCHBOARD_DATA_DIR to an empty one."
+        )
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The schema's revision; None for an empty database. Raises ForeignDatabase."""
+    tables = inspect(connection).get_table_names()
+    if "alembic_version" in tables:
+        found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        return found
+    if tables:
+        raise ForeignDatabase(tables)
+    return None
+
+
+async def migrate(engine: AsyncEngine) -> str | None:
+    """Upgrade to HEAD; the revision found before. On PostgreSQL one instance migrates and the others wait.
+
+    Raises DatabaseTooNew, ForeignDatabase."""
+    async with engine.connect() as connection:
+        on_postgres = engine.dialect.name == "postgresql"
+        if on_postgres:
+            await connection.execute(_LOCK)
+        try:
+            found = await connection.run_sync(revision_of)
+            if found != HEAD:
+                await connection.run_sync(_upgrade, found)
+                await connection.commit()
+        finally:
+            if on_postgres:
+                await connection.rollback()
+                await connection.execute(_UNLOCK)
+    return found
+
+
+def _upgrade(connection: Connection, found: str | None) -> None:
+    # Imported here: a start with a current database saves the time.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("path_separator", "os")
+    if found is not None:
+        try:
+            known = ScriptDirectory.from_config(config).get_revision(found)
+        except CommandError:
+            known = None
+        if known is None:
+            raise DatabaseTooNew(found)
+    connection.rollback()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,165 @@
+"""The ticker: wakes at the earliest due second of all slots, and once to publish each device's own plan.
+
+It sleeps until something is due, never longer than half a minute, since the wall clock may be set meanwhile. How much it was set
+is seen by the monotonic clock beside it: edges that a clock set forward jumps over have not been missed by anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from app.loops.doorbell import Doorbell
+from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.ids import DeviceId
+from domain.schedules.firing import FiringService, Stuck
+from domain.schedules.plans import PlanService
+
+LONGEST_SLEEP_S = 30.0
+PAUSES_S = (0.05, 0.2, 1.0, 2.0, 5.0)
+ELSEWHERE_S = 0.1
+"""What is due is in another instance's hands; look again soon."""
+SET_FORWARD_MS = 2 * SECOND_MS
+"""Less than this is how clocks drift and loops lag."""
+MAX_WAITING = 100_000
+
+log = structlog.get_logger("schedules")
+
+
+class ScheduleLoop:
+    name = "schedules"
+
+    def __init__(self, *, firing: FiringService, clock: Clock, bell: Doorbell) -> None:
+        self._firing = firing
+        self._clock = clock
+        self._bell = bell
+        self._seen: tuple[int, float] | None = None
+        self._forgiven_ms = 0
+        self.failures = 0
+        self.fired = 0
+        self.set_aside = 0
+        self.late_ms = 0
+        """By how much the edge decided last was late."""
+
+    async def run(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                sleep_s = await self._work()
+                attempt = 0
+            except Exception as error:
+                self.failures += 1
+                sleep_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
+                attempt += 1
+                log.warning("schedules wait", error=repr(error), attempt=attempt, pause_s=sleep_s)
+                await asyncio.sleep(sleep_s)
+                continue
+            await self._bell.wait(sleep_s)
+
+    async def _work(self) -> float:
+        """Run all that is due; returns for how long there is nothing, in seconds."""
+        while True:
+            now_ms = self._look()
+            due_ts = await self._firing.next_due_ts()
+            if due_ts is None or due_ts * SECOND_MS > now_ms:
+                self._forgiven_ms = 0
+                left_ms = LONGEST_SLEEP_S * 1000 if due_ts is None else due_ts * SECOND_MS - self._clock.now_ms()
+                return min(max(0.001, left_ms / 1000), LONGEST_SLEEP_S)
+            if not await self._fire(now_ms):
+                return ELSEWHERE_S
+            self.late_ms = now_ms - due_ts * SECOND_MS
+            await asyncio.sleep(0)
+
+    async def _fire(self, now_ms: int) -> int:
+        try:
+            fired = await self._firing.fire_due(now_ms, forgiven_s=self._forgiven_ms // SECOND_MS)
+        except Stuck as stuck:
+            self.set_aside += 1
+            log.error("a slot is set aside", schedule_id=stuck.schedule.schedule_id, exc_info=stuck.__cause__)
+            await self._firing.set_aside(stuck.schedule, now_ms)
+            return 1
+        self.fired += fired
+        return fired
+
+    def _look(self) -> int:
+        """The time; what the wall clock was set forward since the last look is forgiven until all that is due has run."""
+        now_ms, steady = self._clock.now_ms(), time.monotonic()
+        if self._seen is not None:
+            ahead_ms = now_ms - self._seen[0] - round((steady - self._seen[1]) * 1000)
+            if ahead_ms >= SET_FORWARD_MS:
+                log.warning("the clock was set forward", seconds=ahead_ms // 1000)
+                self._forgiven_ms += ahead_ms
+        self._seen = (now_ms, steady)
+        return now_ms
+
+
+class PlanOutbox:
+    """Devices whose plan is to be published. Lost with the process, and then made up for by publishing all."""
+
+    def __init__(self, bell: Doorbell) -> None:
+        self._bell = bell
+        self._waiting: dict[DeviceId, None] = {}
+        self.all_of_them = True
+        """So many are waiting, or nobody knows which, that all are published."""
+
+    def mark(self, device_id: DeviceId) -> None:
+        """The schedules part's `PlanPublisher`."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.clear()
+            self.all_of_them = True
+        self._waiting[device_id] = None
+        self._bell.ring()
+
+    def first(self) -> DeviceId | None:
+        return next(iter(self._waiting), None)
+
+    def done(self, device_id: DeviceId) -> None:
+        self._waiting.pop(device_id, None)
+
+    async def wait(self) -> None:
+        await self._bell.wait(None)
+
+
+class PlanLoop:
+    name = "plans"
+
+    def __init__(self, *, plans: PlanService, outbox: PlanOutbox) -> None:
+        self._plans = plans
+        self._outbox = outbox
+        self.failures = 0
+        self.published = 0
+
+    async def run(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._work()
+                attempt = 0
+            except Exception as error:
+                self.failures += 1
+                pause_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
+                attempt += 1
+                log.warning("plans wait", error=repr(error), attempt=attempt, pause_s=pause_s)
+                await asyncio.sleep(pause_s)
+                continue
+            await self._outbox.wait()
+
+    async def _work(self) -> None:
+        if self._outbox.all_of_them:
+            for known in await self._plans.devices_with_plans():
+                await self._publish(known)
+            self._outbox.all_of_them = False
+        while (marked := self._outbox.first()) is not None:
+            await self._publish(marked)
+
+    async def _publish(self, device_id: DeviceId) -> None:
+        """Taken off before it is read, so that a change meanwhile marks it again; put back if it could not be sent."""
+        self._outbox.done(device_id)
+        try:
+            await self._plans.sync_plan(device_id)
+        except Exception:
+            self._outbox.mark(device_id)
+            raise
+        self.published += 1

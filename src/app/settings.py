@@ -1,0 +1,153 @@
+"""What an operator may choose: environment `LATCHBOARD_*`, then `.env`, then `latchboard.toml`; the first that says wins.
+
+Everything is checked once, at the start. A wrong value stops it with the variable's name, the value and what is allowed, so that
+nobody runs a pump with a setting that was silently ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+PREFIX = "LATCHBOARD_"
+_URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+"""0 takes any free port; the banner and the log say which."""
+
+
+class SettingsError(Exception):
+    """One line per wrong setting; the command line prints it and exits with 2."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        toml_file="latchboard.toml",
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=False,
+    )
+
+    data_dir: Path = Field(default=Path("data"), description="Database, keys, first-start file; created with mode 0700.")
+    http_host: str = Field(default="127.0.0.1", description="REST, feed, dashboard.")
+    http_port: Port = 8080
+    mqtt_host: str = Field(default="127.0.0.1", description="The embedded broker.")
+    mqtt_port: Port = 1883
+    mqtt_ws_port: Port = 8083
+    mqtt_tls_port: Port | None = Field(default=None, description="Off without; needs certificate and key.")
+    mqtt_tls_certificate: Path | None = None
+    mqtt_tls_key: Path | None = None
+    mqtt_public_host: str = Field(default_factory=socket.gethostname, description="What credentials and config blocks name.")
+    broker: str = Field(default="embedded", description="`embedded`, or mqtt://user:password@host:1883.")
+    mosquitto_password_file: Path | None = Field(default=None, description="External broker: where device logins are written.")
+    mosquitto_acl_file: Path | None = None
+    mosquitto_pid_file: Path | None = None
+    database_url: SecretStr | None = Field(default=None, description="SQLite in the data directory, or postgresql+asyncpg://…")
+    engine: Literal["native", "reference"] = "native"
+    owner_email: str | None = Field(default=None, description="Owner of the account that an empty database gets.")
+    owner_password: SecretStr | None = None
+    secret_keys: SecretStr | None = Field(default=None, description="Key ring, newest first; made and kept without.")
+    smtp_url: SecretStr | None = Field(default=None, description="smtp://user:password@host:587")
+    smtp_from: str | None = None
+    webhook_allow_private: bool = Field(default=False, description="http and private addresses for webhooks: development only.")
+    cors_origins: str = Field(default="", description="Origins that browsers may call from, comma-separated; none by default.")
+    ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages a second and device; 0 is no limit.")
+    readings_days: int = Field(default=30, ge=1, le=3_650, description="How long raw telemetry is kept.")
+    events_days: int = Field(default=365, ge=1, le=3_650)
+    log_format: Literal["console", "json"] | None = Field(default=None, description="console on a terminal, else json.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("broker")
+    @classmethod
+    def _known_broker(cls, value: str) -> str:
+        if value != "embedded" and not value.startswith(("mqtt://", "mqtts://")):
+            raise ValueError("is `embedded` or a URL such as mqtt://user:password@host:1883")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: SecretStr | None) -> SecretStr | None:
+        known = ("sqlite+aiosqlite:///", "postgresql+asyncpg://")
+        if value is not None and not value.get_secret_value().startswith(known):
+            raise ValueError("begins with sqlite+aiosqlite:/// or postgresql+asyncpg://")
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Settings:
+        if self.mqtt_tls_port is not None and (self.mqtt_tls_certificate is None or self.mqtt_tls_key is None):
+            raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
+        if (self.owner_email is None) != (self.owner_password is None):
+            raise ValueError("LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD go together; set both or neither")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
+
+    @property
+    def database(self) -> str:
+        """The database's URL, also where none is set."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite+aiosqlite:///{self.data_dir / 'latchboard.db'}"
+
+    def masked(self) -> dict[str, str]:
+        """By variable name, secrets hidden, as `latchboard config` shows them."""
+        shown: dict[str, str] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, SecretStr):
+                hidden = _URL_SECRET.sub(r"\1***\2", value.get_secret_value())
+                value = hidden if "://" in hidden else "***"
+            text = "" if value is None else str(value)
+            shown[PREFIX + name.upper()] = _URL_SECRET.sub(r"\1***\2", text)
+        return shown
+
+
+def load(**chosen: Any) -> Settings:
+    """Raises SettingsError that names each wrong setting, its value and what is allowed."""
+    try:
+        return Settings(**chosen)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explained(item) for item in error.errors(include_url=False))) from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"The settings could not be read: {error}") from None
+
+
+def unknown_names(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """`LATCHBOARD_*` variables that mean nothing: a typo that would otherwise be ignored."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+
+
+def _explained(item: Any) -> str:
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not item["loc"]:
+        return message
+    name = PREFIX + str(item["loc"][0]).upper()
+    field = Settings.model_fields.get(str(item["loc"][0]))
+    given = item["input"]
+    shown = "***" if field is not None and "Secret" in str(field.annotation) else repr(given)
+    return f"{name} = {shown}: {message[0].lower()}{message[1:]}"

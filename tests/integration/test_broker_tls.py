@@ -1,0 +1,86 @@
+"""MQTT and MQTT over WebSocket inside TLS; a certificate that cannot be used is named at the start."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+import aiomqtt
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
+from domain.kernel.errors import Unavailable
+from support.broker import a_device, connect_packet
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    chain, secret = folder / "chain.pem", folder / "key.pem"
+    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return chain, secret
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websockets"])
+async def test_a_device_comes_in_over_tls_and_a_plain_one_does_not(transport: str, tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    listener = Listener("ws" if transport == "websockets" else "tcp", "127.0.0.1", 0, tls=True)
+    link = EmbeddedLink(BrokerSettings((listener,), chain, key))
+    await link.start()
+    try:
+        device = a_device()
+        await link.admit(device.device_id, device.number, device.password, "native")
+        options = {"port": link.ports()[0], "username": device.device_id, "password": device.password}
+        context = ssl.create_default_context(cafile=chain)
+        async with aiomqtt.Client("127.0.0.1", transport=transport, tls_context=context, **options) as client:
+            sent = client.publish(device.topic("telemetry"), b"{}", qos=1)
+            taken = 0
+            pending = asyncio.ensure_future(sent)
+            while not taken:
+                batch = await link.take(10)
+                taken += len(batch.telemetry)
+                batch.ack()
+            await pending
+        reader, writer = await asyncio.open_connection("127.0.0.1", link.ports()[0])
+        writer.write(connect_packet(device))
+        assert (await asyncio.wait_for(reader.read(100), 10))[:1] in (b"", b"\x15"), "closed, or a TLS alert"
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        await link.stop()
+
+
+async def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    listeners = (Listener("tcp", "127.0.0.1", 0, tls=True),)
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("not a certificate", encoding="utf-8")
+    for settings, complaint in [
+        (BrokerSettings(listeners), "needs a certificate and a key"),
+        (BrokerSettings(listeners, chain, tmp_path / "missing.pem"), "missing.pem"),
+        (BrokerSettings(listeners, chain, garbage), "key file is not PEM"),
+        (BrokerSettings(listeners, garbage, key), "TLS certificate"),
+    ]:
+        with pytest.raises(Unavailable, match=complaint):
+            await EmbeddedLink(settings).start()

@@ -1,0 +1,193 @@
+"""Receivers of webhooks on loopback, well and badly behaved, that remember every byte they were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from domain.webhooks.reference import service_signature
+
+PATIENCE = 15.0
+
+
+@dataclass
+class Got:
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        return json.loads(self.body)  # type: ignore[no-any-return]
+
+    def signed_with(self, secret: str) -> bool:
+        return self.headers["x-service-signature"] == service_signature(secret, self.body)
+
+
+Behaviour = Callable[["Receiver", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+"""What to do with one request that has been read whole; False closes the connection."""
+
+
+@dataclass
+class Receiver:
+    """`behave` may be changed at any time and holds from the next request on."""
+
+    behave: Behaviour
+    url: str = ""
+    got: list[Got] = field(default_factory=list)
+    connections: int = 0
+    open: int = 0
+    most_open: int = 0
+    lines: list[bytes] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError):
+            while await self._request(reader, writer):
+                pass
+        writer.close()
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        pairs = [line.partition(":") for line in lines[1:] if line]
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        self.lines.append(lines[0].encode())
+        self.got.append(Got(headers, body, asyncio.get_running_loop().time()))
+        self._news.set()
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            return await self.behave(self, reader, writer)
+        finally:
+            self.open -= 1
+
+    async def wait_for(self, count: int) -> list[Got]:
+        """At least `count` requests."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.got) < count:
+                self._news.clear()
+                await self._news.wait()
+        return self.got
+
+
+@contextlib.asynccontextmanager
+async def receiving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+    receiver = Receiver(behave)
+    tasks: set[asyncio.Task[Any]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await receiver.serve(reader, writer)
+        except asyncio.CancelledError:
+            writer.close()
+        finally:
+            tasks.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    host, port = server.sockets[0].getsockname()
+    receiver.url = f"http{'s' if tls else ''}://{host}:{port}/hook"
+    try:
+        yield receiver
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+
+
+def answers(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: float = 0.0) -> Behaviour:
+    """A whole answer on a connection that stays open. `headers`: lines with their CRLF."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await asyncio.sleep(after_s)
+        writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
+        await writer.drain()
+        return True
+
+    return behave
+
+
+def drips(what: bytes, start: bytes = b"", every_s: float = 0.05) -> Behaviour:
+    """`start` at once, then `what` again and again, without an end."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(start)
+        while True:
+            writer.write(what)
+            await writer.drain()
+            await asyncio.sleep(every_s)
+
+    return behave
+
+
+def says_and_closes(what: bytes) -> Behaviour:
+    """These bytes, then the end of the connection."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(what)
+        await writer.drain()
+        return False
+
+    return behave
+
+
+def resets() -> Behaviour:
+    """A TCP reset instead of an answer."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(1, 13, struct.pack("ii", 1, 0))  # SOL_SOCKET, SO_LINGER: on, 0 s
+        writer.transport.abort()
+        return False
+
+    return behave
+
+
+def never_answers() -> Behaviour:
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await asyncio.sleep(3_600)
+        return False
+
+    return behave
+
+
+def pours(megabytes: int) -> Behaviour:
+    """A huge answer; how much of it was taken is in `receiver.lines` as its last element."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        size = megabytes * 1_000_000
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode())
+        poured = 0
+        with contextlib.suppress(ConnectionError):
+            while poured < size:
+                writer.write(bytes(100_000))
+                poured += 100_000
+                await writer.drain()
+        receiver.lines.append(str(poured).encode())
+        return False
+
+    return behave
+
+
+def in_turn(*behaviours: Behaviour) -> Behaviour:
+    """One after the other, the last one for ever."""
+    left = list(behaviours)
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        chosen = left.pop(0) if len(left) > 1 else left[0]
+        return await chosen(receiver, reader, writer)
+
+    return behave

@@ -1,0 +1,112 @@
+"""The devices' world with schedules, approvals and grants on top, wired as the program wires them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.engine.reference import ReferenceWindows
+from adapters.recurrence import DateutilRecurrence
+from domain.approvals.service import ApprovalService
+from domain.commands.definitions import Draft
+from domain.devices.model import Device
+from domain.grants.access import AccessService
+from domain.grants.granting import GrantService
+from domain.kernel.caller import Role
+from domain.kernel.ids import AccountId, DeviceId
+from domain.schedules.firing import FiringService
+from domain.schedules.model import Schedule
+from domain.schedules.plans import PlanService
+from domain.schedules.service import ScheduleService, Shown, Terms
+from support.device_world import START_MS, DeviceWorld
+
+NOW = START_MS // 1000
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+class ScheduleWorld(DeviceWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrence = DateutilRecurrence()
+        self.real_windows = ReferenceWindows()
+        self.grants_changed: list[AccountId] = []
+        self.marked: list[DeviceId] = []
+        shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
+        self.plans = PlanService(**shared, link=self.link, publisher=self.marked.append)
+        self.schedules = ScheduleService(
+            **shared,
+            ids=self.ids,
+            recurrence=self.recurrence,
+            commands=self.commands,
+            plans=self.plans,
+            schedule_bell=self.bell,
+        )
+        self.firing = self.make_firing()
+        self.approvals = ApprovalService(**shared, release=self.commands)
+        self.granting: GrantService[Any] = GrantService(
+            **shared,
+            ids=self.ids,
+            windows=self.real_windows,
+            commands=self.commands,
+            on_grants_changed=self.grants_changed.append,
+        )
+        self.access: AccessService[Any] = AccessService(**shared, windows=self.windows, commands=self.commands)
+
+    def make_firing(self, **other: Any) -> FiringService:
+        """A fresh one is what a restart gives."""
+        parts: dict[str, Any] = {
+            "uow": self.uow,
+            "clock": self.clock,
+            "recurrence": self.recurrence,
+            "commands": self.commands,
+            "plans": self.plans,
+        }
+        return FiringService(**(parts | other))
+
+    @property
+    def now_ts(self) -> int:
+        return self.clock.now_ms() // 1000
+
+    async def put(self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **terms: Any) -> Shown:
+        return await self.schedules.put(self.session(role), device.device_id, slot, Terms(on_ts, off_ts, **terms))
+
+    async def fire(self, at_ts: int | None = None, *, forgiven_s: int = 0) -> int:
+        """Move the clock to that second (back too) and run all that is due."""
+        if at_ts is not None:
+            self.clock.ms = at_ts * 1000
+        total = 0
+        while count := await self.firing.fire_due(self.clock.now_ms(), forgiven_s=forgiven_s):
+            total += count
+        return total
+
+    async def slot(self, device: Device, slot: int = 0) -> Schedule:
+        """What the slot holds, or held last."""
+        async with self.uow.read() as tx:
+            present = await tx.schedules.in_slot(device.device_id, slot)
+            ended = [one for one in await tx.schedules.history(device.device_id, 20) if one.slot == slot]
+        return present or ended[0]
+
+    async def sent(self, device: Device) -> list[str]:
+        """The commands queued for a device, oldest first."""
+        async with self.uow.read() as tx:
+            page = await tx.executions.page(device.device_id, limit=200)
+        return [execution.cmd for execution in reversed(page)]
+
+    def fired(self) -> list[tuple[str, int]]:
+        """(edge, seconds late) of each `schedule_fired`."""
+        return [(fact.data["edge"], fact.data["lateSeconds"]) for fact in self.facts("schedule_fired")]
+
+    def skipped(self) -> list[tuple[str, str]]:
+        """(edge, reason) of each `schedule_skipped`."""
+        return [(fact.data["edge"], fact.data["reason"]) for fact in self.facts("schedule_skipped")]
+
+    async def define(self, device: Device, name: str, **fields: Any) -> None:
+        await self.definitions.create(self.session(), device.device_id, Draft(name=name, label=name, **fields))
+
+    async def redefine(self, device: Device, name: str, **changes: Any) -> None:
+        async with self.uow.read() as tx:
+            found: Sequence[Any] = await tx.definitions.of_device(device.device_id)
+        (one,) = [definition for definition in found if definition.name == name]
+        await self.definitions.edit(self.session(), device.device_id, one.command_id, changes)

@@ -1,0 +1,199 @@
+"""The small account of `device_world` with the log, the feed and webhooks, wired as the program wires them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from adapters.delivery.courier import HttpCourier
+from adapters.delivery.guard import AddressGuard
+from adapters.engine.reference import ReferenceSigners
+from adapters.feed import InProcessFeed
+from adapters.ids import SystemIds
+from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
+from app.loops.deliveries import DeliveryLoop
+from app.loops.doorbell import Doorbell
+from domain.accounts.model import Account, Membership, Project, User
+from domain.devices.model import About, Device, DeviceStatus, Profile
+from domain.events.service import EventRecorder, EventService
+from domain.grants.model import Grant, Scope, Subject
+from domain.grants.window import Window
+from domain.kernel.caller import Role, Session
+from domain.kernel.facts import Fact
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, Prefix, ProjectId, UserId
+from domain.keys.model import ApiKey
+from domain.webhooks.delivery import DeliveryService
+from domain.webhooks.fanout import Fanout
+from domain.webhooks.lanes import Lanes
+from domain.webhooks.log import DeliveryLog
+from domain.webhooks.model import Attempt
+from domain.webhooks.scope import Scopes
+from domain.webhooks.service import MadeSecret, WebhookService
+from support.device_world import OpenVault
+
+ACCOUNT = AccountId("acc_00000000000000000000")
+PROJECT = ProjectId("prj_00000000000000000000")
+PATIENCE = 15.0
+
+
+class MovableClock:
+    """The real clock, and what it was moved by."""
+
+    def __init__(self) -> None:
+        self.moved_ms = 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.moved_ms
+
+    def forward(self, *, seconds: float) -> None:
+        self.moved_ms += round(seconds * 1000)
+
+
+class NoJitter:
+    def spread(self) -> float:
+        return 0.0
+
+
+class WebhookWorld:
+    def __init__(self, uow: Callable[[Any], Any] = MemoryUnitOfWork, *, exclusive: bool = True, lanes: Lanes | None = None) -> None:
+        self.clock = MovableClock()
+        self.ids = SystemIds()
+        self.vault = OpenVault()
+        self.bell = Doorbell()
+        self.feed = InProcessFeed()
+        self.scopes = Scopes(exclusive=exclusive)
+        self.fanout = Fanout(scopes=self.scopes, clock=self.clock, bell=self.bell.ring)
+        self.recorder = EventRecorder(ids=self.ids, observers=[self.fanout], feed=self.feed)
+        self.uow: Any = uow(self.recorder)
+        self.courier = HttpCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
+        shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
+        self.events = EventService(**shared)
+        self.deliveries = DeliveryService(
+            **shared,
+            ids=self.ids,
+            vault=self.vault,
+            signers=ReferenceSigners(),
+            scopes=self.scopes,
+            jitter=NoJitter(),
+            lanes=lanes or Lanes(),
+        )
+        self.loop = DeliveryLoop(
+            deliveries=self.deliveries, courier=self.courier, clock=self.clock, bell=self.bell
+        )
+        self.webhooks = WebhookService(
+            **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cut
+        )
+        self.log = DeliveryLog(**shared, ids=self.ids, deliveries=self.deliveries, send=self.loop.send)
+
+    async def populate(self) -> WebhookWorld:
+        async with self.uow.write() as tx:
+            await tx.accounts.add(Account(ACCOUNT, "Acme", "free", 0))
+            await tx.projects.add(Project(PROJECT, ACCOUNT, "Default", True, 0))
+            for role in Role:
+                session = self.session(role)
+                email = f"{role}@acme.example".lower()
+                await tx.users.add(User(session.user_id, email, f"{role}", "secret", True, 0, 0))
+                await tx.memberships.add(Membership(session.membership_id, ACCOUNT, session.user_id, role, 0))
+        return self
+
+    def session(self, role: Role = Role.OWNER) -> Session:
+        return Session(ACCOUNT, UserId(f"usr_{role.rank:020d}"), MembershipId(f"mbr_{role.rank:020d}"), role, "192.0.2.1")
+
+    async def device(self, project_id: ProjectId = PROJECT) -> Device:
+        device = Device(
+            device_id=DeviceId(self.ids.new(Prefix.DEVICE)),
+            device_no=0,
+            account_id=ACCOUNT,
+            project_id=project_id,
+            name="Pump",
+            board_type="ESP32",
+            app_type="PUMP",
+            app_type_other=None,
+            status=DeviceStatus.ACTIVE,
+            profile=Profile.NATIVE,
+            device_type_id=None,
+            about=About(),
+            created_ms=0,
+        )
+        async with self.uow.write() as tx:
+            stored = await tx.devices.add(device)
+            await tx.record(self.fact("device_registered", device.device_id))
+        return stored  # type: ignore[no-any-return]
+
+    async def key(self) -> KeyId:
+        key_id = KeyId(self.ids.new(Prefix.KEY))
+        async with self.uow.write() as tx:
+            await tx.keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0))
+            await tx.record(self.fact("key_created"))
+        return key_id
+
+    async def grant(
+        self, key_id: KeyId, device: Device | None = None, *, project: bool = False, expires_ms: int | None = None
+    ) -> Grant:
+        grant = Grant(
+            grant_id=GrantId(self.ids.new(Prefix.GRANT)),
+            account_id=ACCOUNT,
+            subject=Subject(key_id=key_id),
+            device_id=None if project or device is None else device.device_id,
+            project_id=PROJECT if project else None,
+            commands=("*",),
+            scope=Scope.READ,
+            expires_ms=expires_ms,
+            window=Window(),
+            rate_limit_per_minute=None,
+            created_ms=self.clock.now_ms(),
+            created_by="test",
+        )
+        async with self.uow.write() as tx:
+            await tx.grants.add(grant)
+            await tx.record(self.fact("grant_created"))
+        return grant
+
+    async def revoke(self, grant: Grant) -> None:
+        async with self.uow.write() as tx:
+            await tx.grants.delete(grant.grant_id)
+            await tx.record(self.fact("grant_revoked"))
+
+    async def webhook(self, url: str, *devices: Device, project: bool = False) -> MadeSecret:
+        """A webhook of a new key with a grant on each device."""
+        key_id = await self.key()
+        for device in devices:
+            await self.grant(key_id, device)
+        if project:
+            await self.grant(key_id, project=True)
+        return await self.webhooks.create(self.session(), key_id=key_id, url=url)
+
+    def fact(self, kind: str, device_id: DeviceId | None = None, **data: Any) -> Fact:
+        return Fact(ACCOUNT, kind, kind, self.clock.now_ms(), "device", device_id, data)
+
+    async def switch(self, device: Device, relay: str = "ON") -> None:
+        """A relay change reported by the device."""
+        async with self.uow.write() as tx:
+            await tx.record(self.fact("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
+
+    @contextlib.asynccontextmanager
+    async def delivering(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.loop.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task], timeout=PATIENCE)
+            await self.courier.close()
+
+    def later(self, *, seconds: float) -> None:
+        """Time passes, and the loop notices."""
+        self.clock.forward(seconds=seconds)
+        self.bell.ring()
+
+    async def attempts(self, made: MadeSecret, count: int) -> list[Attempt]:
+        """The log, oldest first, once `count` attempts have ended."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                attempts = list(await self.log.newest(self.session(), made.webhook.webhook_id))[::-1]
+                if sum(attempt.finished_ms is not None for attempt in attempts) >= count:
+                    return attempts
+                await asyncio.sleep(0.01)

@@ -1,0 +1,188 @@
+"""The key ring, and what hangs on it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import stat
+from pathlib import Path
+
+import jwt
+import pytest
+
+from adapters.crypto.digest import RingDigest
+from adapters.crypto.keyring import KeyRing
+from adapters.crypto.passwords import Argon2Hasher
+from adapters.crypto.tokens import JwtAccessTokens
+from adapters.crypto.vault import AesVault
+from adapters.ids import SystemIds
+from domain.accounts.model import Membership
+from domain.kernel.caller import Role
+from domain.kernel.errors import Unauthenticated, Unavailable
+from domain.kernel.ids import AccountId, MembershipId, Prefix, UserId, looks_like
+from support.http import START_MS
+
+MEMBER = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.ADMIN, START_MS)
+
+
+def rotated(ring: KeyRing) -> KeyRing:
+    return KeyRing((*KeyRing.generate().keys, *ring.keys))
+
+
+def test_the_key_ring_is_kept_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    made = KeyRing.load_or_create(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert KeyRing.load_or_create(path) == made
+    path.chmod(0o644)
+    with pytest.raises(PermissionError):
+        KeyRing.load_or_create(path)
+
+
+@pytest.mark.parametrize("text", ["", "secret", "k1:AAAA", "key1:!!!!", "key1:" + base64.b64encode(b"x" * 31).decode()])
+def test_a_bad_key_ring_is_refused_and_not_quoted(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        KeyRing.parse(text)
+    assert not text or text.partition(":")[2] not in str(caught.value) or ":" not in text
+
+
+def test_two_keys_with_one_id_are_refused() -> None:
+    text = KeyRing.generate().text()
+    with pytest.raises(ValueError, match="same id"):
+        KeyRing.parse(f"{text},{text}")
+
+
+def test_a_key_ring_does_not_show_its_secrets() -> None:
+    ring = KeyRing.generate()
+    assert repr(ring.newest.secret) not in repr(ring)
+
+
+def test_a_token_is_read_by_the_ring_that_made_it_also_after_a_rotation() -> None:
+    ring = KeyRing.generate()
+    token = JwtAccessTokens(ring).issue(MEMBER, START_MS)
+    for reader in (ring, rotated(ring)):
+        assert JwtAccessTokens(reader).read(token, START_MS) == ("usr_1", "mbr_1", "acc_1", START_MS + 900_000)
+    with pytest.raises(Unauthenticated):
+        JwtAccessTokens(KeyRing.generate()).read(token, START_MS)
+
+
+def test_a_token_expires_by_our_clock() -> None:
+    tokens = JwtAccessTokens(KeyRing.generate())
+    token = tokens.issue(MEMBER, START_MS)
+    tokens.read(token, START_MS + 899_999)
+    with pytest.raises(Unauthenticated) as caught:
+        tokens.read(token, START_MS + 900_000)
+    assert caught.value.code == "TOKEN_EXPIRED"
+
+
+def forged(ring: KeyRing, *, alg: str = "HS256", kid: str | None = None, drop: str = "", **change: object) -> str:
+    issued = START_MS // 1000
+    claims: dict[str, object] = {
+        "iss": "latchboard", "aud": "latchboard-api", "sub": "usr_1", "acc": "acc_1", "mbr": "mbr_1",
+        "iat": issued, "exp": issued + 900, **change,
+    }  # fmt: skip
+    claims.pop(drop, None)
+    derived = ring.newest.derive("access-token")
+    secret = {"none": None, "HS256": derived, "HS512": derived.ljust(64, b"\0")}[alg]
+    return jwt.encode(claims, secret, algorithm=alg, headers={"kid": kid or ring.newest.key_id})
+
+
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        {"alg": "none"},
+        {"alg": "HS512"},
+        {"kid": "other"},
+        {"iss": "somebody"},
+        {"aud": "something"},
+        {"drop": "exp"},
+        {"drop": "iat"},
+        {"drop": "sub"},
+        {"drop": "mbr"},
+        {"exp": "soon"},
+        {"exp": True},
+        {"sub": 7},
+        {"iat": START_MS // 1000 + 3600},
+    ],
+)
+def test_a_forged_token_is_refused(flaw: dict[str, object]) -> None:
+    ring = KeyRing.generate()
+    with pytest.raises(Unauthenticated):
+        JwtAccessTokens(ring).read(forged(ring, **flaw), START_MS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("token", ["", "a.b.c", "é.é.é", "x" * 5000, "..", "e30.e30.e30", "\ud800"])
+def test_other_texts_are_no_tokens(token: str) -> None:
+    with pytest.raises(Unauthenticated):
+        JwtAccessTokens(KeyRing.generate()).read(token, START_MS)
+
+
+def test_the_key_of_a_token_is_not_the_key_of_the_ring() -> None:
+    ring = KeyRing.generate()
+    token = JwtAccessTokens(ring).issue(MEMBER, START_MS)
+    head = json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))
+    assert head["kid"] == ring.newest.key_id
+    with pytest.raises(jwt.InvalidSignatureError):
+        jwt.decode(token, ring.newest.secret, algorithms=["HS256"], options={"verify_aud": False})
+
+
+def test_a_sealed_secret_opens_only_where_it_belongs() -> None:
+    vault = AesVault(KeyRing.generate())
+    sealed = vault.seal("hünter2", "dev_1")
+    assert vault.open(sealed, "dev_1") == "hünter2"
+    assert b"nter2" not in sealed
+    for bad, place in ((sealed, "dev_2"), (sealed[:-1], "dev_1"), (sealed[:-1] + b"\0", "dev_1"), (b"", "x"), (b"\1\xff", "x")):
+        with pytest.raises(Unavailable) as caught:
+            vault.open(bad, place)
+        assert caught.value.code == "SECRET_UNREADABLE"
+
+
+def test_no_two_seals_are_alike() -> None:
+    vault = AesVault(KeyRing.generate())
+    assert vault.seal("a", "b") != vault.seal("a", "b")
+
+
+def test_after_a_rotation_old_seals_open_and_are_known_to_be_outdated() -> None:
+    ring = KeyRing.generate()
+    old, new = AesVault(ring), AesVault(rotated(ring))
+    sealed = old.seal("s", "dev_1")
+    assert new.open(sealed, "dev_1") == "s"
+    assert (old.outdated(sealed), new.outdated(sealed)) == (False, True)
+    assert not new.outdated(new.seal("s", "dev_1"))
+
+
+def test_a_keyed_hash_depends_on_purpose_and_key_and_outlives_a_rotation() -> None:
+    ring = KeyRing.generate()
+    digest = RingDigest(ring)
+    assert digest.keyed("otp", "1") == RingDigest(rotated(ring)).keyed("otp", "1")
+    assert len({digest.keyed("otp", "1"), digest.keyed("b", "1"), RingDigest(KeyRing.generate()).keyed("otp", "1")}) == 3
+
+
+async def test_argon2_knows_the_right_password_and_outdated_parameters() -> None:
+    cheap, dear = Argon2Hasher(memory_kib=8, passes=1), Argon2Hasher(memory_kib=16, passes=1)
+    made = await cheap.hash("pässword")
+    assert made.startswith("$argon2id$")
+    assert await dear.verify(made, "pässword")
+    assert not await dear.verify(made, "password")
+    assert not await dear.verify("no hash", "password")
+    await cheap.verify_nothing("x")
+    assert (cheap.outdated(made), dear.outdated(made), dear.outdated("no hash")) == (False, True, True)
+    cheap.close()
+    dear.close()
+
+
+async def test_a_flood_of_logins_is_refused_not_queued_without_end() -> None:
+    hasher = Argon2Hasher(threads=1, queue=2, memory_kib=8, passes=1)
+    results = await asyncio.gather(*(hasher.hash("x") for _ in range(20)), return_exceptions=True)
+    assert sum(isinstance(result, Unavailable) for result in results) == 17
+    await hasher.hash("and then it works again")
+    hasher.close()
+
+
+def test_ids_have_the_shape_that_is_promised() -> None:
+    ids = SystemIds()
+    assert all(looks_like(prefix, ids.new(prefix)) for prefix in Prefix)
+    assert {len(ids.digits(6)) for _ in range(2000)} == {6}
+    assert ids.password(32).isalnum()
+    assert len(ids.token(32)) == 32

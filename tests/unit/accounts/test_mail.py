@@ -1,0 +1,94 @@
+"""Mail over real SMTP on loopback, and the log where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from email import message_from_bytes, policy
+
+import pytest
+from aiosmtpd.smtp import SMTP, Envelope
+
+from adapters.mail.log import LogMailer
+from adapters.mail.smtp import SmtpAddress, SmtpMailer
+from domain.kernel.errors import Unavailable
+
+
+class Postbox:
+    def __init__(self) -> None:
+        self.envelopes: list[Envelope] = []
+        self.answer = "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: object, envelope: Envelope) -> str:
+        self.envelopes.append(envelope)
+        return self.answer
+
+
+@pytest.fixture
+def postbox() -> Postbox:
+    return Postbox()
+
+
+@pytest.fixture
+async def port(postbox: Postbox) -> AsyncIterator[int]:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: SMTP(postbox, loop=loop), "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_mail_arrives_whole(postbox: Postbox, port: int) -> None:
+    mailer = SmtpMailer(SmtpAddress.parse(f"smtp://127.0.0.1:{port}"), sender="noreply@example.com")
+    await mailer.send("ada@example.com", "Your code", "Hällo,\n\n123456\n")
+    [envelope] = postbox.envelopes
+    assert (envelope.mail_from, envelope.rcpt_tos) == ("noreply@example.com", ["ada@example.com"])
+    assert isinstance(envelope.content, bytes)
+    message = message_from_bytes(envelope.content, policy=policy.default)
+    assert (message["Subject"], message["To"]) == ("Your code", "ada@example.com")
+    assert "123456" in message.get_content()
+    assert "Hällo" in message.get_content()
+
+
+async def test_a_server_that_refuses_is_unavailable(postbox: Postbox, port: int) -> None:
+    postbox.answer = "554 no"
+    with pytest.raises(Unavailable):
+        await SmtpMailer(SmtpAddress.parse(f"smtp://127.0.0.1:{port}")).send("ada@example.com", "s", "t")
+
+
+async def test_a_server_that_is_silent_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = SmtpAddress.parse(f"smtp://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unavailable):
+            await SmtpMailer(address, timeout_s=0.1).send("ada@example.com", "s", "t")
+
+
+async def test_an_address_cannot_smuggle_headers(postbox: Postbox, port: int) -> None:
+    with pytest.raises(Unavailable):
+        await SmtpMailer(SmtpAddress.parse(f"smtp://127.0.0.1:{port}")).send("a@b.de\nBcc: eve@example.com", "s", "t")
+    assert postbox.envelopes == []
+
+
+def test_a_url_says_everything() -> None:
+    address = SmtpAddress.parse("smtps://ada%40example.com:p%2Fw@mail.example.com")
+    assert (address.host, address.port, address.tls, address.user, address.password) == (
+        "mail.example.com", 465, True, "ada@example.com", "p/w",
+    )  # fmt: skip
+    assert "p/w" not in repr(address)
+
+
+@pytest.mark.parametrize("url", ["http://host", "smtp://", "host:25", "smtp://host:port", "smtp://host/path"])
+def test_a_bad_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError):
+        SmtpAddress.parse(url)
+
+
+async def test_without_a_server_the_mail_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    await LogMailer().send("ada@example.com", "Your code", "123456")
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "123456" in record.getMessage()

@@ -1,0 +1,153 @@
+"""Signing in, being slowed down, refreshing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from domain.accounts.sessions import SignedIn
+from domain.kernel.caller import Session
+from domain.kernel.errors import Throttled, Unauthenticated
+from support.http import PASSWORD, World
+
+ADA = "ada@example.com"
+HOME = "192.0.2.1"
+ATTACKER = "203.0.113.9"
+
+
+async def attempt(world: World, password: str = PASSWORD, address: str = HOME, email: str = ADA) -> str:
+    """`in`, or the code of the refusal."""
+    try:
+        await world.sessions.login(email, password, address=address)
+    except (Unauthenticated, Throttled) as error:
+        return error.code
+    return "in"
+
+
+async def fail_from(world: World, address: str, times: int) -> None:
+    """So many counted failures, patiently."""
+    for _ in range(times):
+        while await attempt(world, "guess", address) == "LOGIN_THROTTLED":
+            world.clock.forward(seconds=1)
+
+
+def kinds(world: World) -> list[str]:
+    return [fact.kind for fact in world.uow.facts]
+
+
+async def test_the_email_is_taken_in_any_case_and_with_spaces(world: World, owner: Session) -> None:
+    assert await attempt(world, email=" Ada@Example.COM ") == "in"
+
+
+async def test_an_unknown_email_costs_the_same_work(world: World, owner: Session) -> None:
+    before = world.hasher.verified
+    await attempt(world, "guess")
+    known = world.hasher.verified - before
+    await attempt(world, "guess", email="nobody@example.com")
+    assert world.hasher.verified - before - known == known == 1
+
+
+async def test_outdated_hash_parameters_are_upgraded_at_login(world: World, owner: Session) -> None:
+    world.hasher.version = 2
+    assert await attempt(world) == "in"
+    async with world.uow.read() as tx:
+        user = await tx.users.get(owner.user_id)
+    assert user.password_hash.startswith("plain:2:")
+    assert user.password_changed_ms == user.created_ms
+
+
+async def test_the_pause_doubles_and_is_never_longer_than_a_minute(world: World, owner: Session) -> None:
+    await fail_from(world, HOME, 5)
+    pauses = []
+    for _ in range(8):
+        with pytest.raises(Throttled) as caught:
+            await world.sessions.login(ADA, "guess", address=HOME)
+        pauses.append(caught.value.retry_after)
+        world.clock.forward(seconds=pauses[-1])
+        assert await attempt(world, "guess") == "INVALID_CREDENTIALS"
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+async def test_a_refusal_for_haste_does_not_make_the_pause_longer(world: World, owner: Session) -> None:
+    await fail_from(world, HOME, 5)
+    for _ in range(50):
+        assert await attempt(world, "guess") == "LOGIN_THROTTLED"
+    world.clock.forward(seconds=1)
+    assert await attempt(world) == "in"
+
+
+async def test_a_success_begins_anew(world: World, owner: Session) -> None:
+    await fail_from(world, HOME, 4)
+    assert await attempt(world) == "in"
+    await fail_from(world, HOME, 4)
+    assert await attempt(world) == "in"
+
+
+async def test_a_guesser_elsewhere_does_not_keep_the_owner_of_an_email_out(world: World, owner: Session) -> None:
+    assert await attempt(world) == "in"
+    for network in range(40):
+        await fail_from(world, f"203.0.113.{network}", 5)
+    assert await attempt(world) == "in"
+
+
+async def test_guesses_from_many_addresses_are_slowed_down_a_little(world: World, owner: Session) -> None:
+    for network in range(5):
+        await fail_from(world, f"203.0.113.{network}", 5)
+    with pytest.raises(Throttled) as caught:
+        await world.sessions.login(ADA, "guess", address="198.51.100.1")
+    assert caught.value.retry_after <= 10
+
+
+async def test_one_address_that_tries_many_emails_is_slowed_down(world: World, owner: Session) -> None:
+    codes = [await attempt(world, "guess", ATTACKER, f"user{number}@example.com") for number in range(40)]
+    assert codes[:30] == ["INVALID_CREDENTIALS"] * 30
+    assert set(codes[30:]) == {"LOGIN_THROTTLED"}
+    assert await attempt(world) == "in"
+
+
+async def test_guesses_made_at_once_learn_no_more_than_in_a_row(world: World, owner: Session) -> None:
+    passwords = ["guess"] * 30 + [PASSWORD]
+    codes = await asyncio.gather(*(attempt(world, password, ATTACKER) for password in passwords))
+    assert codes.count("INVALID_CREDENTIALS") == 5
+    assert codes[-1] == "LOGIN_THROTTLED"
+
+
+async def test_logins_are_told_in_the_log_with_their_address_and_no_password(world: World, owner: Session) -> None:
+    await attempt(world, "my other password", ATTACKER)
+    await attempt(world)
+    told = {fact.kind: fact for fact in world.uow.facts if fact.kind.startswith("login")}
+    assert told["login_failed"].address == ATTACKER
+    assert told["login"].address == HOME
+    assert "my other password" not in repr(world.uow.facts)
+
+
+async def test_a_token_expires_after_thirty_days(world: World, owner: Session) -> None:
+    signed_in = await world.sessions.login(ADA, PASSWORD, address=HOME)
+    world.clock.forward(days=30)
+    with pytest.raises(Unauthenticated) as caught:
+        await world.sessions.refresh(signed_in.tokens.refresh_token, address=HOME)
+    assert caught.value.code == "TOKEN_EXPIRED"
+
+
+async def test_of_many_who_spend_one_token_at_once_one_wins_and_the_family_ends(world: World, owner: Session) -> None:
+    signed_in: SignedIn = await world.sessions.login(ADA, PASSWORD, address=HOME)
+    tries = (world.sessions.refresh(signed_in.tokens.refresh_token, address=HOME) for _ in range(20))
+    results = await asyncio.gather(*tries, return_exceptions=True)
+    [winner] = [result for result in results if not isinstance(result, BaseException)]
+    assert "session_revoked" in kinds(world)
+    with pytest.raises(Unauthenticated):
+        await world.sessions.refresh(winner.refresh_token, address=HOME)
+
+
+async def test_another_login_is_another_family(world: World, owner: Session) -> None:
+    first = await world.sessions.login(ADA, PASSWORD, address=HOME)
+    second = await world.sessions.login(ADA, PASSWORD, address=HOME)
+    await world.sessions.logout(first.tokens.refresh_token, address=HOME)
+    await world.sessions.refresh(second.tokens.refresh_token, address=HOME)
+
+
+async def test_a_user_without_a_membership_cannot_sign_in(world: World, owner: Session) -> None:
+    async with world.uow.write() as tx:
+        await tx.memberships.delete(owner.membership_id)
+    assert await attempt(world) == "INVALID_CREDENTIALS"

@@ -1,0 +1,20 @@
+"""API keys over memory storage."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.kernel.caller import Role, Session
+from support.http import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def owner(world: World) -> Session:
+    created = await world.account()
+    membership = created.owner.membership
+    return Session(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from support.schedule_world import ScheduleWorld
+
+
+@pytest.fixture
+async def world() -> ScheduleWorld:
+    world = ScheduleWorld()
+    await world.populate()
+    return world

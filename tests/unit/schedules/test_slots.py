@@ -1,0 +1,251 @@
+"""Putting, changing and cancelling slots, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from domain.devices.model import Profile
+from domain.grants.model import Subject
+from domain.kernel.caller import Role
+from domain.kernel.errors import Invalid, NotFound, Refused
+from domain.schedules.model import Edge, Misfire, ScheduleStatus, SlotCommand
+from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
+
+
+async def edit(world: ScheduleWorld, device: Any, slot: int = 0, **changes: Any) -> Any:
+    return await world.schedules.edit(world.session(), device.device_id, slot, changes)
+
+
+async def test_a_new_slot_waits_for_its_first_edge(world: ScheduleWorld) -> None:
+    device = await world.device()
+    schedule = (await world.put(device, NOW + 60, NOW + 120, label="Morning")).schedule
+    assert (schedule.status, schedule.revision, schedule.label) == (ScheduleStatus.PENDING, 1, "Morning")
+    assert (schedule.next_fire_ts, schedule.next_edge) == (NOW + 60, Edge.ON)
+    assert schedule.created_by == world.session().membership_id
+
+
+async def test_replacing_a_slot_cancels_what_it_held(world: ScheduleWorld) -> None:
+    device = await world.device()
+    first = (await world.put(device, NOW + 60, NOW + 120)).schedule
+    second = (await world.put(device, NOW + 300, NOW + 400)).schedule
+    listed = await world.schedules.list(world.session(), device.device_id)
+    history = await world.schedules.history(world.session(), device.device_id)
+    assert [shown.schedule.schedule_id for shown in listed] == [second.schedule_id]
+    assert [(s.schedule.schedule_id, s.schedule.status) for s in history] == [(first.schedule_id, ScheduleStatus.CANCELLED)]
+    await world.fire(NOW + 300)
+    assert await world.sent(device) == ["ON"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "field"),
+    [
+        ({"on_ts": NOW * 1000, "off_ts": NOW + 60}, "onTs"),
+        ({"on_ts": NOW + 60, "off_ts": 10**11}, "offTs"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 60}, "offTs"),
+        ({"on_ts": 0, "off_ts": NOW + 60}, "onTs"),
+        ({"on_ts": NOW - 120, "off_ts": NOW - 60}, "onTs"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "label": "x" * 65}, "label"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "timezone": "Mars/Base"}, "timezone"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "misfire_grace_s": -1}, "misfireGraceSeconds"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "rrule": "FREQ=SECONDLY"}, "rrule"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "on_command": SlotCommand("FLY")}, "onCommand.command"),
+        ({"on_ts": NOW + 60, "off_ts": NOW + 90, "off_command": SlotCommand("OFF", {"x": 1})}, "offCommand.params"),
+    ],
+)
+async def test_what_is_wrong_with_a_slot_is_named_by_its_field(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
+    device = await world.device()
+    with pytest.raises(Invalid) as refused:
+        await world.put(device, **terms)
+    assert field in [fault.field for fault in refused.value.details]
+
+
+async def test_milliseconds_are_refused_with_a_word_about_them(world: ScheduleWorld) -> None:
+    device = await world.device()
+    with pytest.raises(Invalid, match="looks like milliseconds"):
+        await world.put(device, NOW * 1000, NOW * 1000 + 1)
+
+
+@pytest.mark.parametrize("slot", [-1, 5])
+async def test_there_are_five_slots(world: ScheduleWorld, slot: int) -> None:
+    device = await world.device()
+    with pytest.raises(Invalid, match="slot"):
+        await world.put(device, NOW + 60, NOW + 90, slot=slot)
+
+
+async def test_a_command_that_needs_approval_is_refused_on_entry(world: ScheduleWorld) -> None:
+    device = await world.device()
+    await world.define(device, "OFF", requires_approval=True)
+    with pytest.raises(Invalid) as refused:
+        await world.put(device, NOW + 60, NOW + 90)
+    assert (refused.value.code, refused.value.details[0].field) == ("COMMAND_NEEDS_APPROVAL", "offCommand.command")
+
+
+async def test_a_member_needs_a_grant_for_both_commands(world: ScheduleWorld) -> None:
+    device = await world.device()
+    subject = Subject(membership_id=world.session(Role.MEMBER).membership_id)
+    await world.grant(subject, device.device_id, ["ON"])
+    with pytest.raises(Refused) as refused:
+        await world.put(device, NOW + 60, NOW + 90, role=Role.MEMBER)
+    assert refused.value.code == "COMMAND_NOT_GRANTED"
+    await world.grant(subject, device.device_id, ["OFF"])
+    await world.put(device, NOW + 60, NOW + 90, role=Role.MEMBER)
+
+
+async def test_a_slot_may_be_set_outside_the_grants_window(world: ScheduleWorld) -> None:
+    device = await world.device()
+    subject = Subject(membership_id=world.session(Role.MEMBER).membership_id)
+    await world.grant(subject, device.device_id, ["ON", "OFF"], rate_limit_per_minute=1)
+    world.windows.open = False
+    await world.put(device, NOW + 60, NOW + 90, role=Role.MEMBER)
+
+
+async def test_a_viewer_sets_nothing(world: ScheduleWorld) -> None:
+    device = await world.device()
+    with pytest.raises(Refused, match="Member"):
+        await world.put(device, NOW + 60, NOW + 90, role=Role.VIEWER)
+
+
+async def test_a_slot_saved_between_its_edges_is_made_up_for(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW - 30, NOW + HOUR)
+    await world.fire()
+    assert world.fired() == [("on", 30)]
+
+
+async def test_a_daily_slot_saved_after_todays_end_waits_for_tomorrow(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW - 10 * MINUTE, NOW - MINUTE, rrule="FREQ=DAILY")
+    await world.fire()
+    assert await world.sent(device) == []
+    assert (await world.slot(device)).next_fire_ts == NOW - 10 * MINUTE + DAY
+
+
+async def test_an_edge_that_ran_does_not_run_again_for_a_later_off(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 300)
+    await world.fire(NOW + 60)
+    shown = await edit(world, device, off_ts=NOW + 400)
+    assert (shown.schedule.status, shown.schedule.revision) == (ScheduleStatus.ACTIVE, 2)
+    await world.fire(NOW + 61)
+    await world.fire(NOW + 400)
+    assert await world.sent(device) == ["ON", "OFF"]
+
+
+@pytest.mark.parametrize("fired_first", [True, False])
+async def test_replacing_a_slot_at_its_due_second_gives_one_edge(world: ScheduleWorld, fired_first: bool) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 300)
+    world.clock.ms = (NOW + 60) * 1000
+    if fired_first:
+        await world.fire()
+    await world.put(device, NOW + 60, NOW + 300)
+    await world.fire()
+    assert await world.sent(device) == ["ON"]
+
+
+async def test_a_label_changes_nothing_that_was_decided(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    before = (await world.put(device, NOW + 60, NOW + 300)).schedule
+    after = (await edit(world, device, label="Dawn", misfire=Misfire.SKIP)).schedule
+    assert (after.revision, after.next_fire_ts, after.label) == (before.revision, before.next_fire_ts, "Dawn")
+    assert after.schedule_id == before.schedule_id
+
+
+async def test_an_active_slot_with_new_times_begins_anew(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 300)
+    await world.fire(NOW + 60)
+    shown = await edit(world, device, on_ts=NOW + DAY, off_ts=NOW + DAY + 60)
+    assert (shown.schedule.status, shown.schedule.next_fire_ts) == (ScheduleStatus.PENDING, NOW + DAY)
+
+
+async def test_an_empty_slot_is_filled_only_by_both_times(world: ScheduleWorld) -> None:
+    device = await world.device()
+    with pytest.raises(NotFound, match="Slot 2"):
+        await edit(world, device, 2, on_ts=NOW + 60)
+    shown = await edit(world, device, 2, on_ts=NOW + 60, off_ts=NOW + 90)
+    assert shown.schedule.slot == 2
+
+
+async def test_a_cancelled_slot_runs_no_more(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 300)
+    await world.fire(NOW + 60)
+    await world.schedules.cancel(world.session(), device.device_id, 0)
+    await world.fire(NOW + 300)
+    assert await world.sent(device) == ["ON"]
+    with pytest.raises(NotFound):
+        await world.schedules.cancel(world.session(), device.device_id, 0)
+
+
+async def test_the_context_leaves_out_what_needs_approval(world: ScheduleWorld) -> None:
+    device = await world.device()
+    await world.define(device, "FLUSH", requires_approval=True)
+    await world.define(device, "DIM")
+    names = [one.name for one in await world.schedules.context(world.session(), device.device_id)]
+    assert "DIM" in names
+    assert "FLUSH" not in names
+
+
+async def test_saving_wakes_the_ticker(world: ScheduleWorld) -> None:
+    device = await world.device()
+    before = world.bell.rings
+    await world.put(device, NOW + 60, NOW + 300)
+    assert world.bell.rings > before
+
+
+async def test_plain_slots_are_planned_for_the_device_and_others_are_not(world: ScheduleWorld) -> None:
+    device = await world.device()
+    await world.put(device, NOW + 60, NOW + 300)
+    await world.put(device, NOW + 60, NOW + 300, slot=1, rrule="FREQ=DAILY")
+    await world.put(device, NOW + 60, NOW + 300, slot=2, off_command=SlotCommand("STATUS"))
+    await world.put(device, NOW + 60, NOW + 300, slot=3, enabled=False)
+    world.link.listening.add(device.device_id)
+    await world.plans.sync_plan(device.device_id)
+    (told,) = world.link.sent
+    assert told.topic == "sched"
+    plan = f'{{"rev":2,"s":[[0,{NOW + 60},{NOW + 300},true],[3,{NOW + 60},{NOW + 300},false]]}}'
+    assert told.payload.decode() == plan
+
+
+async def test_a_slot_is_in_step_once_the_device_says_so(world: ScheduleWorld) -> None:
+    device = await world.device()
+    assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
+    assert world.marked == [device.device_id]
+    async with world.uow.write() as tx:
+        await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 1)
+    (shown,) = await world.schedules.list(world.session(), device.device_id)
+    assert shown.firmware_synced is True
+    assert (await edit(world, device, label="Dawn")).firmware_synced is True
+    assert (await edit(world, device, off_ts=NOW + 400)).firmware_synced is False
+
+
+async def test_a_device_with_another_revision_is_sent_the_plan_but_not_each_time(world: ScheduleWorld) -> None:
+    device = await world.device()
+    await world.put(device, NOW + 60, NOW + 300)
+    world.marked.clear()
+    for _ in range(3):
+        async with world.uow.write() as tx:
+            await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 99)
+    assert world.marked == [device.device_id]
+    world.clock.forward(60_000)
+    async with world.uow.write() as tx:
+        await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 99)
+    assert world.marked == [device.device_id] * 2
+
+
+async def test_stock_firmware_has_no_plan_of_ours(world: ScheduleWorld) -> None:
+    device = await world.device(profile=Profile.TASMOTA)
+    assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
+    assert world.marked == []
+
+
+async def test_a_slot_that_ended_leaves_the_plan(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 120)
+    await world.fire(NOW + 60)
+    await world.fire(NOW + 120)
+    assert (await world.stored(device.device_id)).sched_rev == 2
+    assert await world.plans.devices_with_plans() == [device.device_id]
