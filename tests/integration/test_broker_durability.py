@@ -88,12 +88,12 @@ async def test_a_real_client_sends_again_what_was_not_confirmed(version) -> None
         device = await world.device()
         async with world.client(device, protocol=version) as client:
             paho = client._client
-            paho.reconnect_delay_set(1, 1)
             sent = asyncio.create_task(client.publish(device.topic("result"), b"done", qos=1, timeout=PATIENCE))
             for batch in await everything(world, 1):
                 batch.nack()
-            await world.stat("disconnects", 1)
-            await asyncio.to_thread(paho.reconnect)
+            await asyncio.wait([client._disconnected], timeout=PATIENCE)
+            assert client._disconnected.exception() is not None
+            paho.reconnect()
             again = await everything(world, 1)
             assert not sent.done()
             for batch in again:

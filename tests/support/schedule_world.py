@@ -69,7 +69,9 @@ class ScheduleWorld(DeviceWorld):
     def now_ts(self) -> int:
         return self.clock.now_ms() // 1000
 
-    async def put(self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **terms: Any) -> Shown:
+    async def put(
+        self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **terms: Any
+    ) -> Shown:
         return await self.schedules.put(self.session(role), device.device_id, slot, Terms(on_ts, off_ts, **terms))
 
     async def fire(self, at_ts: int | None = None, *, forgiven_s: int = 0) -> int:

@@ -133,7 +133,7 @@ fn evaluate_special(
     }
     if matched && !was {
         let last = device.cells[index].last_fired;
-        if last != NEVER && at_ms.saturating_sub(last) < cooldown_ms {
+        if cooldown_ms > 0 && last != NEVER && at_ms.saturating_sub(last) < cooldown_ms {
             outcome.suppressed.push((device.number, device.cells[index].rule, at_ms, None));
         } else {
             fire(device, index, at_ms, fired, outcome);

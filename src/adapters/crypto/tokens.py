@@ -1,10 +1,13 @@
 """Access tokens: JWT (RFC 7519) under HS256 and nothing else; `kid` names the key, never an algorithm or an address.
 
-The clock is ours, so PyJWT's own check of times is off and the claims it would check are required and checked here.
+The clock is ours, so PyJWT's own check of times is off and the claims it would check are required and checked here. A
+signature that was right once is right for ever, so tokens that were verified are remembered: it is times and membership that end
+a token, and both are checked at each call.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jwt
@@ -21,6 +24,8 @@ ISSUER = "latchboard"
 AUDIENCE = "latchboard-api"
 REQUIRED = ["exp", "iat", "sub", "iss", "aud", "acc", "mbr"]
 MAX_LENGTH = 2048
+REMEMBERED = 1024
+"""Verified tokens kept: a few hundred bytes each, and a session makes one in 15 minutes."""
 SKEW_MS = 60 * SECOND_MS
 """How far ahead another instance's clock may be."""
 
@@ -29,6 +34,7 @@ class JwtAccessTokens:
     def __init__(self, ring: KeyRing) -> None:
         self._keys = {key.key_id: key.derive("access-token") for key in ring.keys}
         self._newest = ring.newest.key_id
+        self._verified = lru_cache(REMEMBERED)(self._verify)
 
     def issue(self, membership: Membership, now_ms: int) -> str:
         issued = now_ms // SECOND_MS
@@ -55,7 +61,7 @@ class JwtAccessTokens:
             )
         return UserId(subject), MembershipId(membership), AccountId(account), expires * SECOND_MS
 
-    def _verified(self, token: str) -> dict[str, Any]:
+    def _verify(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_LENGTH:
             raise _refusal()
         try:

@@ -1,4 +1,4 @@
-"""The engine made of the readable definitions: for tests, and for where the extension cannot be built (`engine = "reference"`)."""
+"""The engine made of the readable definitions: for tests, and where no extension can be built (`engine = "reference"`)."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from app.loops.doorbell import Doorbell
 
+from app.loops.doorbell import Doorbell
 from domain.devices.admission import Admission
 from domain.devices.erasure import Erasure
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
-from app.loops.doorbell import Doorbell
 
+from app.loops.doorbell import Doorbell
 from domain.commands.dispatch import DispatchService
 from domain.kernel.clock import Clock
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from app.loops.doorbell import Doorbell
 
+from app.loops.doorbell import Doorbell
 from domain.devices.presence import PresenceService
 from domain.kernel.clock import Clock
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import structlog
-from app.loops.doorbell import Doorbell
 
+from app.loops.doorbell import Doorbell
 from app.loops.faults import FaultLog
 from app.loops.seen import Seen
 from domain.devices.link import DeviceLink, UplinkBatch

@@ -85,8 +85,8 @@ def step(rule: RuleSpec, state: RuleState, reports: Reports, at_ms: int) -> Step
     since_ms = at_ms if state.held_since_ms is None else state.held_since_ms
     if at_ms - since_ms < rule.for_seconds * SECOND_MS:
         return Step(replace(state, held_since_ms=since_ms))
-    last_ms = state.last_fired_ms
-    cooling = last_ms is not None and at_ms - last_ms < rule.cooldown_seconds * SECOND_MS
+    last_ms, cooldown_ms = state.last_fired_ms, rule.cooldown_seconds * SECOND_MS
+    cooling = cooldown_ms > 0 and last_ms is not None and at_ms - last_ms < cooldown_ms
     return Step(replace(state, matched=True, held_since_ms=None), wants_to_fire=not cooling, cooling=cooling)
 
 

@@ -1,8 +1,8 @@
 """What a telemetry payload says. This is the readable definition; the native engine must equal it, fault for fault.
 
-Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, in which `ts` is
-the time and an object under `u` the units. Without `ts` the arrival is the time; so it is for a `ts` below 10^11 (1973), which can
-only come from a clock that is not set. Of a name given twice the last value counts, at the place of the first.
+Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, in which
+`ts` is the time and an object under `u` the units. Without `ts` the arrival is the time; so it is for a `ts` below 10^11 (1973),
+which can only come from a clock that is not set. Of a name given twice the last value counts, at the place of the first.
 
 A payload that is not JSON, too large or nested too deep is dropped whole; of an array, an element that is no object or has a
 wrong or future `ts`; of a message, only the reading that is wrong: a sensor that says NaN does not silence the others.
@@ -45,7 +45,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `ts_ms` None: the arrival."""
+    """One message: its time, its accepted readings, and the units given for them."""
 
     ts_ms: int
     readings: dict[str, Value]

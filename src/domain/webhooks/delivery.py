@@ -104,7 +104,8 @@ class DeliveryService:
                 if room:
                     busy = self._lanes.busy()
                     claimed = await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, room, busy=busy)
-                    self._lanes.offer(claimed)
+                    for delivery in self._lanes.offer(claimed):
+                        await tx.deliveries.finish(replace(delivery, claimed_until_ms=None))
                 begun += self._lanes.next(now_ms)
                 jobs += await self._begin(tx, begun, now_ms)
                 next_due_ms = await tx.deliveries.next_due_ms()

@@ -1,9 +1,10 @@
 """Each webhook has a lane of its own, so that a slow or dead receiver delays nobody but itself.
 
-A lane sends a few at a time and keeps a few more at hand, as many as it can send while their lease lasts; what it cannot is let
-go, stays in the database and is claimed again when the lease has run out. All lanes together have a bounded number of places,
-and lanes that have shown to be slow share only a part of these, so that however many of them there are, the fast ones have room.
-A backlog therefore costs disk, not memory. Pure bookkeeping: no I/O, no clock.
+A lane sends a few at a time and keeps more at hand, to go on with while the next transaction runs. A lane that has shown to be
+slow keeps only what it can send while the lease lasts; what is beyond that is let go, stays in the database and is claimed again
+when the lease has run out. All lanes together have a bounded number of places, and the slow ones share only a part of these, so
+that however many of them there are, the fast ones have room. A backlog therefore costs disk, not memory. Pure bookkeeping: no
+I/O, no clock.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from domain.webhooks.policy import LEASE_MS
 PER_WEBHOOK = 4
 PLACES = 512
 SLOW_SHARE = 0.75
-SLOW_S = 1.0
+SLOW_S = 0.25
+"""Beyond this, four at a time cannot send within their lease what one claim may bring."""
 CLAIM = 256
 """Rows a claim: a transaction of some milliseconds."""
-AT_HAND = 256
-UNKNOWN_AT_HAND = 16
-"""For a lane that has not answered yet: it may be dead, and there may be many of these."""
+ENOUGH = 64
+"""At hand in a lane that is not slow: nothing more is claimed for it until it has less."""
 MOST_AT_HAND = 20_000
-"""Of all lanes together, about 20 MB; past the half of it a lane keeps no more than it can send at once."""
+"""Of all lanes together, about 20 MB. Past the half of it no lane keeps more than it can send at once."""
 MOST_IDLE = 10_000
 WEIGHT = 0.3
 """Of the newest duration in a lane's typical one: three slow answers in a row make a lane slow, one outlier does not."""
@@ -51,10 +52,10 @@ class Lane:
         self.typical_s = known_s + WEIGHT * (duration_s - known_s)
 
     def capacity(self, per_webhook: int) -> int:
-        """How many it can send while a lease lasts."""
-        if self.typical_s is None:
-            return UNKNOWN_AT_HAND
-        return max(per_webhook, min(AT_HAND, int(per_webhook * USABLE_MS / SECOND_MS / max(self.typical_s, 0.001))))
+        """How many it can send while a lease lasts; a lane that is not slow is not asked."""
+        if self.typical_s is None or not self.slow:
+            return ENOUGH + CLAIM
+        return max(per_webhook, int(per_webhook * USABLE_MS / SECOND_MS / self.typical_s))
 
 
 class Lanes:
@@ -67,15 +68,19 @@ class Lanes:
         self.slow_under_way = 0
         self.waiting = 0
 
-    def offer(self, claimed: Sequence[Delivery]) -> None:
-        """Queue what was claimed; what a lane cannot send within the lease is let go."""
+    def offer(self, claimed: Sequence[Delivery]) -> list[Delivery]:
+        """Queue what was claimed. What a slow lane cannot send is left to its lease; returns what is to be given back at once."""
+        back: list[Delivery] = []
         for delivery in claimed:
             lane = self._lanes.setdefault(delivery.webhook_id, Lane())
-            crowded = self.waiting >= MOST_AT_HAND // 2
-            if len(lane.waiting) < (self._per_webhook if crowded else lane.capacity(self._per_webhook)):
+            keeps = self._per_webhook if self._crowded() else lane.capacity(self._per_webhook)
+            if len(lane.waiting) < keeps:
                 usable_ms = (delivery.claimed_until_ms or 0) - LEASE_MS + USABLE_MS
                 lane.waiting.append((delivery, usable_ms))
                 self.waiting += 1
+            elif not lane.slow:
+                back.append(delivery)
+        return back
 
     def withdraw(self, claimed: Sequence[Delivery]) -> None:
         """Undo an offer."""
@@ -144,7 +149,10 @@ class Lanes:
     def _has_enough(self, lane: Lane) -> bool:
         if lane.slow:
             return bool(lane.waiting) or lane.under_way >= self._per_webhook or self._slow_full()
-        return len(lane.waiting) >= max(self._per_webhook, lane.capacity(self._per_webhook) // 4)
+        return len(lane.waiting) >= (self._per_webhook if self._crowded() else ENOUGH)
+
+    def _crowded(self) -> bool:
+        return self.waiting >= MOST_AT_HAND // 2
 
     def _slow_full(self) -> bool:
         return self.slow_under_way >= self._slow_places

@@ -1,0 +1,235 @@
+"""The one place where things are made and joined. Nothing here opens anything: `lifecycle.py` starts and stops it all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quart import Blueprint, Quart
+
+from adapters.http.accounts import auth_blueprint
+from adapters.http.app import create_app
+from adapters.http.approvals import approvals_blueprint
+from adapters.http.catalog import catalog_blueprint
+from adapters.http.commands import commands_blueprint
+from adapters.http.devices import devices_blueprint
+from adapters.http.devices_types import device_types_blueprint
+from adapters.http.events import events_blueprint
+from adapters.http.feed import feed_blueprint
+from adapters.http.grants import grants_blueprint
+from adapters.http.health import health_blueprint
+from adapters.http.idempotency import AnswerBook
+from adapters.http.keys import keys_blueprint
+from adapters.http.openapi_page import openapi_blueprint
+from adapters.http.rules import rules_blueprint
+from adapters.http.schedules import schedules_blueprint
+from adapters.http.security import HttpSettings
+from adapters.http.team import projects_blueprint, team_blueprint
+from adapters.http.telemetry import telemetry_blueprint
+from adapters.http.webhooks import webhooks_blueprint
+from app import metrics as figures
+from app.loops.approvals import ApprovalLoop
+from app.loops.checkpoint import CheckpointLoop
+from app.loops.deliveries import DeliveryLoop
+from app.loops.device_upkeep import DeviceUpkeepLoop
+from app.loops.dispatch import DispatchLoop
+from app.loops.faults import FaultLog
+from app.loops.key_use import KeyUseLoop
+from app.loops.presence import PresenceLoop
+from app.loops.retention import RetentionLoop
+from app.loops.rule_timers import RuleTimerLoop
+from app.loops.schedules import PlanLoop, ScheduleLoop
+from app.loops.seen import Seen
+from app.loops.uplink import UplinkLoop
+from app.loops.watching import WatchingLoop
+from app.metrics import Metrics
+from app.outside import Outside
+from app.services import Bells, Services
+from app.settings import Settings
+from app.supervisor import Loop, Supervisor
+from domain.kernel.errors import Unavailable
+from domain.webhooks.log import DeliveryLog
+from domain.webhooks.service import WebhookService
+
+VERSION = "0.1.0"
+
+
+@dataclass(slots=True)
+class Loops:
+    """By name, because others ask them for their figures or hand them work."""
+
+    uplink: UplinkLoop
+    deliveries: DeliveryLoop
+    dispatch: DispatchLoop
+    schedules: ScheduleLoop
+    checkpoint: CheckpointLoop
+    faults: FaultLog
+    others: tuple[Loop, ...]
+
+    def in_order(self) -> list[Loop]:
+        """What sends stands before what makes it send, and the checkpoint is stopped after the uplink that feeds it."""
+        return [self.checkpoint, self.deliveries, self.dispatch, *self.others, self.schedules, self.uplink]
+
+
+@dataclass(slots=True)
+class Program:
+    settings: Settings
+    outside: Outside
+    services: Services
+    loops: Loops
+    supervisor: Supervisor
+    metrics: Metrics
+    http: Quart
+
+    async def troubles(self) -> Mapping[str, str]:
+        """What ails the service now, by part; empty when it is ready."""
+        found = {f"worker {name}": trouble for name, trouble in self.supervisor.troubles().items()}
+        try:
+            await self.outside.database.check()
+        except Unavailable as error:
+            found["database"] = error.message
+        if self.outside.link.stats().get("stopped"):
+            found["broker"] = "The device link is not running."
+        return found
+
+
+def compose(settings: Settings) -> Program:
+    """Raises StartRefused, EngineMissing, EngineStale, DatabaseUnusable."""
+    bells = Bells()
+    outside = Outside(settings, on_interest=bells.watching.ring)
+    services = Services(settings, outside, bells)
+    loops = _loops(outside, services, bells)
+    supervisor = Supervisor(loops.in_order())
+    metrics = Metrics()
+    program = Program(settings, outside, services, loops, supervisor, metrics, http=Quart("unused"))
+    program.http = _http(program)
+    _publish(program)
+    return program
+
+
+def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
+    clock, uow, engine = outside.clock, services.uow, outside.engine.engine
+    seen, faults = Seen(), FaultLog(clock)
+    dispatch = DispatchLoop(dispatch=services.dispatch, clock=clock, bell=bells.dispatch)
+    return Loops(
+        uplink=UplinkLoop(
+            link=outside.link,
+            engine=engine,
+            make_batch=outside.engine.batch,
+            uow=uow,
+            clock=clock,
+            uplink=services.uplink,
+            ingest=services.ingest,
+            turnstile=services.turnstile,
+            seen=seen,
+            faults=faults,
+            ready=dispatch.ready,
+            timers=bells.timers,
+        ),
+        deliveries=DeliveryLoop(
+            deliveries=services.deliveries, courier=outside.courier, clock=clock, bell=bells.deliveries
+        ),
+        dispatch=dispatch,
+        schedules=ScheduleLoop(firing=services.firing, clock=clock, bell=bells.schedules),
+        checkpoint=CheckpointLoop(engine=engine, uow=uow, seen=seen, turnstile=services.turnstile),
+        faults=faults,
+        others=(
+            KeyUseLoop(callers=services.callers),
+            RetentionLoop(retention=services.retention),
+            PlanLoop(plans=services.plans, outbox=services.plan_outbox),
+            PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
+            ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
+            DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, bell=bells.upkeep),
+            RuleTimerLoop(
+                engine=engine,
+                ingest=services.ingest,
+                uow=uow,
+                clock=clock,
+                turnstile=services.turnstile,
+                bell=bells.timers,
+            ),
+            WatchingLoop(engine=engine, uow=uow, feed=outside.feed, clock=clock, bell=bells.watching),
+        ),
+    )
+
+
+def _http(program: Program) -> Quart:
+    settings, outside, services = program.settings, program.outside, program.services
+    origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
+    return create_app(
+        blueprints=_blueprints(program),
+        authenticator=services.callers,
+        answers=AnswerBook(uow=services.uow, clock=outside.clock, vault=outside.vault),
+        settings=HttpSettings(cors_origins=origins),
+        observer=program.metrics.observe,
+    )
+
+
+def _blueprints(program: Program) -> list[Blueprint]:
+    s, outside, loops = program.services, program.outside, program.loops
+    hooks = WebhookService(
+        uow=s.uow,
+        clock=outside.clock,
+        ids=outside.ids,
+        vault=outside.vault,
+        courier=outside.courier,
+        on_changed=loops.deliveries.cut,
+    )
+    log = DeliveryLog(
+        uow=s.uow, clock=outside.clock, ids=outside.ids, deliveries=s.deliveries, send=loops.deliveries.send
+    )
+    return [
+        health_blueprint(
+            checks=program.troubles, metrics=program.metrics.text, metrics_type=figures.CONTENT_TYPE
+        ),
+        openapi_blueprint(version=VERSION),
+        auth_blueprint(sessions=s.sessions, passwords=s.passwords),
+        team_blueprint(team=s.team),
+        projects_blueprint(projects=s.projects),
+        keys_blueprint(keys=s.keys, uow=s.uow),
+        catalog_blueprint(),
+        devices_blueprint(s.devices, s.credentials, s.control),
+        device_types_blueprint(s.device_types),
+        commands_blueprint(s.commands, s.definitions, s.control),
+        schedules_blueprint(s.schedules),
+        rules_blueprint(s.rules, s.trials),
+        grants_blueprint(s.grants, s.access),
+        approvals_blueprint(s.approvals),
+        telemetry_blueprint(s.telemetry),
+        events_blueprint(s.events),
+        webhooks_blueprint(webhooks=hooks, log=log),
+        feed_blueprint(uow=s.uow, clock=outside.clock, feed=outside.feed, authenticator=s.callers),
+    ]
+
+
+def _publish(program: Program) -> None:
+    """Every figure `/metrics` shows beside the requests."""
+    uplink, deliveries, services = program.loops.uplink, program.loops.deliveries, program.services
+    metrics, outside = program.metrics, program.outside
+    metrics.read("link", "The device link's counters.", outside.link.stats)
+    metrics.read("uplink_faults", "What devices sent that could not be used.", lambda: dict(program.loops.faults.counts))
+    metrics.read(
+        "uplink",
+        "Batches, messages, readings and events taken in.",
+        lambda: {name: getattr(uplink, name) for name in ("batches", "messages", "readings", "events", "retries", "lost")},
+    )
+    metrics.read(
+        "deliveries",
+        "Webhook attempts.",
+        lambda: {name: getattr(deliveries, name) for name in ("under_way", "succeeded", "failed", "cut_short")},
+    )
+    metrics.read(
+        "commands",
+        "Commands handed to devices, and results that changed nothing.",
+        lambda: {"sent": services.dispatch.sent, "resent": services.dispatch.resent, **dict(services.reports.ignored)},
+    )
+    metrics.read(
+        "feed",
+        "Live feed.",
+        lambda: {"clients": outside.feed.clients, "published": outside.feed.published, "dropped": outside.feed.dropped},
+    )
+    metrics.read(
+        "worker_failures",
+        "How often each worker failed and was started again.",
+        lambda: {watch.loop.name: watch.failures for watch in program.supervisor.watches},
+    )

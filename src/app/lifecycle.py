@@ -1,0 +1,149 @@
+"""From nothing to ready, and back, in that order: database, engine, devices' logins, broker, workers, HTTP. Then the reverse.
+
+SIGTERM and SIGINT: no more requests, what is in hand is finished, everything that changed since the last checkpoint is written,
+within five seconds. A second signal ends the program at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+from hypercorn.asyncio import serve as hypercorn_serve
+from hypercorn.config import Config, Sockets
+
+from app.compose import Program
+from app.outside import StartRefused
+from app.settings import SettingsError
+from domain.kernel.errors import Unavailable
+from domain.telemetry.warmup import warm_up
+
+HTTP_GRACE_S = 1.5
+STOP_WITHIN_S = 5.0
+
+log = structlog.get_logger("lifecycle")
+
+Started = Callable[[Program, int], Awaitable[None]]
+
+
+class PortTaken(Exception):
+    """The message says which port, and which variable chooses another."""
+
+
+async def run(program: Program, started: Started) -> None:
+    """Serve until a signal. `started` is called with the HTTP port once the service is ready."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _on_signal, stop)
+    listener = _listen(program.settings.http_host, program.settings.http_port)
+    began = time.perf_counter()
+    try:
+        await start(program)
+        server = asyncio.create_task(_serve(program, listener, stop), name="http")
+        _settle_memory()
+        log.info("ready", seconds=round(time.perf_counter() - began, 2))
+        await started(program, listener.getsockname()[1])
+        await server
+    finally:
+        await _stop(program)
+        listener.close()
+
+
+async def start(program: Program) -> None:
+    """Raises DatabaseUnusable, Unavailable (broker), and what the storage raises."""
+    outside, services = program.outside, program.services
+    await outside.database.start()
+    replayed = await warm_up(outside.engine.engine, services.uow)
+    await services.admission.admit_all()
+    await outside.link.start()
+    program.supervisor.start()
+    log.info("started", replayed=replayed, engine=outside.engine.name)
+
+
+async def _stop(program: Program) -> None:
+    try:
+        async with asyncio.timeout(STOP_WITHIN_S):
+            program.outside.feed.stop()
+            await program.supervisor.stop()
+            await program.outside.link.stop()
+            await _last_writes(program)
+            await program.outside.courier.close()
+            program.outside.hasher.close()
+            await program.outside.database.stop()
+    except TimeoutError:
+        log.error("stopping took too long; what was not written is made up for at the next start")
+    log.info("stopped")
+
+
+async def _last_writes(program: Program) -> None:
+    try:
+        await program.loops.checkpoint.write()
+        await program.services.callers.flush_used()
+    except Unavailable as error:
+        log.warning("the last checkpoint could not be written; the next start replays", error=str(error))
+
+
+async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event) -> None:
+    config = Config()
+    config.accesslog = None
+    config.errorlog = "-"
+    config.graceful_timeout = HTTP_GRACE_S
+    config.keep_alive_timeout = 30.0
+    config.keep_alive_max_requests = 1_000_000
+    config.include_date_header = False
+    config.include_server_header = False
+    config.websocket_ping_interval = 20.0
+    config.websocket_max_message_size = 64 * 1024
+    config.h11_max_incomplete_size = 32 * 1024
+    config.create_sockets = lambda: Sockets([], [listener], [])  # type: ignore[method-assign]
+
+    async def shut_down() -> None:
+        await stop.wait()
+        program.outside.feed.stop()
+
+    await hypercorn_serve(program.http, config, shutdown_trigger=shut_down, mode="asgi")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortTaken(
+            f"{host}:{port} cannot be listened on for HTTP ({error.strerror}). "
+            "Stop what uses it, or set LATCHBOARD_HTTP_PORT (and LATCHBOARD_HTTP_HOST) to another address."
+        ) from None
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener
+
+
+def _settle_memory() -> None:
+    """What the start made stays; looking through it at each collection costs 10 to 25 percent of the request rate."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        raise SystemExit(1)
+    stop.set()
+
+
+def refusal(error: BaseException) -> str | None:
+    """What to tell whoever tried to start, when the error is one of ours."""
+    if isinstance(error, SettingsError | StartRefused | PortTaken):
+        return str(error)
+    if isinstance(error, Unavailable):
+        return error.message
+    return None

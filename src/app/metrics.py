@@ -1,0 +1,59 @@
+"""What `/metrics` tells (Prometheus text format): requests as they happen, all else read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+
+Numbers = Mapping[str, float]
+
+
+class _Read(Collector):
+    """Figures that others keep; each is one family with the label `name`."""
+
+    def __init__(self, family: str, help_text: str, read: Callable[[], Numbers]) -> None:
+        self._family = family
+        self._help = help_text
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(f"latchboard_{self._family}", self._help, labels=["name"])
+        for name, value in self._read().items():
+            family.add_metric([name], float(value))
+        yield family
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "latchboard_http_requests",
+            "HTTP requests by method, route and status.",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "latchboard_http_request_seconds",
+            "HTTP request duration by route.",
+            ["route"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        """The HTTP adapter's observer. A request that found no route counts under one name: paths are the caller's choice."""
+        route = route or "(none)"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def read(self, family: str, help_text: str, read: Callable[[], Numbers]) -> None:
+        self._registry.register(_Read(family, help_text, read))
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,166 @@
+"""The choices that settings make about the outside: which database, broker, engine, mail and keys.
+
+Everything here is constructed and nothing is opened; `lifecycle.py` opens it in order. What cannot be had is refused with a
+`StartRefused` that says what to set.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from adapters.clock import SystemClock
+from adapters.crypto.digest import RingDigest
+from adapters.crypto.keyring import KeyRing
+from adapters.crypto.passwords import Argon2Hasher
+from adapters.crypto.tokens import JwtAccessTokens
+from adapters.crypto.vault import AesVault
+from adapters.delivery.courier import HttpCourier
+from adapters.delivery.guard import AddressGuard
+from adapters.delivery.jitter import RandomJitter
+from adapters.feed import InProcessFeed
+from adapters.ids import SystemIds
+from adapters.mail.log import LogMailer
+from adapters.mail.smtp import SmtpAddress, SmtpMailer
+from adapters.mqtt.codec import ProfileCodec
+from adapters.mqtt.external import ExternalSettings, MosquittoLink
+from adapters.mqtt.mosquitto import MosquittoFiles, Provisioner
+from adapters.outcomes import InProcessOutcomes
+from adapters.params import JsonSchemaChecker
+from adapters.recurrence import DateutilRecurrence
+from adapters.storage.sql import SqlDatabase
+from app.engines import EngineParts, load_engine
+from app.settings import Settings
+from domain.accounts.ports import Mailer
+from domain.devices.link import DeviceLink
+from domain.kernel.clock import Clock
+
+READERS = 6
+
+
+class StartRefused(Exception):
+    """Why the service does not start, and what to do about it."""
+
+
+class Outside:
+    def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
+        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused and what the engine raises."""
+        prepare_data_dir(settings.data_dir)
+        self.clock = SystemClock()
+        self.ids = SystemIds()
+        self.ring = key_ring(settings)
+        self.vault = AesVault(self.ring)
+        self.digest = RingDigest(self.ring)
+        self.tokens = JwtAccessTokens(self.ring)
+        self.hasher = Argon2Hasher()
+        self.mailer = mailer(settings)
+        self.engine = load_engine(settings.engine)
+        self.database = SqlDatabase(settings.database, pool_size=READERS)
+        self.exclusive = settings.database.startswith("sqlite")
+        """No other process writes to this database."""
+        self.link = device_link(settings, self.clock, self.engine)
+        self.courier = HttpCourier(clock=self.clock, guard=AddressGuard(allow_private=settings.webhook_allow_private))
+        self.jitter = RandomJitter()
+        self.feed = InProcessFeed(on_interest=on_interest)
+        self.codec = ProfileCodec()
+        self.checker = JsonSchemaChecker()
+        self.recurrence = DateutilRecurrence()
+        self.outcomes = InProcessOutcomes()
+
+
+def prepare_data_dir(path: Path) -> None:
+    """There, ours, and closed to others."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.chmod(0o700)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError("it is not writable for this user")
+    except OSError as error:
+        raise StartRefused(
+            f"The data directory {path} cannot be used: {error.strerror or error}. "
+            "Give the service's user write access to it, or set LATCHBOARD_DATA_DIR to another directory."
+        ) from None
+
+
+def key_ring(settings: Settings) -> KeyRing:
+    if settings.secret_keys is not None:
+        try:
+            return KeyRing.parse(settings.secret_keys.get_secret_value())
+        except ValueError as error:
+            raise StartRefused(f"LATCHBOARD_SECRET_KEYS: {error}") from None
+    path = settings.data_dir / "secret_keys"
+    try:
+        return KeyRing.load_or_create(path)
+    except (OSError, ValueError) as error:
+        raise StartRefused(
+            f"The secret keys in {path} cannot be used: {error}. Restore the file from a backup; without it, stored device "
+            "passwords and webhook secrets cannot be read."
+        ) from None
+
+
+def mailer(settings: Settings) -> Mailer:
+    if settings.smtp_url is None:
+        return LogMailer()
+    try:
+        address = SmtpAddress.parse(settings.smtp_url.get_secret_value())
+    except ValueError as error:
+        raise StartRefused(f"LATCHBOARD_SMTP_URL: {error}") from None
+    return SmtpMailer(address, sender=settings.smtp_from)
+
+
+def device_link(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
+    if settings.broker == "embedded":
+        return _embedded(settings)
+    url = urlsplit(settings.broker)
+    user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
+    external = ExternalSettings(url.hostname or "127.0.0.1", url.port or 1883, user, password)
+    files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
+    provisioner = None
+    if files[0] is not None and files[1] is not None and files[2] is not None:
+        provisioner = Provisioner(MosquittoFiles(files[0], files[1], files[2]), user, password)
+    return MosquittoLink(external, clock, engine.batch, provisioner)
+
+
+def _embedded(settings: Settings) -> DeviceLink:
+    try:
+        embedded: Any = import_module("adapters.mqtt.embedded")
+    except ImportError as error:
+        raise StartRefused(
+            f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
+            "or set LATCHBOARD_BROKER to the URL of an external one."
+        ) from None
+    listeners = [
+        embedded.Listener("tcp", settings.mqtt_host, settings.mqtt_port),
+        embedded.Listener("ws", settings.mqtt_host, settings.mqtt_ws_port),
+    ]
+    if settings.mqtt_tls_port is not None:
+        listeners.append(embedded.Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
+    limits = embedded.BrokerLimits(
+        rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit)
+    )
+    link: DeviceLink = embedded.EmbeddedLink(
+        embedded.BrokerSettings(
+            tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits
+        )
+    )
+    return link
+
+
+def with_free_ports(settings: Settings) -> Settings:
+    """Port 0 means any free one; it is chosen here, because credentials name it before the broker listens."""
+    chosen: dict[str, int] = {}
+    held: list[socket.socket] = []
+    for name in ("http_port", "mqtt_port", "mqtt_ws_port", "mqtt_tls_port"):
+        if getattr(settings, name) == 0:
+            probe = socket.socket()
+            probe.bind(("127.0.0.1", 0))
+            held.append(probe)
+            chosen[name] = probe.getsockname()[1]
+    for probe in held:
+        probe.close()
+    return settings.model_copy(update=chosen)

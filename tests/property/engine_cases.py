@@ -1,0 +1,194 @@
+"""Generated cases for the engine: rule sets, message sequences, timers, restarts. Plain `random` with a seed, so that a
+million cases take minutes and a failing one is named by its number.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from domain.rules.model import Comparator, Condition, Match, RuleSpec, RuleState, Value
+
+START_MS = 1_790_000_000_000
+METRICS = ("temperature", "humidity", "mode", "door", "é", 'a"b', "ts", "u", "m")
+NUMBERS = (0.0, -0.0, 1.0, 5.0, 20.5, 21.4, 30.0, 31.0, -7.25, 1e308, 5e-324, float(2**53), float(2**53 + 2), 2.0**31, -(2.0**31))
+LITERALS = (
+    "9007199254740993", "9007199254740992", "1e400", "-1e400", "NaN", "-Infinity", "1E2", "0.1e1", "-0", "21.40", "null",
+    "[1]", '{"x":1}', "true", "false", '"eco"', '"heat"', '""', '"' + "x" * 257 + '"', "12345678901234567890123", "01", "1.",
+)  # fmt: skip
+TEXTS = ("eco", "heat", "", "true")
+NUMERIC = (
+    Comparator.GREATER, Comparator.GREATER_EQUAL, Comparator.LESS, Comparator.LESS_EQUAL, Comparator.EQUAL, Comparator.NOT_EQUAL,
+)  # fmt: skip
+COMMANDS = ("ON", "OFF", "TOGGLE", "FAN")
+BROKEN = (
+    b"", b"{", b"nul", b"[]", b"{}", b"[1]", b"3", b'"x"', b"\xff", b"[[]]", b'{"a":1}x', b'{"\\ud800":1}', b'{"a":1,}',
+    b"[" * 40 + b"]" * 40, b'{"m":{}}', b'{"m":{},"u":3}', b'{"":1}', b'{"\\u0001":1}', b'{"a\x7f":1}', b"\xef\xbb\xbf{}",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ingest:
+    messages: list[tuple[int, int, bytes]]
+
+
+@dataclass(frozen=True)
+class Tick:
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class PutRules:
+    device_no: int
+    rules: list[RuleSpec]
+
+
+@dataclass(frozen=True)
+class Watch:
+    device_no: int
+    on: bool
+
+
+@dataclass(frozen=True)
+class Drop:
+    device_no: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    limit: int
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Build the engine anew from names, checkpoints, later rows and rule states, rules before or after the values."""
+
+    rules_first: bool
+
+
+Action = Ingest | Tick | PutRules | Watch | Drop | Checkpoint | Restart
+
+
+def case(number: int) -> Iterator[Action]:
+    """The actions of one case, the same for the same number."""
+    return _Case(random.Random(number)).actions()
+
+
+class _Case:
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._now_ms = START_MS
+        self._devices = chance.sample((1, 2, 3, 1024, 2**24 + 5), chance.randint(1, 2))
+        self._metrics = chance.sample(METRICS, chance.randint(1, 4))
+        self._next_rule = 1
+        self._calm = chance.random() < 0.5
+
+    def actions(self) -> Iterator[Action]:
+        for device_no in self._devices:
+            if self._chance.random() < 0.9:
+                yield PutRules(device_no, self._rules())
+        for _ in range(self._chance.randint(3, 14)):
+            self._now_ms += self._chance.choice((0, 1, 400, 1_000, 2_000, 5_000, 30_000, -500))
+            yield self._action()
+        yield Tick(self._now_ms + 100_000)
+        yield Checkpoint(10)
+
+    def _action(self) -> Action:
+        dice = self._chance.random()
+        device_no = self._chance.choice(self._devices)
+        if dice < 0.66:
+            return Ingest([self._message() for _ in range(self._chance.choice((0, 1, 1, 1, 2, 5)))])
+        if dice < 0.82:
+            return Tick(self._now_ms)
+        if dice < 0.88:
+            return PutRules(device_no, self._rules())
+        if dice < 0.92:
+            return Watch(device_no, self._chance.random() < 0.7)
+        if dice < 0.94:
+            return Drop(device_no)
+        if dice < 0.97:
+            return Checkpoint(self._chance.choice((0, 1, 5)))
+        return Restart(self._chance.random() < 0.5)
+
+    def _rules(self) -> list[RuleSpec]:
+        return [self._rule() for _ in range(self._chance.choice((0, 1, 2, 3, 6)))]
+
+    def _rule(self) -> RuleSpec:
+        chance = self._chance
+        plain = chance.random() < 0.4
+        self._next_rule += 1
+        return RuleSpec(
+            rule_no=self._next_rule,
+            conditions=self._conditions(chance.choice((1, 1, 2, 3, 10)), plain),
+            command=chance.choice(COMMANDS),
+            match=chance.choice((Match.ALL, Match.ANY)),
+            clear_conditions=() if plain else self._conditions(chance.choice((0, 0, 1, 2)), False),
+            priority=chance.choice((100, 100, 50, -3)),
+            for_seconds=0 if plain else chance.choice((0, 0, 1, 5)),
+            cooldown_seconds=0 if plain else chance.choice((0, 0, 3)),
+            enabled=chance.random() < 0.9,
+            state=self._state(),
+        )
+
+    def _state(self) -> RuleState:
+        if self._chance.random() < 0.7:
+            return RuleState()
+        then = self._now_ms - self._chance.choice((0, 1_000, 60_000))
+        matched = self._chance.random() < 0.5
+        held = None if matched or self._chance.random() < 0.5 else then
+        return RuleState(matched, held, self._chance.choice((None, then)))
+
+    def _conditions(self, count: int, plain: bool) -> tuple[Condition, ...]:
+        return tuple(self._condition(plain) for _ in range(count))
+
+    def _condition(self, plain: bool) -> Condition:
+        metric = self._chance.choice(self._metrics)
+        dice = 1.0 if plain else self._chance.random()
+        if dice < 0.2:
+            return Condition(metric, Comparator.SILENT, self._chance.choice((1, 2.5, 10)))
+        if dice < 0.35:
+            comparator = self._chance.choice((Comparator.EQUAL, Comparator.NOT_EQUAL))
+            return Condition(metric, comparator, self._chance.choice(TEXTS))
+        return Condition(metric, self._chance.choice(NUMERIC), self._chance.choice(NUMBERS))
+
+    def _message(self) -> tuple[int, int, bytes]:
+        device_no = self._chance.choice(self._devices)
+        arrived_ms = self._now_ms + self._chance.choice((0, 0, 0, 3, -2))
+        return device_no, arrived_ms, self._payload(arrived_ms)
+
+    def _payload(self, arrived_ms: int) -> bytes:
+        dice = self._chance.random()
+        if dice < 0.06:
+            return self._chance.choice(BROKEN)
+        if dice < 0.12:
+            count = self._chance.randint(1, 3)
+            return b"[" + b",".join(self._object(arrived_ms) for _ in range(count)) + b"]"
+        return self._object(arrived_ms)
+
+    def _object(self, arrived_ms: int) -> bytes:
+        chance = self._chance
+        space = "" if chance.random() < 0.7 else " "
+        names = self._metrics if chance.random() < 0.6 else chance.choices(self._metrics, k=chance.randint(1, 3))
+        values = [f"{self._key(name)}:{space}{self._literal()}" for name in names]
+        members = [("," + space).join(values)]
+        if chance.random() < 0.5:
+            members = ['"m":' + space + "{" + members[0] + "}"]
+        if chance.random() < 0.4:
+            ts = arrived_ms + chance.choice((0, 0, -1_000, -60_000, 86_400_000, 86_400_001, 5_000))
+            text = str(ts) if chance.random() < 0.9 else chance.choice(("12345", "-1", '"x"', "null", "NaN", "1e999", f"{ts}.7"))
+            members.insert(chance.randint(0, 1), '"ts":' + text)
+        if chance.random() < 0.15:
+            unit = chance.choice(('"C"', '"%"', "3", '"' + "u" * 33 + '"'))
+            members.insert(chance.randint(0, len(members)), '"u":{' + self._key(names[0]) + ":" + unit + "}")
+        return ("{" + ",".join(members) + "}").encode()
+
+    def _key(self, name: str) -> str:
+        return json.dumps(name, ensure_ascii=self._chance.random() < 0.2)
+
+    def _literal(self) -> str:
+        if not self._calm and self._chance.random() < 0.25:
+            return self._chance.choice(LITERALS)
+        number: Value = self._chance.choice(NUMBERS)
+        return repr(number) if self._chance.random() < 0.5 else str(self._chance.randint(-40, 40) / 2)

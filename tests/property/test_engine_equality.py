@@ -1,0 +1,102 @@
+"""The native engine equals the readable one on generated rule sets, message sequences, timers and restarts.
+
+LATCHBOARD_PROPERTY_CASES sets how many (a few thousand by default), LATCHBOARD_PROPERTY_SEED the first one's number.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from adapters.engine.native import NativeEngine
+from adapters.engine.reference import ReferenceEngine
+from domain.rules.model import RuleSpec
+from domain.rules.ports import Ingested, TelemetryEngine
+from domain.telemetry.batch import PlainBatch
+from property import engine_cases as cases
+
+CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000"))
+SEED = int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0"))
+CHUNKS = 8
+
+
+class _Run:
+    """One engine with the little database a restart needs."""
+
+    def __init__(self, make: type[NativeEngine] | type[ReferenceEngine]) -> None:
+        self._make = make
+        self.engine: TelemetryEngine = make()
+        self.names: dict[int, str] = {}
+        self.latest: dict[int, tuple[int, bytes]] = {}
+        self.rows: dict[tuple[int, int, int], bytes] = {}
+        self.rules: dict[int, dict[int, RuleSpec]] = {}
+
+    def act(self, action: cases.Action) -> Any:
+        match action:
+            case cases.Ingest(messages):
+                return self._keep(self.engine.ingest(PlainBatch.of(messages)))
+            case cases.Tick(now_ms):
+                return self._keep(self.engine.tick(now_ms))
+            case cases.PutRules(device_no, rules):
+                self.rules[device_no] = {rule.rule_no: rule for rule in rules}
+                return self.engine.put_rules(device_no, rules)
+            case cases.Watch(device_no, on):
+                return self.engine.watch(device_no, on)
+            case cases.Drop(device_no):
+                self.rules.pop(device_no, None)
+                self.latest.pop(device_no, None)
+                self.rows = {key: packed for key, packed in self.rows.items() if key[0] != device_no}
+                return self.engine.drop_device(device_no)
+            case cases.Checkpoint(limit):
+                taken = self.engine.checkpoint(limit)
+                self.latest.update({device_no: (newest_ms, latest) for device_no, newest_ms, latest in taken})
+                return taken
+            case cases.Restart(rules_first):
+                return self._restart(rules_first)
+
+    def _keep(self, result: Ingested) -> dict[str, Any]:
+        found = {name: getattr(result, name) for name in _PARTS}
+        self.names.update(found["new_names"])
+        self.rows.update({row[:3]: row[3] for row in found["rows"]})
+        for edge in found["edges"]:
+            rules = self.rules[edge.device_no]
+            rules[edge.rule_no] = replace(rules[edge.rule_no], state=edge.state)
+        return found
+
+    def _restart(self, rules_first: bool) -> None:
+        self.engine = self._make()
+        self.engine.set_metrics(list(self.names.items()))
+        if rules_first:
+            self._put_rules()
+        for device_no, (_, latest) in self.latest.items():
+            self.engine.restore(device_no, latest)
+        for (device_no, ts_ms, _), packed in sorted(self.rows.items()):
+            newest_ms = self.latest.get(device_no, (-1, b""))[0]
+            if ts_ms > newest_ms:
+                self.engine.replay(device_no, ts_ms, packed)
+        if not rules_first:
+            self._put_rules()
+
+    def _put_rules(self) -> None:
+        for device_no, rules in self.rules.items():
+            self.engine.put_rules(device_no, list(rules.values()))
+
+
+_PARTS = (
+    "rows", "new_names", "new_metrics", "edges", "fired", "suppressed", "watched", "faults", "seen", "messages", "readings",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_native_equals_the_readable_definition(chunk: int) -> None:
+    for number in range(SEED + chunk, SEED + CASES, CHUNKS):
+        native, reference = _Run(NativeEngine), _Run(ReferenceEngine)
+        for step, action in enumerate(cases.case(number)):
+            where = f"case {number}, step {step}: {action}"
+            assert repr(native.act(action)) == repr(reference.act(action)), where
+            assert native.engine.next_timer_ms() == reference.engine.next_timer_ms(), where
+            for device_no in (1, 2, 3, 1024, 2**24 + 5):
+                assert repr(native.engine.latest(device_no)) == repr(reference.engine.latest(device_no)), where

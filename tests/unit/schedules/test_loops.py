@@ -1,0 +1,161 @@
+"""The ticker sleeps until something is due and survives what goes wrong; plans are published, and again when they were not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from app.loops.approvals import ApprovalLoop
+from app.loops.doorbell import Doorbell
+from app.loops.schedules import PlanLoop, PlanOutbox, ScheduleLoop
+from domain.approvals.model import WAITS_MS
+from domain.kernel.caller import Role
+from domain.kernel.errors import Unavailable
+from domain.schedules.plans import PlanService
+from support.schedule_world import MINUTE, NOW, ScheduleWorld
+
+
+@asynccontextmanager
+async def running(loop: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(loop.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+def ticker(world: ScheduleWorld, bell: Doorbell) -> ScheduleLoop:
+    return ScheduleLoop(firing=world.firing, clock=world.clock, bell=bell)
+
+
+async def test_what_is_due_at_the_start_runs_and_the_bell_wakes_for_what_is_saved(world: ScheduleWorld) -> None:
+    device, bell = await world.device(online=True), Doorbell()
+    await world.put(device, NOW + 60, NOW + 90)
+    world.clock.forward(60_000)
+    async with running(ticker(world, bell)):
+        await eventually(lambda: world.fired() == [("on", 0)])
+        world.clock.forward(30_000)
+        bell.ring()
+        await eventually(lambda: len(world.fired()) == 2)
+
+
+async def test_the_ticker_sleeps_until_the_next_edge(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, bell = await world.device(online=True), Doorbell()
+    await world.put(device, NOW + 7, NOW + 3600)
+    slept: list[float | None] = []
+
+    async def wait(timeout_s: float | None) -> bool:
+        slept.append(timeout_s)
+        world.clock.forward(round((timeout_s or 0) * 1000))
+        await asyncio.sleep(0)
+        return False
+
+    monkeypatch.setattr(bell, "wait", wait)
+    loop = ticker(world, bell)
+    async with running(loop):
+        await eventually(lambda: len(slept) > 2)
+    assert slept[:2] == [7.0, 30.0]
+    assert (loop.fired, loop.failures, loop.late_ms) == (1, 0, 0)
+
+
+async def test_a_failure_is_counted_and_tried_again(world: ScheduleWorld) -> None:
+    device, bell = await world.device(online=True), Doorbell()
+    await world.put(device, NOW + 60, NOW + 90)
+    world.clock.forward(60_000)
+    run, calls = world.commands.run_unattended, []
+
+    class Failing:
+        async def run_unattended(self, *args: Any, **named: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 1:
+                raise Unavailable("not now")
+            return await run(*args, **named)
+
+    world.firing = world.make_firing(commands=Failing())
+    loop = ticker(world, bell)
+    async with running(loop):
+        await eventually(lambda: world.fired() == [("on", 0)])
+    assert (loop.failures, len(calls)) == (1, 2)
+
+
+async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) -> None:
+    bad, good = await world.device(online=True), await world.device(online=True)
+    await world.put(bad, NOW + 60, NOW + 90)
+    await world.put(good, NOW + 60, NOW + 90)
+    world.clock.forward(60_000)
+    run = world.commands.run_unattended
+
+    class Faulty:
+        async def run_unattended(self, tx: Any, caller: Any, device: Any, *args: Any, **named: Any) -> Any:
+            if device.device_id == bad.device_id:
+                raise KeyError("ours")
+            return await run(tx, caller, device, *args, **named)
+
+    world.firing = world.make_firing(commands=Faulty())
+    loop = ticker(world, Doorbell())
+    async with running(loop):
+        await eventually(lambda: world.fired() == [("on", 0)])
+    assert (loop.set_aside, world.skipped()) == (1, [("on", "SKIPPED_COMMAND")])
+
+
+async def test_a_clock_set_forward_is_forgiven(world: ScheduleWorld) -> None:
+    device, bell = await world.device(online=True), Doorbell()
+    await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
+    loop = ticker(world, bell)
+    async with running(loop):
+        await asyncio.sleep(0.01)
+        world.clock.forward(60 * MINUTE * 1000)
+        bell.ring()
+        await eventually(lambda: len(world.fired()) == 1)
+    assert world.skipped() == []
+
+
+async def test_requests_expire_at_their_time(world: ScheduleWorld) -> None:
+    device, bell = await world.device(online=True), Doorbell()
+    await world.define(device, "FLUSH", requires_approval=True)
+    await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
+    async with running(ApprovalLoop(approvals=world.approvals, clock=world.clock, bell=bell)):
+        await asyncio.sleep(0.01)
+        assert world.facts("approval_decided") == []
+        world.clock.forward(WAITS_MS)
+        bell.ring()
+        await eventually(lambda: len(world.facts("approval_decided")) == 1)
+
+
+async def test_plans_are_published_at_the_start_and_after_each_change(world: ScheduleWorld) -> None:
+    device = await world.device()
+    world.link.listening.add(device.device_id)
+    outbox = PlanOutbox(Doorbell())
+    plans = PlanService(uow=world.uow, clock=world.clock, link=world.link, publisher=outbox.mark)
+    await world.put(device, NOW + 60, NOW + 90)
+    loop = PlanLoop(plans=plans, outbox=outbox)
+    async with running(loop):
+        await eventually(lambda: len(world.link.sent) == 1)
+        await world.put(device, NOW + 70, NOW + 90)
+        outbox.mark(device.device_id)
+        await eventually(lambda: len(world.link.sent) == 2)
+    assert [told.payload.decode()[:8] for told in world.link.sent] == ['{"rev":1', '{"rev":2']
+
+
+async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld) -> None:
+    device = await world.device()
+    world.link.listening.add(device.device_id)
+    await world.put(device, NOW + 60, NOW + 90)
+    outbox = PlanOutbox(Doorbell())
+    loop = PlanLoop(plans=world.plans, outbox=outbox)
+    world.link.broken = Unavailable("the broker is away")
+    async with running(loop):
+        await eventually(lambda: loop.failures > 0)
+        world.link.broken = None
+        await eventually(lambda: len(world.link.sent) > 0)
