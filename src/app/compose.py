@@ -48,8 +48,10 @@ from app.services import Bells, Services
 from app.settings import Settings
 from app.supervisor import Loop, Supervisor
 from domain.kernel.errors import Unavailable
+from domain.webhooks.audience import AudienceService
 from domain.webhooks.log import DeliveryLog
 from domain.webhooks.service import WebhookService
+from domain.webhooks.watching import WatchingService
 
 VERSION = "0.1.0"
 
@@ -148,7 +150,9 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
                 turnstile=services.turnstile,
                 bell=bells.timers,
             ),
-            WatchingLoop(engine=engine, uow=uow, feed=outside.feed, clock=clock, bell=bells.watching),
+            WatchingLoop(
+                watching=WatchingService(uow=uow, clock=clock), hub=outside.feed, engine=engine, bell=bells.watching
+            ),
         ),
     )
 
@@ -198,7 +202,12 @@ def _blueprints(program: Program) -> list[Blueprint]:
         telemetry_blueprint(s.telemetry),
         events_blueprint(s.events),
         webhooks_blueprint(webhooks=hooks, log=log),
-        feed_blueprint(uow=s.uow, clock=outside.clock, feed=outside.feed, authenticator=s.callers),
+        feed_blueprint(
+            audience=AudienceService(uow=s.uow, clock=outside.clock),
+            hub=outside.feed,
+            authenticator=s.callers,
+            clock=outside.clock,
+        ),
     ]
 
 

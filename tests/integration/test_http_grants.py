@@ -37,8 +37,11 @@ def client(world: ScheduleWorld) -> Client:
     return app.test_client()
 
 
-async def call(client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None) -> tuple[int, Any]:
-    response = await client.open(f"/api/v1{path}", method=method, json=body, headers=who or as_person())
+async def call(
+    client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    sent = {} if body is None else {"json": body}
+    response = await client.open(f"/api/v1{path}", method=method, headers=who or as_person(), **sent)
     return response.status_code, await response.get_json()
 
 
@@ -47,7 +50,8 @@ async def test_a_grant_is_created_listed_changed_and_taken_back(client: Client, 
     path = f"/devices/{device.device_id}/grants"
     body = {
         "commands": ["ON"], "apiKeyId": key.key_id, "appliesVia": "device", "scope": "WRITE", "expiresAt": "2030-01-01T00:00:00Z",
-        "activeDays": [1, 2], "activeFromMinute": 480, "activeToMinute": 1020, "timezone": "Europe/Berlin", "rateLimitPerMinute": 10,
+        "activeDays": [1, 2], "activeFromMinute": 480, "activeToMinute": 1020, "timezone": "Europe/Berlin",
+        "rateLimitPerMinute": 10,
     }  # fmt: skip
     status, made = await call(client, "POST", path, body)
     assert (status, set(made)) == (201, {"grantId"})

@@ -33,8 +33,11 @@ async def path(world: ScheduleWorld) -> str:
     return f"/devices/{device.device_id}/schedules"
 
 
-async def call(client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None) -> tuple[int, Any]:
-    response = await client.open(f"/api/v1{path}", method=method, json=body, headers=who or as_person())
+async def call(
+    client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    sent = {} if body is None else {"json": body}
+    response = await client.open(f"/api/v1{path}", method=method, headers=who or as_person(), **sent)
     return response.status_code, await response.get_json()
 
 

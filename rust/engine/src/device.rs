@@ -171,23 +171,41 @@ impl Device {
         }
     }
 
-    /// Move to a layout that begins with the present one.
+    /// Move to a layout that begins with the present one's metrics.
     pub fn grow(&mut self, layout: Arc<Layout>) {
-        let (values, thresholds) = self.floats.split_at(self.layout.len());
+        let specs = self.specs();
+        let values = &self.floats[..self.layout.len()];
         let fresh = std::iter::repeat_n(f64::NAN, layout.len() - values.len());
-        self.floats = values.iter().copied().chain(fresh).chain(thresholds.iter().copied()).collect();
+        self.floats = values.iter().copied().chain(fresh).collect();
         let shared = (self.newest_ms, self.heard_ms);
+        let mut dues = Vec::new();
         if let Some(cold) = self.cold.as_mut() {
             if !cold.times.is_empty() {
                 cold.times.resize(layout.len(), shared);
             }
-            for special in &mut cold.specials {
-                for check in special.conditions.iter_mut().chain(&mut special.clear) {
-                    check.slot = check.slot.or_else(|| layout.find(&check.condition.metric));
-                }
-            }
+            dues = cold.specials.iter().map(|special| special.due).collect();
         }
         self.layout = layout;
+        if !specs.is_empty() {
+            self.compile_again(&specs, &dues);
+        }
+    }
+
+    /// A rule that waited for a metric may now be plain; one that has a deadline is special before and after, and keeps it.
+    fn compile_again(&mut self, specs: &[Spec], dues: &[i64]) {
+        let was_special: Vec<_> = self.cells.iter().map(Cell::is_special).collect();
+        self.put_rules(specs);
+        let mut dues = dues.iter();
+        let Some(cold) = self.cold.as_mut() else { return };
+        let mut specials = cold.specials.iter_mut();
+        for (cell, was_special) in self.cells.iter().zip(was_special) {
+            let due = if was_special { dues.next() } else { None };
+            if cell.is_special()
+                && let Some(special) = specials.next()
+            {
+                special.due = due.copied().unwrap_or(NO_DUE);
+            }
+        }
     }
 
     /// Replace the rules by `specs`, which are in firing order.

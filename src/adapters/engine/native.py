@@ -63,15 +63,15 @@ class NativeIngested:
 
     @property
     def edges(self) -> list[RuleEdge]:
-        return [RuleEdge(*edge) for edge in self._raw.edges]
+        return list(map(RuleEdge._make, self._raw.edges))
 
     @property
     def fired(self) -> list[Fired]:
-        return [Fired(*fired) for fired in self._raw.fired]
+        return list(map(Fired._make, self._raw.fired))
 
     @property
     def suppressed(self) -> list[Suppressed]:
-        return [Suppressed(*suppressed) for suppressed in self._raw.suppressed]
+        return list(map(Suppressed._make, self._raw.suppressed))
 
     @property
     def watched(self) -> list[Watched]:

@@ -7,6 +7,7 @@ The other writes. Whichever ends first ends the connection with its reason; a cl
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from domain.webhooks.audience import AudienceService
 FIRST_WORD_WITHIN_S = 5.0
 LONGEST_MESSAGE = 8_192
 BETWEEN_RENEWALS_S = 1.0
+GOODBYE_WITHIN_S = 5.0
 MOST_CLIENTS = 5_000
 BAD_REQUEST = 1008  # RFC 6455 7.4.1: policy violation
 TRY_LATER = 1013
@@ -61,9 +63,16 @@ def feed_blueprint(
             over = _over(error)
         finally:
             connected -= 1
-        await websocket.close(over.code, over.reason[:120])
+        await _close(over)
 
     return bp
+
+
+async def _close(over: Over) -> None:
+    """A client that takes nothing does not take the goodbye either; it is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE_WITHIN_S):
+            await websocket.close(over.code, over.reason[:120])
 
 
 async def _serve(parts: FeedParts) -> Over:

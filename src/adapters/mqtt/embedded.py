@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,6 +71,15 @@ class BrokerSettings:
     limits: BrokerLimits = field(default_factory=BrokerLimits)
 
 
+_MOST_CONNECTIONS = 50_000
+
+
+def _affordable_connections() -> int:
+    """Devices must not use up the process's file descriptors, or the database could open no file: a quarter stays free."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, soft * 3 // 4)
+
+
 class _Batch:
     """An `UplinkBatch` over the extension's own."""
 
@@ -102,6 +112,8 @@ class EmbeddedLink:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         limits = settings.limits
+        if limits.max_connections is None:
+            limits = replace(limits, max_connections=_affordable_connections())
         self._broker = _native.Broker(
             **{name: value for name in limits.__slots__ if (value := getattr(limits, name)) is not None}
         )

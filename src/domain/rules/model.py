@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from domain.kernel.errors import Invalid
 from domain.kernel.facts import Json
@@ -173,8 +174,7 @@ class Reading:
     ts_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEdge:
+class RuleEdge(NamedTuple):
     """A rule's state after a change, to be stored. `turned` when `matched` itself changed, not only the waiting."""
 
     device_no: int
@@ -190,8 +190,7 @@ class RuleEdge:
         return RuleState(self.matched, self.held_since_ms, self.last_fired_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """A rule whose action must run now."""
 
     device_no: int
@@ -199,8 +198,7 @@ class Fired:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Suppressed:
+class Suppressed(NamedTuple):
     """A rule that came to match but does not run: `winner_no` fired at once with the same or the opposite command.
 
     Without a winner the rule's own cooldown held it back.

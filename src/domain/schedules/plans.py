@@ -52,6 +52,8 @@ class PlanService:
             device = await tx.devices.find(device_id)
             if device is None or device.status is DeviceStatus.DELETING or device.profile is not Profile.NATIVE:
                 return
+            if device.sched_rev == 0:
+                return
             payload = message(device.sched_rev, await self.rows(tx, device))
         await self._link.send(device_id, TOPIC, payload, retain=True)
 

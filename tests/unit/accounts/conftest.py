@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from domain.kernel.caller import Role, Session
@@ -22,6 +24,7 @@ class PlainHasher:
 
     async def verify(self, password_hash: str, password: str) -> bool:
         self.verified += 1
+        await asyncio.sleep(0)  # as with the real one, others run meanwhile
         return password_hash.split(":", 2)[2] == password
 
     async def verify_nothing(self, password: str) -> None:

@@ -1,0 +1,87 @@
+"""What a person sees when the service has started: where it is, how to get in, and three lines to try it with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.first_start import FILE, FirstLogin
+from app.settings import Settings
+
+
+def http_url(settings: Settings) -> str:
+    return f"http://{_reachable(settings.http_host)}:{settings.http_port}"
+
+
+def show(settings: Settings, login: FirstLogin | None, *, demo: bool = False, console: Console | None = None) -> None:
+    console = console or Console(highlight=False, soft_wrap=True)
+    url = http_url(settings)
+    console.print()
+    console.print(Text("Latchboard is running", style="bold green"), Text("(demo)" if demo else ""), sep="  ")
+    console.print(_addresses(settings, url))
+    _print_login(console, settings, login)
+    if login is not None and login.password is not None:
+        console.print(Text("\nRegister a device, run a simulated one, switch it on:", style="bold"))
+        for line in three_lines(url, login.email, login.password):
+            console.print(Text(line), soft_wrap=True)
+    console.print(Text("\nCtrl-C stops the service.\n", style="dim"))
+
+
+def three_lines(url: str, email: str, password: str) -> tuple[str, str, str]:
+    """For a shell with curl and sed; the program itself plays the device."""
+    json = "-H 'Content-Type: application/json'"
+    login = f"""-d '{{"email":"{email}","password":"{password}"}}'"""
+    device = """-d '{"name":"Pump","boardType":"ESP32","appType":"PUMP"}'"""
+    order = """-d '{"cmd":"ON","waitSeconds":10}'"""
+    me = '-H "Authorization: Bearer $TOKEN"'
+    return (
+        f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | sed 's/.*\"accessToken\": *\"\\([^\"]*\\)\".*/\\1/')",
+        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | sed 's/.*\"deviceId\": *\"\\([^\"]*\\)\".*/\\1/')",
+        f"{program()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & sleep 3; "
+        f"curl -s {url}/api/v1/devices/$DEVICE/command {me} {json} {order}",
+    )
+
+
+def program() -> str:
+    """How this program was called, shortened where it lies below the current directory."""
+    path = Path(sys.argv[0])
+    if path.name != "latchboard":
+        return "latchboard"
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _addresses(settings: Settings, url: str) -> Table:
+    table = Table.grid(padding=(0, 2))
+    host = _reachable(settings.mqtt_host)
+    table.add_row("API, docs", f"{url}/docs")
+    table.add_row("Live feed", f"{url.replace('http', 'ws', 1)}/api/v1/ws")
+    if settings.broker == "embedded":
+        table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt")
+    else:
+        table.add_row("MQTT", "external broker")
+    table.add_row("Data", str(settings.data_dir.resolve()))
+    return table
+
+
+def _print_login(console: Console, settings: Settings, login: FirstLogin | None) -> None:
+    kept = settings.data_dir / FILE
+    if login is not None and login.password is not None:
+        console.print()
+        console.print(Text("First login, shown this once", style="bold yellow"), Text(f"(also in {kept})", style="dim"))
+        console.print(Text(f"  email    {login.email}\n  password {login.password}"))
+    elif login is not None:
+        console.print(Text(f"\nThe account of {login.email} was made, with the password you set."))
+    elif kept.exists():
+        console.print(Text(f"\nThe first login is in {kept}; delete the file once you have changed the password.", style="dim"))
+
+
+def _reachable(host: str) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - compared with, not bound to
+    return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown

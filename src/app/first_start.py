@@ -1,0 +1,47 @@
+"""The first account of an empty installation. Its password is shown once, and kept in a file that only the owner can read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.compose import Composition
+
+FILE = "first-login.txt"
+MADE_UP_EMAIL = "owner@latchboard.local"
+MADE_UP_LENGTH = 20
+ACCOUNT_NAME = "My account"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLogin:
+    email: str
+    password: str | None = field(repr=False)
+    """None when the operator chose it: what is known already is not shown again."""
+
+    path: Path | None = None
+
+
+async def first_account(service: Composition) -> FirstLogin | None:
+    """The login that was made; None when there is an account already. Raises Invalid for an unusable email or password."""
+    if not await service.operator.is_empty():
+        return None
+    chosen = service.settings
+    email = chosen.owner_email or MADE_UP_EMAIL
+    made_up = None if chosen.owner_password else service.ids.password(MADE_UP_LENGTH)
+    password = made_up or (chosen.owner_password.get_secret_value() if chosen.owner_password else "")
+    created = await service.operator.create_account(name=ACCOUNT_NAME, email=email, password=password, only_first=True)
+    if created is None:
+        return None  # another instance was quicker
+    if made_up is None:
+        return FirstLogin(email, None)
+    path = chosen.data_dir / FILE
+    _keep(path, email, made_up)
+    return FirstLogin(email, made_up, path)
+
+
+def _keep(path: Path, email: str, password: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"email    {email}\npassword {password}\n\nChange it, then delete this file.\n")

@@ -1,0 +1,124 @@
+"""Coming back with a cursor: what a client has seen over all its connections is exactly the log."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from domain.devices.model import Device
+from domain.events.policy import encode_cursor
+from support.feed_world import FeedWorld, feeding
+
+
+@pytest.fixture
+async def feed() -> AsyncIterator[FeedWorld]:
+    async with feeding() as world:
+        yield world
+
+
+async def test_a_cursor_resumes_with_what_was_missed_and_goes_on_live(feed: FeedWorld) -> None:
+    device = await feed.world.device()
+    token = feed.callers.let_in("ada")
+    async with feed.client(f"?token={token}") as client:
+        cursor = (await client.next())["cursor"]
+    for number in range(3):
+        await switch(feed, device, number)
+    async with feed.client(f"?token={token}&cursor={cursor}") as client:
+        state = await client.next()
+        assert (state["type"], state["cursor"]) == ("initial_state", cursor)
+        assert [(await client.next())["number"] for _ in range(3)] == [0, 1, 2]
+        await switch(feed, device, 3)
+        assert (await client.next())["number"] == 3
+
+
+async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) -> None:
+    device = await feed.world.device()
+    token = feed.callers.let_in("ada")
+    async with feed.world.uow.write() as tx:
+        for number in range(1_100):
+            await tx.record(feed.world.fact("relay_changed", device.device_id, number=number))
+    async with feed.client(f"?token={token}&cursor={encode_cursor(0)}") as client:
+        await client.next()
+        assert [(await client.next())["number"] for _ in range(1_100)] == list(range(1_100))
+        assert await client.quiet()
+
+
+async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) -> None:
+    seen, hidden = await feed.world.device(), await feed.world.device()
+    key_id = await feed.world.key()
+    await feed.world.grant(key_id, seen)
+    cursor = encode_cursor(0)
+    await switch(feed, hidden, 1)
+    await switch(feed, seen, 2)
+    async with feed.client(f"?token={feed.callers.let_key_in(key_id)}&cursor={cursor}") as client:
+        await client.next()
+        assert (await client.next())["number"] == 2
+        assert await client.quiet()
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(10**12)])
+async def test_a_cursor_that_means_nothing_here_is_answered_with_resync_and_the_state(feed: FeedWorld, cursor: str) -> None:
+    token = feed.callers.let_in("ada")
+    async with feed.client(f"?token={token}&cursor={cursor}") as client:
+        assert (await client.next())["type"] == "resync"
+        assert (await client.next())["type"] == "initial_state"
+
+
+async def test_a_cursor_older_than_the_log_is_answered_with_resync(feed: FeedWorld) -> None:
+    device = await feed.world.device()
+    token = feed.callers.let_in("ada")
+    async with feed.client(f"?token={token}") as client:
+        cursor = (await client.next())["cursor"]
+    await switch(feed, device, 1)
+    await asyncio.sleep(0.01)
+    async with feed.world.uow.write() as tx:
+        await tx.events.forget_before(feed.world.clock.now_ms(), 1_000)
+    await switch(feed, device, 2)
+    async with feed.client(f"?token={token}&cursor={cursor}") as client:
+        assert (await client.next())["type"] == "resync"
+        state = await client.next()
+        assert state["cursor"] != cursor
+
+
+async def test_a_client_that_is_cut_again_and_again_has_seen_exactly_the_log(feed: FeedWorld) -> None:
+    device = await feed.world.device()
+    token = feed.callers.let_in("ada")
+    chance = random.Random(6)
+    total = 400
+    seen: list[int] = []
+    cursor = encode_cursor(0)
+
+    async def happen() -> None:
+        for number in range(total):
+            await switch(feed, device, number)
+            if number % 3 == 0:
+                await asyncio.sleep(0.001)
+
+    happening = asyncio.create_task(happen())
+    async with asyncio.timeout(30):
+        while len(seen) < total:
+            async with feed.client(f"?token={token}&cursor={cursor}") as client:
+                try:
+                    for _ in range(chance.randrange(1, 60)):
+                        said: dict[str, Any] = await asyncio.wait_for(client.next(), 1)
+                        cursor = said["cursor"]
+                        if said["type"] == "relay_changed":
+                            seen.append(said["number"])
+                        if len(seen) >= total:
+                            break
+                except (ConnectionClosed, TimeoutError):
+                    pass
+                if chance.random() < 0.5:
+                    client.raw.transport.abort()
+        await happening
+    assert seen == list(range(total))
+
+
+async def switch(feed: FeedWorld, device: Device, number: int) -> None:
+    async with feed.world.uow.write() as tx:
+        await tx.record(feed.world.fact("relay_changed", device.device_id, number=number))

@@ -1,0 +1,104 @@
+"""The webhook world with its feed on a real loopback port, and a WebSocket client that collects what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from adapters.http.app import create_app
+from adapters.http.feed import feed_blueprint
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.errors import Unauthenticated
+from domain.kernel.ids import KeyId
+from domain.webhooks.audience import AudienceService
+from support.http import listening
+from support.webhook_world import ACCOUNT, PATIENCE, WebhookWorld
+
+HOUR_MS = 3_600_000
+
+
+class KnownCallers:
+    """An `Authenticator` for tokens and keys that a test names."""
+
+    def __init__(self, world: WebhookWorld) -> None:
+        self._world = world
+        self.tokens: dict[str, tuple[Session, int]] = {}
+        self.keys: dict[str, KeyId] = {}
+
+    def let_in(self, token: str, role: Role = Role.OWNER, *, for_ms: int = HOUR_MS) -> str:
+        self.tokens[token] = (self._world.session(role), self._world.clock.now_ms() + for_ms)
+        return token
+
+    def let_key_in(self, key_id: KeyId) -> str:
+        secret = f"sk_live_{key_id}"
+        self.keys[secret] = key_id
+        return secret
+
+    async def by_token(self, token: str, address: str) -> tuple[Session, int]:
+        if token not in self.tokens or self.tokens[token][1] <= self._world.clock.now_ms():
+            raise Unauthenticated("This token is not valid. Sign in again.")
+        return self.tokens[token]
+
+    async def by_key(self, secret: str, address: str) -> ApiKeyCaller:
+        if secret not in self.keys:
+            raise Unauthenticated("This API key does not exist.")
+        return ApiKeyCaller(ACCOUNT, self.keys[secret], "Robot", address)
+
+
+class Listener:
+    def __init__(self, connection: ClientConnection) -> None:
+        self.raw = connection
+
+    async def next(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            return json.loads(await self.raw.recv())  # type: ignore[no-any-return]
+
+    async def say(self, **message: Any) -> None:
+        await self.raw.send(json.dumps(message))
+
+    async def closed(self) -> int:
+        """The code with which the server closed; what it still said before is passed over."""
+        with contextlib.suppress(ConnectionClosed):
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    await self.raw.recv()
+        assert self.raw.close_code is not None
+        return self.raw.close_code
+
+    async def quiet(self, for_s: float = 0.15) -> bool:
+        """Nothing is said for a while."""
+        try:
+            async with asyncio.timeout(for_s):
+                await self.raw.recv()
+        except TimeoutError:
+            return True
+        return False
+
+
+class FeedWorld:
+    def __init__(self, world: WebhookWorld, url: str, callers: KnownCallers) -> None:
+        self.world = world
+        self.callers = callers
+        self.url = url.replace("http://", "ws://") + "/api/v1/ws"
+
+    @contextlib.asynccontextmanager
+    async def client(self, query: str = "", **options: Any) -> AsyncIterator[Listener]:
+        async with connect(self.url + query, **options) as connection:
+            yield Listener(connection)
+
+
+@contextlib.asynccontextmanager
+async def feeding(world: WebhookWorld | None = None) -> AsyncIterator[FeedWorld]:
+    world = world or await WebhookWorld().populate()
+    callers = KnownCallers(world)
+    audience = AudienceService(uow=world.uow, clock=world.clock)
+    blueprint = feed_blueprint(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock)
+    async with listening(create_app(blueprints=[blueprint], authenticator=callers)) as url:
+        yield FeedWorld(world, url, callers)
+        world.feed.stop()
