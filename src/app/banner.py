@@ -39,11 +39,16 @@ def three_lines(url: str, email: str, password: str) -> tuple[str, str, str]:
     order = """-d '{"cmd":"ON","waitSeconds":10}'"""
     me = '-H "Authorization: Bearer $TOKEN"'
     return (
-        f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | sed 's/.*\"accessToken\": *\"\\([^\"]*\\)\".*/\\1/')",
-        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | sed 's/.*\"deviceId\": *\"\\([^\"]*\\)\".*/\\1/')",
+        f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | {_field('accessToken')})",
+        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | {_field('deviceId')})",
         f"{program()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & sleep 3; "
         f"curl -s {url}/api/v1/devices/$DEVICE/command {me} {json} {order}",
     )
+
+
+def _field(name: str) -> str:
+    """One text field of a JSON answer, for shells without jq."""
+    return f"""sed 's/.*"{name}": *"\\([^"]*\\)".*/\\1/'"""
 
 
 def program() -> str:

@@ -20,7 +20,6 @@ from adapters.http.grants import grants_blueprint
 from adapters.http.health import health_blueprint
 from adapters.http.idempotency import AnswerBook
 from adapters.http.keys import keys_blueprint
-from adapters.http.openapi_page import openapi_blueprint
 from adapters.http.rules import rules_blueprint
 from adapters.http.schedules import schedules_blueprint
 from adapters.http.security import HttpSettings
@@ -166,6 +165,7 @@ def _http(program: Program) -> Quart:
         answers=AnswerBook(uow=services.uow, clock=outside.clock, vault=outside.vault),
         settings=HttpSettings(cors_origins=origins),
         observer=program.metrics.observe,
+        version=VERSION,
     )
 
 
@@ -186,7 +186,6 @@ def _blueprints(program: Program) -> list[Blueprint]:
         health_blueprint(
             checks=program.troubles, metrics=program.metrics.text, metrics_type=figures.CONTENT_TYPE
         ),
-        openapi_blueprint(version=VERSION),
         auth_blueprint(sessions=s.sessions, passwords=s.passwords),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),

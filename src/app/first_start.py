@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.compose import Composition
+from app.compose import Program
 
 FILE = "first-login.txt"
 MADE_UP_EMAIL = "owner@latchboard.local"
@@ -23,15 +23,15 @@ class FirstLogin:
     path: Path | None = None
 
 
-async def first_account(service: Composition) -> FirstLogin | None:
+async def first_account(program: Program) -> FirstLogin | None:
     """The login that was made; None when there is an account already. Raises Invalid for an unusable email or password."""
-    if not await service.operator.is_empty():
+    operator, chosen = program.services.operator, program.settings
+    if not await operator.is_empty():
         return None
-    chosen = service.settings
     email = chosen.owner_email or MADE_UP_EMAIL
-    made_up = None if chosen.owner_password else service.ids.password(MADE_UP_LENGTH)
+    made_up = None if chosen.owner_password else program.outside.ids.password(MADE_UP_LENGTH)
     password = made_up or (chosen.owner_password.get_secret_value() if chosen.owner_password else "")
-    created = await service.operator.create_account(name=ACCOUNT_NAME, email=email, password=password, only_first=True)
+    created = await operator.create_account(name=ACCOUNT_NAME, email=email, password=password, only_first=True)
     if created is None:
         return None  # another instance was quicker
     if made_up is None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from adapters.clock import SystemClock
@@ -39,8 +41,6 @@ from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
 
 READERS = 6
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where the Rust sources lie when the program runs from a checkout; elsewhere there is nothing to compare with."""
 
 
 class StartRefused(Exception):
@@ -49,7 +49,7 @@ class StartRefused(Exception):
 
 class Outside:
     def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
-        """`on_interest` hears when somebody begins or ceases to look. Raises StartRefused and what the engine raises."""
+        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused and what the engine raises."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
         self.ids = SystemIds()
@@ -128,7 +128,7 @@ def device_link(settings: Settings, clock: Clock, engine: EngineParts) -> Device
 
 def _embedded(settings: Settings) -> DeviceLink:
     try:
-        from adapters.mqtt import embedded  # the extension again: not needed with an external broker
+        embedded: Any = import_module("adapters.mqtt.embedded")
     except ImportError as error:
         raise StartRefused(
             f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
@@ -143,8 +143,12 @@ def _embedded(settings: Settings) -> DeviceLink:
     limits = embedded.BrokerLimits(
         rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit)
     )
-    certificate, key = settings.mqtt_tls_certificate, settings.mqtt_tls_key
-    return embedded.EmbeddedLink(embedded.BrokerSettings(tuple(listeners), certificate, key, limits))
+    link: DeviceLink = embedded.EmbeddedLink(
+        embedded.BrokerSettings(
+            tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits
+        )
+    )
+    return link
 
 
 def with_free_ports(settings: Settings) -> Settings:

@@ -1,8 +1,7 @@
 """Every background task has an owner: this one. It starts the loops, restarts one that fails, and stops them all.
 
 A loop that fails is logged, counted and started again after a pause that grows; until it has run for a while `/readyz` says which
-one is in trouble. One without which the service is of no use (`critical`) and that keeps failing ends the service instead, so that
-whoever runs it starts it afresh. Stopping cancels all loops, in the reverse order of their start, and waits, bounded in time.
+one is in trouble. Stopping cancels the loops in the reverse order of their start and waits, bounded in time.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from typing import Protocol
 import structlog
 
 PAUSES_S = (0.1, 0.5, 2.0, 5.0, 15.0)
-STEADY_AFTER_S = 10.0
-STOP_WITHIN_S = 2.5
-LOST_AFTER = 6
-"""Failures in a row, some 23 seconds, after which a critical loop counts as lost."""
+STEADY_AFTER_S = 30.0
+STOP_WITHIN_S = 3.0
 
 log = structlog.get_logger("supervisor")
 
@@ -42,33 +39,22 @@ class Watch:
 
 
 class Supervisor:
-    def __init__(self, loops: Sequence[Loop], *, critical: frozenset[str] = frozenset(), pauses_s: Sequence[float] = PAUSES_S) -> None:
+    def __init__(self, loops: Sequence[Loop]) -> None:
         self.watches = [Watch(loop) for loop in loops]
-        self.lost = asyncio.Event()
-        """Set when a critical loop is lost."""
-        self._critical = critical
-        self._pauses_s = pauses_s
-        self._stopping = False
 
     def start(self) -> None:
         for watch in self.watches:
             watch.task = asyncio.create_task(self._keep(watch), name=watch.loop.name)
 
-    def expect_end(self) -> None:
-        """From now on a loop that ends because its source has dried up is no failure."""
-        self._stopping = True
-
     async def stop(self) -> None:
         """Cancel and wait. A loop that does not let go in time is named and left."""
-        self._stopping = True
-        tasks = [watch.task for watch in reversed(self.watches) if watch.task is not None]
-        for task in tasks:
-            task.cancel()
-        if not tasks:
-            return
-        _, held = await asyncio.wait(tasks, timeout=STOP_WITHIN_S)
-        for task in held:
-            log.error("a worker did not stop in time", worker=task.get_name())
+        for watch in reversed(self.watches):
+            if watch.task is None:
+                continue
+            watch.task.cancel()
+            done, _ = await asyncio.wait([watch.task], timeout=STOP_WITHIN_S)
+            if not done:
+                log.error("a worker did not stop in time", worker=watch.loop.name)
 
     def troubles(self) -> dict[str, str]:
         return {watch.loop.name: watch.trouble for watch in self.watches if watch.trouble is not None}
@@ -82,22 +68,16 @@ class Supervisor:
             try:
                 await watch.loop.run()
                 raise RuntimeError("returned, though a worker never does")
+            except asyncio.CancelledError:
+                raise
             except Exception as error:
-                if self._stopping:
-                    return
-                self._note(watch, error)
+                watch.failures += 1
+                watch.trouble = f"{type(error).__name__}: {error}"[:200]
+                log.exception("a worker failed and will be started again", worker=watch.loop.name)
             finally:
                 steady.cancel()
             tries = 0 if clock.time() - began > STEADY_AFTER_S else tries + 1
-            if tries >= LOST_AFTER and watch.loop.name in self._critical:
-                log.critical("a worker that the service cannot do without is lost", worker=watch.loop.name)
-                self.lost.set()
-            await asyncio.sleep(self._pauses_s[min(tries, len(self._pauses_s)) - 1 if tries else 0])
-
-    def _note(self, watch: Watch, error: Exception) -> None:
-        watch.failures += 1
-        watch.trouble = f"{type(error).__name__}: {error}"[:200]
-        log.error("a worker failed and will be started again", worker=watch.loop.name, exc_info=error)
+            await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
 
 
 def _recovered(watch: Watch) -> None:

@@ -15,7 +15,7 @@ from adapters.http.auth import Access, current_caller
 from adapters.http.operation import Media, Outcome, operation
 from adapters.http.schema import Body, Name, Query, Reply
 from adapters.http.security import HttpSettings
-from domain.kernel.errors import Conflict, Stale, Throttled, Unavailable
+from domain.kernel.errors import Stale, Throttled, Unavailable
 from support.http import Http, World, listening, serving
 
 
@@ -43,7 +43,6 @@ class Waits(Reply):
 
 def probes(world: World) -> Sequence[Blueprint]:
     bp = Blueprint("probes", __name__, url_prefix="/api/v1")
-    runs: list[str] = []
 
     @operation(bp, "PUT", "/things/<int:slot>", tag="T", access=Access.ANYONE, summary="s", status=201)
     async def put_thing(slot: int, body: Thing, query: Paging) -> Outcome[ThingReply]:
@@ -69,14 +68,6 @@ def probes(world: World) -> Sequence[Blueprint]:
             "away": Unavailable("not now"),
             "bug": RuntimeError("the secret is 42"),
         }[how]
-
-    @operation(bp, "POST", "/count", tag="T", access=Access.SESSION, summary="s", status=201, idempotent=True)
-    async def count(body: Thing) -> dict[str, int]:
-        runs.append(body.some_name)
-        await asyncio.sleep(0)
-        if body.some_name == "refuse" and len(runs) == 1:
-            raise Conflict("not yet")
-        return {"runs": len(runs)}
 
     return [bp]
 
@@ -212,68 +203,9 @@ async def test_a_sane_request_id_is_taken_over_and_another_is_not(http: Http) ->
 
 
 async def test_nobody_learns_from_validation_what_only_callers_may_know(http: Http) -> None:
-    answer = await http.post("/count", content=b"not json", headers=JSON)
+    answer = await http.post("/keys", content=b"not json", headers=JSON)
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-
-
-async def test_the_same_idempotency_key_gives_the_first_answer_again(http: Http) -> None:
-    await http.sign_in()
-    key = {"Idempotency-Key": "a1"}
-    first = await http.post("/count", {"someName": "a"}, headers=key)
-    again = await http.post("/count", {"someName": "a"}, headers=key)
-    assert (first.status_code, first.json()) == (again.status_code, again.json()) == (201, {"runs": 1})
-    assert again.headers["Idempotency-Replayed"] == "true"
-    other = await http.post("/count", {"someName": "b"}, headers=key)
-    assert (other.status_code, other.json()["error"]) == (409, "IDEMPOTENCY_MISMATCH")
-    http.world.clock.forward(days=1.001)
-    await http.sign_in()
-    assert (await http.post("/count", {"someName": "b"}, headers=key)).json() == {"runs": 2}
-
-
-async def test_a_refusal_does_not_use_the_idempotency_key_up(http: Http) -> None:
-    await http.sign_in()
-    key = {"Idempotency-Key": "a2"}
-    assert (await http.post("/count", {"someName": "refuse"}, headers=key)).status_code == 409
-    assert (await http.post("/count", {"someName": "refuse"}, headers=key)).json() == {"runs": 2}
-
-
-async def test_an_idempotency_key_belongs_to_its_caller(http: Http) -> None:
-    await http.sign_in()
-    key = {"Idempotency-Key": "a3"}
-    await http.post("/keys", {"name": "mine"}, headers=key)
-    mine = await http.post("/keys", {"name": "mine"}, headers=key)
-    await http.world.operator.create_account(name="Other", email="eve@example.com", password="correct horse battery")
-    await http.sign_in("eve@example.com")
-    hers = await http.post("/keys", {"name": "mine"}, headers=key)
-    assert hers.status_code == 201
-    assert hers.json()["key"] != mine.json()["key"]
-    assert hers.headers.get("Idempotency-Replayed") is None
-
-
-async def test_a_bad_idempotency_key_is_named(http: Http) -> None:
-    await http.sign_in()
-    answer = await http.post("/count", {"someName": "a"}, headers={"Idempotency-Key": "k" * 256})
-    assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "Idempotency-Key")
-
-
-async def test_twenty_requests_at_once_with_one_key_run_once(http: Http) -> None:
-    await http.sign_in()
-    key = {"Idempotency-Key": "a4"}
-    answers = await asyncio.gather(*(http.post("/count", {"someName": "a"}, headers=key) for _ in range(20)))
-    assert {answer.status_code for answer in answers} <= {201, 409}
-    assert {answer.json()["runs"] for answer in answers if answer.status_code == 201} == {1}
-    assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_IN_PROGRESS"}
-
-
-async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
-    await http.sign_in()
-    answer = await http.post("/keys", {"name": "k"}, headers={"Idempotency-Key": "a5"})
-    assert http.account is not None
-    who = f"{http.account.account.account_id}/user:{http.account.owner.user.user_id}"
-    async with http.world.uow.read() as tx:
-        kept = await tx.answers.find(who, "a5")
-    assert answer.json()["key"].encode() not in kept.body
 
 
 async def test_cors_is_off_unless_configured(http: Http) -> None:

@@ -72,7 +72,8 @@ def every_blueprint() -> list[Blueprint]:
         loaded = importlib.import_module(f"adapters.http.{module.name}")
         for name, make in inspect.getmembers(loaded, inspect.isfunction):
             if name.endswith("_blueprint") and make.__module__ == loaded.__name__ and name != "openapi_blueprint":
-                nothing: dict[str, Any] = dict.fromkeys(inspect.signature(make).parameters)
+                wanted = inspect.signature(make).parameters.values()
+                nothing: dict[str, Any] = {one.name: "" if one.annotation == "str" else None for one in wanted}
                 found.append(make(**nothing))
     return found
 

@@ -9,6 +9,8 @@ from adapters.http.catalog import catalog_blueprint
 from adapters.http.commands import commands_blueprint
 from adapters.http.devices import devices_blueprint
 from adapters.http.devices_types import device_types_blueprint
+from adapters.http.events import events_blueprint
+from domain.events.service import EventService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
@@ -44,6 +46,7 @@ def make_app(world: DeviceWorld) -> Quart:
             catalog_blueprint(),
             devices_blueprint(world.devices, world.credentials, world.control),
             device_types_blueprint(world.types),
+            events_blueprint(EventService(uow=world.uow, clock=world.clock)),
             commands_blueprint(world.commands, world.definitions, world.control),
         ],
         authenticator=NamedCallers(world),

@@ -58,8 +58,15 @@ class NoJitter:
 
 
 class WebhookWorld:
-    def __init__(self, uow: Callable[[Any], Any] = MemoryUnitOfWork, *, exclusive: bool = True, lanes: Lanes | None = None) -> None:
-        self.clock = MovableClock()
+    def __init__(
+        self,
+        uow: Callable[[Any], Any] = MemoryUnitOfWork,
+        *,
+        exclusive: bool = True,
+        lanes: Lanes | None = None,
+        clock: Any = None,
+    ) -> None:
+        self.clock: Any = clock or MovableClock()
         self.ids = SystemIds()
         self.vault = OpenVault()
         self.bell = Doorbell()
@@ -133,7 +140,17 @@ class WebhookWorld:
     async def grant(
         self, key_id: KeyId, device: Device | None = None, *, project: bool = False, expires_ms: int | None = None
     ) -> Grant:
-        grant = Grant(
+        grant = await self.grant_of(key_id, device, project=project, expires_ms=expires_ms)
+        async with self.uow.write() as tx:
+            await tx.grants.add(grant)
+            await tx.record(self.fact("grant_created"))
+        return grant
+
+    async def grant_of(
+        self, key_id: KeyId, device: Device | None = None, *, project: bool = False, expires_ms: int | None = None
+    ) -> Grant:
+        """One that is not given yet."""
+        return Grant(
             grant_id=GrantId(self.ids.new(Prefix.GRANT)),
             account_id=ACCOUNT,
             subject=Subject(key_id=key_id),
@@ -147,10 +164,6 @@ class WebhookWorld:
             created_ms=self.clock.now_ms(),
             created_by="test",
         )
-        async with self.uow.write() as tx:
-            await tx.grants.add(grant)
-            await tx.record(self.fact("grant_created"))
-        return grant
 
     async def revoke(self, grant: Grant) -> None:
         async with self.uow.write() as tx:

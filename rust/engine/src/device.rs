@@ -9,9 +9,14 @@ use crate::layout::Layout;
 use crate::message::Value;
 use crate::rules::{Cell, Check, Condition, NEVER, NO_DUE, Spec, Special, Test, compile};
 
+/// Of the bit set in which a plain evaluation gathers its conditions.
+const BITS: usize = 64;
+
 pub struct Device {
     pub number: u32,
     pub watched: bool,
+    /// No special rules, and few enough conditions for one bit each.
+    pub is_all_plain: bool,
     /// Its values differ from the last checkpoint.
     pub changed: bool,
     /// The batch it was last seen in, and where in that batch's list.
@@ -24,7 +29,10 @@ pub struct Device {
     pub layout: Arc<Layout>,
     /// `layout.len()` values (NaN: none, or text), then the thresholds of the plain conditions.
     pub floats: Box<[f64]>,
+    /// The ops of the plain conditions, then the heads of the rules.
     pub ops: Box<[u16]>,
+    /// A bit for each of the first 64 rules that matches, so that an evaluation in which nothing turns needs no cell.
+    pub matched: u64,
     pub cells: Box<[Cell]>,
     pub cold: Option<Box<Cold>>,
 }
@@ -59,6 +67,7 @@ impl Device {
         Self {
             number,
             watched: false,
+            is_all_plain: true,
             changed: false,
             seen_in: 0,
             seen_at: 0,
@@ -68,9 +77,17 @@ impl Device {
             layout,
             floats: Box::default(),
             ops: Box::default(),
+            matched: 0,
             cells: Box::default(),
             cold: None,
         }
+    }
+
+    /// Something of every cache line that a plain evaluation reads.
+    #[inline]
+    pub fn touch(&self) -> u64 {
+        let lines = self.floats.iter().step_by(8).fold(0, |sum, number| sum ^ number.to_bits());
+        lines ^ self.seen_in as u64 ^ self.matched ^ self.ops.first().copied().unwrap_or(0) as u64
     }
 
     fn cold(&mut self) -> &mut Cold {
@@ -213,7 +230,12 @@ impl Device {
         let compiled = compile(specs, &self.layout);
         let values = &self.floats[..self.layout.len()];
         self.floats = values.iter().copied().chain(compiled.thresholds).collect();
-        self.ops = compiled.ops.into();
+        let fits = compiled.ops.len() < BITS && compiled.cells.len() <= BITS;
+        self.is_all_plain = compiled.specials.is_empty() && fits;
+        let heads = compiled.cells.iter().map(Cell::head);
+        self.ops = compiled.ops.iter().copied().chain(heads).collect();
+        let matched = compiled.cells.iter().take(BITS).enumerate();
+        self.matched = matched.fold(0, |bits, (index, cell)| bits | u64::from(cell.matched()) << index);
         self.cells = compiled.cells.into();
         if self.cold.is_some() || !compiled.specials.is_empty() {
             self.cold().specials = compiled.specials;
@@ -247,6 +269,13 @@ impl Device {
             });
         }
         specs
+    }
+
+    pub fn set_matched(&mut self, index: usize, matched: bool) {
+        self.cells[index].set_matched(matched);
+        if index < BITS {
+            self.matched = self.matched & !(1 << index) | u64::from(matched) << index;
+        }
     }
 
     fn condition(&self, op: u16, threshold: f64) -> Condition {

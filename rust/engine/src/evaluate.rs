@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Kind};
 use crate::outcome::{Edge, Outcome};
-use crate::rules::{Check, EQUAL, GREATER, LESS, NEVER, NO_DUE, Special, Test};
+use crate::rules::{Check, EQUAL, GREATER, HEAD_ANY, LESS, NEVER, NO_DUE, Special, Test};
 
 /// Handles of the two commands that contradict each other, given out by the engine before all others.
 pub const ON: u32 = 0;
@@ -20,6 +20,9 @@ pub enum Which {
 #[inline]
 pub fn evaluate(device: &mut Device, at_ms: i64, which: Which, fired: &mut Vec<(u32, u32)>, outcome: &mut Outcome) {
     fired.clear();
+    if device.is_all_plain && which == Which::All {
+        return evaluate_plain(device, at_ms, fired, outcome);
+    }
     let slots = device.layout.len();
     let mut first = 0;
     let mut special = 0;
@@ -45,6 +48,34 @@ pub fn evaluate(device: &mut Device, at_ms: i64, which: Which, fired: &mut Vec<(
     }
 }
 
+/// All conditions first, a bit each and without a branch; then the rules, which seldom turn.
+#[inline]
+fn evaluate_plain(device: &mut Device, at_ms: i64, fired: &mut Vec<(u32, u32)>, outcome: &mut Outcome) {
+    let (values, thresholds) = device.floats.split_at(device.layout.len());
+    let (ops, heads) = device.ops.split_at(thresholds.len());
+    let mut hold: u64 = 0;
+    for (place, (&op, &threshold)) in ops.iter().zip(thresholds).enumerate() {
+        let holds = op as u8 & 7 & comparison(values[usize::from(op >> 3)], threshold) != 0;
+        hold |= u64::from(holds) << place;
+    }
+    let mut matched: u64 = 0;
+    for (place, &head) in heads.iter().enumerate() {
+        let count = head & !HEAD_ANY;
+        let wanted = (1 << count) - 1;
+        let satisfied = hold & wanted;
+        let matches = if head & HEAD_ANY != 0 { satisfied != 0 } else { satisfied == wanted };
+        matched |= u64::from(matches) << place;
+        hold >>= count;
+    }
+    let mut turns = matched ^ device.matched;
+    while turns != 0 {
+        let index = turns.trailing_zeros() as usize;
+        turns &= turns - 1;
+        let matched = !device.cells[index].matched();
+        turn_plain(device, index, matched, at_ms, fired, outcome);
+    }
+}
+
 #[inline]
 fn plain(ops: &[u16], thresholds: &[f64], values: &[f64], any: bool) -> bool {
     let mut all_hold = true;
@@ -54,7 +85,7 @@ fn plain(ops: &[u16], thresholds: &[f64], values: &[f64], any: bool) -> bool {
         all_hold &= hold;
         one_holds |= hold;
     }
-    if any { one_holds } else { all_hold && !ops.is_empty() }
+    if any { one_holds } else { all_hold }
 }
 
 /// The outcome as a bit; none for NaN.
@@ -72,7 +103,7 @@ fn turn_plain(
     fired: &mut Vec<(u32, u32)>,
     outcome: &mut Outcome,
 ) {
-    device.cells[index].set_matched(matched);
+    device.set_matched(index, matched);
     if matched {
         fire(device, index, at_ms, fired, outcome);
     }
@@ -129,7 +160,7 @@ fn evaluate_special(
     let (matched, held_since) = next(device, special, was, at_ms);
     let cooldown_ms = special.cooldown_ms;
     if matched != was {
-        device.cells[index].set_matched(matched);
+        device.set_matched(index, matched);
     }
     if matched && !was {
         let last = device.cells[index].last_fired;

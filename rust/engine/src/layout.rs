@@ -18,8 +18,48 @@ pub struct Slot {
 #[derive(Debug, Default)]
 pub struct Layout {
     pub slots: Vec<Slot>,
-    /// `"name":` of each slot, as a compact JSON writer puts it.
-    keys: Vec<Box<[u8]>>,
+    keys: Vec<Key>,
+}
+
+/// `"name":` of a slot, as a compact JSON writer puts it.
+#[derive(Debug)]
+struct Key {
+    text: Box<[u8]>,
+    /// The first sixteen bytes as two words, with the bits that belong to the key: two comparisons instead of a call.
+    words: [u64; 2],
+    masks: [u64; 2],
+}
+
+const WORDS: usize = 16;
+
+impl Key {
+    fn new(name: &str) -> Self {
+        let text = format!("\"{name}\":").into_bytes();
+        let mut head = [0; WORDS];
+        let mut mask = [0; WORDS];
+        for (place, byte) in text.iter().take(WORDS).enumerate() {
+            head[place] = *byte;
+            mask[place] = 0xff;
+        }
+        Self { words: words(&head), masks: words(&mask), text: text.into() }
+    }
+
+    #[inline]
+    fn begins(&self, payload: &[u8], at: usize) -> bool {
+        let Some(head) = payload.get(at..).and_then(<[u8]>::first_chunk) else {
+            return payload[at..].starts_with(&self.text);
+        };
+        let head = words(head);
+        (head[0] ^ self.words[0]) & self.masks[0] == 0
+            && (head[1] ^ self.words[1]) & self.masks[1] == 0
+            && (self.text.len() <= WORDS || payload[at..].starts_with(&self.text))
+    }
+}
+
+#[inline]
+fn words(bytes: &[u8; WORDS]) -> [u64; 2] {
+    let both = u128::from_le_bytes(*bytes);
+    [both as u64, (both >> 64) as u64]
 }
 
 /// Above this a name is looked for in every slot only on the general path.
@@ -27,7 +67,7 @@ const SEARCHED: usize = 16;
 
 impl Layout {
     fn new(slots: Vec<Slot>) -> Self {
-        let keys = slots.iter().map(|slot| format!("\"{}\":", slot.name).into_bytes().into()).collect();
+        let keys = slots.iter().map(|slot| Key::new(&slot.name)).collect();
         Self { slots, keys }
     }
 
@@ -46,15 +86,14 @@ impl Layout {
     /// The slot whose quoted key and colon begin at `at`, and where they end. `guess` is tried first: devices repeat themselves.
     #[inline]
     pub fn key_at(&self, payload: &[u8], at: usize, guess: usize) -> Option<(usize, usize)> {
-        let rest = &payload[at..];
         if let Some(key) = self.keys.get(guess)
-            && rest.starts_with(key)
+            && key.begins(payload, at)
         {
-            return Some((guess, at + key.len()));
+            return Some((guess, at + key.text.len()));
         }
         let searched = &self.keys[..self.keys.len().min(SEARCHED)];
-        let found = searched.iter().position(|key| rest.starts_with(key))?;
-        Some((found, at + self.keys[found].len()))
+        let found = searched.iter().position(|key| key.begins(payload, at))?;
+        Some((found, at + self.keys[found].text.len()))
     }
 }
 

@@ -13,7 +13,7 @@ const MAX_DIGITS: usize = 19;
 
 /// The number that begins at `at`, and where it ends. `None` when no JSON number begins there.
 /// What is too large for a double is an infinity, as in the reference.
-#[inline]
+#[inline(always)]
 pub fn scan(text: &[u8], at: usize) -> Option<(f64, usize)> {
     let mut i = at;
     let negative = text.get(i) == Some(&b'-');
@@ -54,8 +54,12 @@ pub fn scan(text: &[u8], at: usize) -> Option<(f64, usize)> {
         let value = if exponent < 0 { magnitude / power } else { magnitude * power };
         return Some((if negative { -value } else { value }, i));
     }
-    let value = std::str::from_utf8(&text[at..i]).ok()?.parse().ok()?;
-    Some((value, i))
+    Some((by_the_library(&text[at..i])?, i))
+}
+
+#[cold]
+fn by_the_library(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 #[inline]
@@ -64,6 +68,7 @@ fn digit_at(text: &[u8], at: usize) -> Option<u64> {
     (digit < 10).then_some(u64::from(digit))
 }
 
+#[cold]
 fn power_of_ten(text: &[u8], at: usize) -> Option<(i64, usize)> {
     let negative = text.get(at) == Some(&b'-');
     let first = at + usize::from(matches!(text.get(at), Some(b'-' | b'+')));

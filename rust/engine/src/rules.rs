@@ -54,6 +54,7 @@ pub struct Cell {
     packed: u32,
 }
 
+pub const HEAD_ANY: u16 = 1 << 15;
 const COUNT_SHIFT: u32 = 24;
 const COUNT_MAX: usize = 15;
 const ANY: u32 = 1 << 28;
@@ -73,6 +74,11 @@ impl Cell {
 
     pub fn command(&self) -> u32 {
         self.packed & COMMAND
+    }
+
+    /// What a plain evaluation needs to know of the rule: how many conditions, and whether one is enough.
+    pub fn head(&self) -> u16 {
+        self.count() as u16 | if self.any() { HEAD_ANY } else { 0 }
     }
 
     #[inline]

@@ -92,7 +92,7 @@ fn members(payload: &[u8], at: usize, layout: &Layout, numbers: &mut Numbers) ->
     }
 }
 
-#[inline]
+#[inline(always)]
 fn member(payload: &[u8], at: usize, layout: &Layout, numbers: &mut Numbers) -> Option<usize> {
     let guess = numbers.readings.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
     let (slot, colon) = layout.key_at(payload, at, guess)?;

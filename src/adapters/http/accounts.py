@@ -69,6 +69,7 @@ class Me(Reply):
 def auth_blueprint(*, sessions: SessionService, passwords: PasswordService) -> Blueprint:
     bp = Blueprint("auth", __name__, url_prefix="/api/v1")
     _session_operations(bp, sessions)
+    _profile_operation(bp, sessions)
     _password_operations(bp, passwords)
     return bp
 
@@ -113,6 +114,8 @@ def _session_operations(bp: Blueprint, sessions: SessionService) -> None:
         await sessions.logout(body.refresh_token, address=client_address())
         return Done()
 
+
+def _profile_operation(bp: Blueprint, sessions: SessionService) -> None:
     @operation(bp, "GET", "/auth/me", tag=TAG, access=Access.SESSION, summary="Who is signed in")
     async def me() -> Me:
         profile = await sessions.profile(current_session())

@@ -51,17 +51,6 @@ def _registry(bp: Blueprint, devices: DeviceService, control: ControlService) ->
         found = await devices.get(current_session(), DeviceId(device_id))
         return Outcome(schema.DeviceReply.of(found), headers={"ETag": _etag(found.device.version)})
 
-    @operation(
-        bp, "GET", "/devices/<device_id>/events", tag=TAG, access=Access.SESSION, summary="A device's audit log",
-        errors=MISSING,
-    )  # fmt: skip
-    async def list_device_events(device_id: str, query: schema.LogQuery) -> list[schema.DeviceEventReply]:
-        """Newest first."""
-        events = await control.audit_log(
-            current_session(), DeviceId(device_id), limit=query.limit, before_ms=query.before
-        )
-        return [schema.DeviceEventReply.of(event) for event in events]
-
 
 def _editing(bp: Blueprint, devices: DeviceService) -> None:
     @operation(

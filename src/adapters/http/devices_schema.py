@@ -11,7 +11,6 @@ from domain.devices.configblock import ConfigFormat
 from domain.devices.credentials import Config, Revealed
 from domain.devices.model import About, DeviceStatus, Profile
 from domain.devices.service import Registered, Registration
-from domain.events.model import Event
 from domain.kernel.clock import iso
 from domain.kernel.errors import Invalid
 from domain.kernel.ids import DeviceTypeId, ProjectId
@@ -94,11 +93,6 @@ class DevicesQuery(Query):
 
 class ConfigQuery(Query):
     format: ConfigFormat | None = Field(default=None, description="Without it, the form that the device's firmware takes.")
-
-
-class LogQuery(Query):
-    limit: int = Field(default=50, ge=1, le=200)
-    before: int | None = Field(default=None, ge=0, le=10**15, description="Unix ms: only events strictly older than this.")
 
 
 class NewCredentials(Body):
@@ -201,25 +195,3 @@ class ConfigReply(Reply):
     @classmethod
     def of(cls, config: Config) -> ConfigReply:
         return cls(config_block=config.config_block, note=config.note)
-
-
-class DeviceEventReply(Reply):
-    id: str
-    device_id: str | None
-    device_name: str | None
-    event_type: str
-    description: str
-    timestamp: int = Field(description="Unix ms.")
-    source: str
-
-    @classmethod
-    def of(cls, event: Event) -> DeviceEventReply:
-        return cls(
-            id=event.event_id,
-            device_id=event.device_id,
-            device_name=event.device_name,
-            event_type=event.kind,
-            description=event.description,
-            timestamp=event.at_ms,
-            source=event.source,
-        )

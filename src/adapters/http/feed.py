@@ -72,7 +72,7 @@ async def _close(over: Over) -> None:
     """A client that takes nothing does not take the goodbye either; it is not waited for."""
     with suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_WITHIN_S):
-            await websocket.close(over.code, over.reason[:120])
+            await websocket.close(over.code, over.reason.encode()[:120].decode(errors="ignore"))
 
 
 async def _serve(parts: FeedParts) -> Over:

@@ -1,7 +1,4 @@
-"""For machines that watch us, and for a person who opens the address in a browser. None of it needs a caller or a database.
-
-`/healthz`: the process answers. `/readyz`: it can do its work, else 503 and what ails. `/metrics`: Prometheus text.
-"""
+"""Outside `/api/v1`: is it alive, can it work, what are its figures, and a page that says where to look."""
 
 from __future__ import annotations
 
@@ -10,67 +7,49 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from quart import Blueprint, Response
 
-Probe = Callable[[], Awaitable[Mapping[str, str]]]
+Checks = Callable[[], Awaitable[Mapping[str, str]]]
 
-PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Latchboard</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 38rem; margin: 12vh auto; padding: 0 1.5rem }
-h1 { font-size: 1.6rem; margin-bottom: .2rem }
-p.what { opacity: .75; margin-top: 0 }
-li { margin: .35rem 0 }
-code { font-size: .9em }
-</style>
-</head>
-<body>
-<h1>Latchboard</h1>
-<p class="what">Control plane for relay devices. Version @VERSION@ is running.</p>
-<ul>
-<li><a href="/docs">API reference</a>, to read and to try; as a file: <a href="/openapi.json"><code>/openapi.json</code></a></li>
-<li><a href="/readyz"><code>/readyz</code></a>: whether database, broker and workers are well</li>
-<li><a href="/metrics"><code>/metrics</code></a>: numbers for Prometheus</li>
-</ul>
-<p>The first login was printed when the service started for the first time. <code>latchboard account create</code> makes another
-account, <code>latchboard demo</code> shows a fleet at work.</p>
-</body>
-</html>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:4rem auto;padding:0 1rem;color:#1b2733;background:#fbfcfd}
+h1{font-size:1.6rem}li{margin:.4rem 0}code{background:#eef2f5;padding:.1rem .3rem;border-radius:4px}</style></head>
+<body><h1>Latchboard</h1><p>The service is running. Who may switch what is decided here.</p>
+<ul><li><a href="/docs">API documentation</a>, machine-readable at <a href="/openapi.json">/openapi.json</a></li>
+<li><a href="/readyz">/readyz</a>: can it work? <a href="/healthz">/healthz</a>: is it alive?</li>
+<li><a href="/metrics">/metrics</a>: figures for Prometheus</li>
+<li>Sign in: <code>POST /api/v1/auth/login</code>; live feed: <code>GET /api/v1/ws</code></li></ul></body></html>
 """
 
 
-def health_blueprint(*, probe: Probe, metrics: Callable[[], bytes], version: str) -> Blueprint:
+def health_blueprint(*, checks: Checks, metrics: Callable[[], bytes], metrics_type: str) -> Blueprint:
+    """`checks` gives what ails each part (database, broker, a worker), empty when all is well."""
     bp = Blueprint("health", __name__)
-    page = PAGE.replace("@VERSION@", version)
 
     @bp.get("/healthz")
     async def healthz() -> Response:
-        return _json({"status": "ok", "version": version}, 200)
+        return _json({"status": "ok"}, 200)
 
     @bp.get("/readyz")
     async def readyz() -> Response:
-        troubles = await probe()
-        status = "unavailable" if troubles else "ready"
-        return _json({"status": status, "version": version, "troubles": dict(troubles)}, 503 if troubles else 200)
+        troubles = await checks()
+        if troubles:
+            return _json({"status": "unready", "troubles": dict(troubles)}, 503)
+        return _json({"status": "ready"}, 200)
 
     @bp.get("/metrics")
-    async def numbers() -> Response:
-        return Response(metrics(), content_type=METRICS_TYPE)
+    async def figures() -> Response:
+        return Response(metrics(), content_type=metrics_type)
 
     @bp.get("/")
-    async def landing() -> Response:
-        response = Response(page, content_type="text/html; charset=utf-8")
-        response.headers["Content-Security-Policy"] = PAGE_POLICY
+    async def page() -> Response:
+        response = Response(_PAGE, content_type="text/html; charset=utf-8")
+        response.headers["Content-Security-Policy"] = _PAGE_POLICY
         return response
 
     return bp
 
 
-def _json(body: Mapping[str, object], status: int) -> Response:
-    return Response(json.dumps(body), status=status, content_type="application/json")
+def _json(value: object, status: int) -> Response:
+    return Response(json.dumps(value), status=status, content_type="application/json")

@@ -73,6 +73,7 @@ class KeyGrantReply(Reply):
 def keys_blueprint(*, keys: KeyService, uow: UnitOfWork[GrantsTx]) -> Blueprint:
     bp = Blueprint("keys", __name__, url_prefix="/api/v1")
     _key_operations(bp, keys)
+    _change_keys(bp, keys)
 
     @operation(
         bp,
@@ -111,6 +112,8 @@ def _key_operations(bp: Blueprint, keys: KeyService) -> None:
     async def create_key(body: NewKey) -> NewKeyReply:
         return _made(await keys.create(current_session(), body.name))
 
+
+def _change_keys(bp: Blueprint, keys: KeyService) -> None:
     @operation(
         bp,
         "PATCH",

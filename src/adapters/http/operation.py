@@ -29,6 +29,7 @@ from domain.kernel.errors import Invalid, NotFound
 
 MAX_PATH_PART = 128
 FOUNDATION = "latchboard.http"
+WITH_BODY = ("POST", "PUT", "PATCH")
 Value = TypeVar("Value")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
@@ -141,13 +142,11 @@ def _describe(
     if get_origin(result) is Outcome:
         result = get_args(result)[0]
     types = {code: result if kind is None else kind for code, kind in returns.items()}
-    body = next(((name, hint) for name, hint in hints.items() if _is(hint, Body)), (None, None))
-    query = next(((name, hint) for name, hint in hints.items() if _is(hint, Query)), (None, None))
+    body, query = _first(hints, Body), _first(hints, Query)
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
     if set(parts) != named_in_path:
         raise TypeError(f"{handler.__name__}: parameters {sorted(parts)} are not those of the path {path}")
-    with_body = method in ("POST", "PUT", "PATCH")
     return Operation(
         method=method,
         path=path,
@@ -160,7 +159,7 @@ def _describe(
         errors=errors,
         idempotent=idempotent,
         headers=headers,
-        body=(body[1] or NoBody) if with_body else None,
+        body=(body[1] or NoBody) if method in WITH_BODY else None,
         body_name=body[0],
         query=query[1],
         query_name=query[0],
@@ -169,8 +168,12 @@ def _describe(
     )
 
 
-def _is(hint: Any, kind: type) -> bool:
-    return isinstance(hint, type) and issubclass(hint, kind)
+def _first(hints: Mapping[str, Any], kind: type) -> tuple[str, type] | tuple[None, None]:
+    """The first parameter of this kind: its name and its type."""
+    for name, hint in hints.items():
+        if isinstance(hint, type) and issubclass(hint, kind):
+            return name, hint
+    return None, None
 
 
 async def _serve(spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:

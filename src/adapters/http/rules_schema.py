@@ -14,6 +14,7 @@ from domain.telemetry.trial import Trial
 
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
+ConditionText = Annotated[str, StringConstraints(max_length=256)]
 Sign = Literal[">", ">=", "<", "<=", "==", "!=", "silent"]
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 Seconds = Annotated[int, Field(ge=0, le=30 * 86_400)]
@@ -23,7 +24,7 @@ UnixMs = Annotated[int, Field(ge=0, le=10**15)]
 class ConditionBody(Body):
     metric: MetricName = Field(examples=["temperature"])
     comparator: Sign = Field(examples=[">"])
-    value: float | str = Field(examples=[30], description="A number; text with `==` and `!=`; seconds with `silent`.")
+    value: float | ConditionText = Field(examples=[30], description="A number; text with `==` and `!=`; seconds with `silent`.")
 
 
 class ActionBody(Body):
@@ -64,7 +65,7 @@ class TestRule(Body):
 
     __test__ = False
 
-    readings: dict[MetricName, bool | float | str] | None = Field(default=None, max_length=128, examples=[{"temperature": 31}])
+    readings: dict[MetricName, bool | float | ConditionText] | None = Field(default=None, max_length=128, examples=[{"temperature": 31}])
     from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds.")
     to: UnixMs | None = Field(default=None, description="Unix milliseconds.")
 

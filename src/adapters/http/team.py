@@ -73,6 +73,11 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
         added = await team.add(current_session(), email=body.email, name=body.name, role=body.role, password=body.password)
         return _member(added)
 
+    _change_members(bp, team)
+    return bp
+
+
+def _change_members(bp: Blueprint, team: TeamService) -> None:
     @operation(
         bp,
         "PATCH",
@@ -100,8 +105,6 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
         await team.remove(current_session(), membership_id)
         return Done()
 
-    return bp
-
 
 def projects_blueprint(*, projects: ProjectService) -> Blueprint:
     bp = Blueprint("projects", __name__, url_prefix="/api/v1")
@@ -125,6 +128,11 @@ def projects_blueprint(*, projects: ProjectService) -> Blueprint:
     async def create_project(body: ProjectBody) -> ProjectReply:
         return _project(await projects.create(current_session(), body.name), 0)
 
+    _change_projects(bp, projects)
+    return bp
+
+
+def _change_projects(bp: Blueprint, projects: ProjectService) -> None:
     @operation(
         bp,
         "PATCH",
@@ -151,8 +159,6 @@ def projects_blueprint(*, projects: ProjectService) -> Blueprint:
     async def delete_project(project_id: str) -> Done:
         await projects.delete(current_session(), project_id)
         return Done()
-
-    return bp
 
 
 def _member(member: Member) -> MemberReply:

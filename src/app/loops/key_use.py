@@ -1,4 +1,4 @@
-"""When each API key was last used: gathered in memory, written every few seconds, not once a request."""
+"""Small things every few seconds: when keys were last used, written for all of them at once."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ class KeyUseLoop:
             try:
                 await self._callers.flush_used()
             except Unavailable as error:
-                log.warning("the database does not answer; uses of keys wait", error=str(error))
+                log.warning("the database does not answer; key use is written later", error=str(error))

@@ -13,9 +13,8 @@ from domain.commands.ports import CommandsTx
 from domain.devices.lookup import device_of
 from domain.devices.model import DeviceStatus
 from domain.devices.service import Registered
-from domain.events.model import Event
 from domain.grants.service import Gate
-from domain.kernel.caller import ApiKeyCaller, Caller, Session
+from domain.kernel.caller import ApiKeyCaller, Caller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId, ExecutionId, ProjectId
@@ -71,14 +70,6 @@ class ControlService:
         if execution is None or execution.device_id != device_id:
             raise NotFound.of("execution of this device", execution_id)
         return execution
-
-    async def audit_log(
-        self, caller: Session, device_id: DeviceId, *, limit: int, before_ms: int | None = None
-    ) -> Sequence[Event]:
-        """All that happened to the device, newest first; `before_ms`: strictly older than this instant."""
-        async with self._uow.read() as tx:
-            await device_of(tx, caller.account_id, device_id)
-            return await tx.events.before_time(device_id, limit=min(limit, MAX_PAGE), before_ms=before_ms)
 
     async def _readable(self, tx: CommandsTx, caller: Caller, device_id: DeviceId) -> None:
         device = await device_of(tx, caller.account_id, device_id)

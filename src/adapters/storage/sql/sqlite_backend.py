@@ -17,8 +17,7 @@ from adapters.storage.sql.sqlite_readers import Readers
 from adapters.storage.sql.sqlite_writer import GroupWriter, Turn
 from domain.kernel.errors import Unavailable
 
-STATEMENT_S = 30.0
-"""No statement of ours takes a second; one that takes this long stands on a disk that does not answer."""
+_TOO_LONG = "The database does not answer, or this was too much at once; nothing of it was saved. Try again later."
 
 
 class SqliteSession:
@@ -39,12 +38,12 @@ class SqliteSession:
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check()
         prepared = prepare(statement, params)
-        return await self._bounded(prepared.sql, prepared.bind(params))
+        return await self._lane.fetch(prepared.sql, prepared.bind(params))
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check(writing=True)
         prepared = prepare(statement, params)
-        return await self._bounded(prepared.sql, prepared.bind(params))
+        return await self._lane.fetch(prepared.sql, prepared.bind(params))
 
     async def many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         self._check(writing=True)
@@ -61,24 +60,16 @@ class SqliteSession:
         if self._turn is not None:
             self._turn.calls.append(call)
 
-    async def _bounded(self, sql: str, params: tuple[Any, ...]) -> Sequence[Row]:
-        try:
-            async with asyncio.timeout(STATEMENT_S):
-                return await self._lane.fetch(sql, params)
-        except TimeoutError:
-            raise Unavailable("The database does not answer. Try again later; look at the disk it is on.") from None
-
     def _check(self, *, writing: bool = False) -> None:
         if self._closed:
             raise Closed
-        if self._turn is not None and self._turn.expired:
-            raise Unavailable("This took too long and was rolled back. Try again with less at once.")
         if writing and self._turn is None:
             raise ReadOnly
 
 
 class SqliteBackend:
-    """Bounds: `patience_s` for a turn or a reader, `hold_s` for one transaction, `busy_ms` for another process's lock."""
+    """Bounds: `patience_s` for a turn or a reader, `hold_s` for one transaction and for its commit, `busy_ms` for another
+    process holding the lock."""
 
     def __init__(
         self, path: Path, *, readers: int = 6, patience_s: float = 5.0, hold_s: float = 30.0, busy_ms: int = 5_000
@@ -93,7 +84,7 @@ class SqliteBackend:
 
     async def start(self) -> None:
         lane = await Lane.open(self._path, reader=False, busy_ms=self._busy_ms)
-        self._writer = GroupWriter(lane, patience_s=self._patience_s, hold_s=self._hold_s)
+        self._writer = GroupWriter(lane, patience_s=self._patience_s, settle_s=self._hold_s)
         self._readers = Readers(
             self._path, size=self._readers_size, patience_s=self._patience_s, busy_ms=self._busy_ms
         )
@@ -127,15 +118,17 @@ class SqliteBackend:
         writer = self.writer
         turn = await writer.begin()
         session = SqliteSession(writer.lane, turn)
+        bound = asyncio.timeout(self._hold_s)
         try:
-            yield session
-        except BaseException:
+            async with bound:
+                yield session
+        except BaseException as error:
             turn.end(keep=False)
+            if isinstance(error, TimeoutError) and bound.expired():
+                raise Unavailable(_TOO_LONG) from error
             raise
         finally:
             session.close()
-        if turn.expired:
-            raise Unavailable("This took too long and was rolled back. Try again with less at once.")
         turn.end(keep=True)
         await writer.settled(turn)
 
@@ -145,7 +138,13 @@ class SqliteBackend:
             raise Unavailable("The database is not open. Start the service first.")
         async with self._readers.lane() as lane:
             session = SqliteSession(lane, None)
+            bound = asyncio.timeout(self._hold_s)
             try:
-                yield session
+                async with bound:
+                    yield session
+            except TimeoutError as error:
+                if bound.expired():
+                    raise Unavailable(_TOO_LONG) from error
+                raise
             finally:
                 session.close()

@@ -25,11 +25,15 @@ MAX_S = 0.02
 """A group that still grows closes after 20 ms, about two commits of a slow disk: joining must not cost more than it saves."""
 MAX_WAITING = 20_000
 
+_BUSY = "The database is busy and did not take this in time. Try again in a moment."
+_STOPPING = "The service is stopping. Try again in a moment."
+_UNCERTAIN = "The database has not answered: this may or may not have been saved. Look before you try again."
+
 
 class Turn:
     """One transaction's way through the writer: granted → ended (kept or not) → settled."""
 
-    __slots__ = ("calls", "ended", "expired", "granted", "holder", "settled")
+    __slots__ = ("calls", "ended", "granted", "holder", "settled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.granted: asyncio.Future[None] = loop.create_future()
@@ -37,7 +41,6 @@ class Turn:
         self.settled: asyncio.Future[None] = loop.create_future()
         self.calls: list[Callable[[], None]] = []
         self.holder = asyncio.current_task()
-        self.expired = False
 
     def end(self, keep: bool) -> None:
         if not self.ended.done():
@@ -53,15 +56,29 @@ class Turn:
             self.settled.exception()  # looked at: whoever was cancelled meanwhile leaves nothing behind
 
 
-class GroupWriter:
-    """`patience_s` bounds the wait for the turn and for the commit, `hold_s` how long one transaction may keep the turn."""
+async def _within(future: asyncio.Future[None], seconds: float, failure: DomainError) -> None:
+    """Await the future, or raise `failure`. As `asyncio.timeout`, without its price: this runs twice a transaction."""
+    overdue = future.get_loop().call_later(seconds, _fail, future, failure)
+    try:
+        await future
+    finally:
+        overdue.cancel()
 
-    def __init__(self, lane: Lane, *, patience_s: float = 5.0, hold_s: float = 30.0) -> None:
+
+def _fail(future: asyncio.Future[None], failure: DomainError) -> None:
+    if not future.done():
+        future.set_exception(failure)
+
+
+class GroupWriter:
+    """`patience_s` bounds the wait for the turn, `settle_s` the wait for the commit. Whoever has the turn bounds itself."""
+
+    def __init__(self, lane: Lane, *, patience_s: float = 5.0, settle_s: float = 30.0) -> None:
         self.lane = lane
         self.commits = 0
         self.transactions = 0
         self._patience_s = patience_s
-        self._hold_s = hold_s
+        self._settle_s = settle_s
         self._waiting: deque[Turn] = deque()
         self._bell = asyncio.Event()
         self._holding: Turn | None = None
@@ -81,7 +98,7 @@ class GroupWriter:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         for turn in self._waiting:
-            turn.granted.cancel()
+            _fail(turn.granted, Unavailable(_STOPPING))
 
     @property
     def alive(self) -> bool:
@@ -92,34 +109,22 @@ class GroupWriter:
         if self._holding is not None and self._holding.holder is asyncio.current_task():
             raise NestedWrite
         if self._closing or not self.alive:
-            raise Unavailable("The service is stopping. Try again in a moment.")
+            raise Unavailable(_STOPPING)
         if len(self._waiting) >= MAX_WAITING:
             raise Unavailable("Too many writers wait for the database. Try again in a moment.")
         turn = Turn(asyncio.get_running_loop())
         self._waiting.append(turn)
         self._bell.set()
         try:
-            async with asyncio.timeout(self._patience_s):
-                await turn.granted
-        except TimeoutError:
+            await _within(turn.granted, self._patience_s, Unavailable(_BUSY))
+        except BaseException:
             turn.end(keep=False)
-            raise Unavailable("The database is busy and did not take this in time. Try again in a moment.") from None
-        except asyncio.CancelledError:
-            turn.end(keep=False)
-            if self._closing and turn.holder is not None and not turn.holder.cancelling():
-                raise Unavailable("The service is stopping. Try again in a moment.") from None
             raise
         return turn
 
     async def settled(self, turn: Turn) -> None:
         """Wait until the turn's transaction is durable. Raises Unavailable when it is not, or nobody can say."""
-        try:
-            async with asyncio.timeout(self._patience_s + self._hold_s):
-                await turn.settled
-        except TimeoutError:
-            raise Unavailable(
-                "The database has not answered: this may or may not have been saved. Look before you try again."
-            ) from None
+        await _within(turn.settled, self._settle_s, Unavailable(_UNCERTAIN))
 
     async def _run(self) -> None:
         while True:
@@ -148,7 +153,7 @@ class GroupWriter:
             if not await self._serve(turn) or self.lane.lost:
                 members.append(turn)
                 return False
-            if turn.ended.result() and not turn.expired:
+            if turn.ended.result():
                 members.append(turn)
             if len(members) >= MAX_TRANSACTIONS or monotonic() > closes:
                 break
@@ -159,11 +164,9 @@ class GroupWriter:
         self.lane.owe("SAVEPOINT turn")
         self._holding = turn
         turn.granted.set_result(None)
-        overdue = asyncio.get_running_loop().call_later(self._hold_s, _expire, turn)
         try:
             keep = await turn.ended
         finally:
-            overdue.cancel()
             self._holding = None
         if keep:
             self.lane.owe("RELEASE turn")
@@ -198,8 +201,3 @@ class GroupWriter:
         self.lane.abandon()
         with contextlib.suppress(DomainError, sqlite3.Error):
             await self.lane.fetch("ROLLBACK")
-
-
-def _expire(turn: Turn) -> None:
-    turn.expired = True
-    turn.end(keep=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.refusals import ReadOnly
 from adapters.storage.sql.repositories.accounts import SqlAccounts, SqlMemberships, SqlProjects, SqlUsers
@@ -43,41 +43,60 @@ class Backend(Protocol):
     def read(self) -> AbstractAsyncContextManager[Session]: ...
 
 
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Lazy(Generic[R_co]):
+    """A repository that is made when first asked for: a transaction uses three of the twenty-two."""
+
+    def __init__(self, make: Callable[[Session], R_co]) -> None:
+        self._make = make
+        self._name = ""
+
+    def __set_name__(self, owner: type[SqlTransaction], name: str) -> None:
+        self._name = name
+
+    def __get__(self, tx: SqlTransaction, owner: type[SqlTransaction]) -> R_co:
+        made = tx.__dict__[self._name] = self._make(tx.session)
+        return made
+
+
 class SqlTransaction:
+    accounts = Lazy(SqlAccounts)
+    users = Lazy(SqlUsers)
+    memberships = Lazy(SqlMemberships)
+    projects = Lazy(SqlProjects)
+    refresh_tokens = Lazy(SqlRefreshTokens)
+    one_time_codes = Lazy(SqlOneTimeCodes)
+    login_failures = Lazy(SqlLoginFailures)
+    answers = Lazy(SqlAnswers)
+    keys = Lazy(SqlKeys)
+    devices = Lazy(SqlDevices)
+    credentials = Lazy(SqlCredentials)
+    device_types = Lazy(SqlDeviceTypes)
+    events = Lazy(SqlEvents)
+    grants = Lazy(SqlGrants)
+    approvals = Lazy(SqlApprovals)
+    definitions = Lazy(SqlDefinitions)
+    executions = Lazy(SqlExecutions)
+    schedules = Lazy(SqlSchedules)
+    rules = Lazy(SqlRules)
+    readings = Lazy(SqlReadings)
+    webhooks = Lazy(SqlWebhooks)
+    deliveries = Lazy(SqlDeliveries)
+
     def __init__(self, session: Session, recorder: Recorder | None) -> None:
-        self._session = session
+        self.session = session
         self._recorder = recorder
-        self.accounts = SqlAccounts(session)
-        self.users = SqlUsers(session)
-        self.memberships = SqlMemberships(session)
-        self.projects = SqlProjects(session)
-        self.refresh_tokens = SqlRefreshTokens(session)
-        self.one_time_codes = SqlOneTimeCodes(session)
-        self.login_failures = SqlLoginFailures(session)
-        self.answers = SqlAnswers(session)
-        self.keys = SqlKeys(session)
-        self.devices = SqlDevices(session)
-        self.credentials = SqlCredentials(session)
-        self.device_types = SqlDeviceTypes(session)
-        self.events = SqlEvents(session)
-        self.grants = SqlGrants(session)
-        self.approvals = SqlApprovals(session)
-        self.definitions = SqlDefinitions(session)
-        self.executions = SqlExecutions(session)
-        self.schedules = SqlSchedules(session)
-        self.rules = SqlRules(session)
-        self.readings = SqlReadings(session)
-        self.webhooks = SqlWebhooks(session)
-        self.deliveries = SqlDeliveries(session)
 
     async def record(self, fact: Fact) -> None:
-        if not self._session.writable:
+        if not self.session.writable:
             raise ReadOnly
         if self._recorder is not None:
             await self._recorder.record(self, fact)
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        self._session.after_commit(call)
+        self.session.after_commit(call)
 
 
 class SqlUnitOfWork:

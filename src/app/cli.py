@@ -1,0 +1,230 @@
+"""The command line: `latchboard serve` and what an operator needs around it.
+
+Exit codes: 0 it was done or stopped as asked, 2 wrong settings or usage, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import structlog
+import typer
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from app import logs
+from app.settings import Settings, SettingsError, load, unknown_names
+from domain.kernel.caller import Role
+
+WRONG_USAGE = 2
+FAILED = 1
+
+Result = TypeVar("Result")
+
+app = typer.Typer(
+    name="latchboard",
+    help="Control plane for relay devices: who may switch what, when, and with whose approval.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+accounts = typer.Typer(help="Accounts of this installation.", no_args_is_help=True)
+users = typer.Typer(help="People of an account.", no_args_is_help=True)
+app.add_typer(accounts, name="account")
+app.add_typer(users, name="user")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Email = Annotated[str, typer.Option(help="The email address to sign in with.")]
+Password = Annotated[
+    str,
+    typer.Option(
+        prompt=True, hide_input=True, confirmation_prompt=True, envvar="LATCHBOARD_NEW_PASSWORD", help="8 to 256 characters."
+    ),
+]
+
+
+@app.command()
+def serve() -> None:
+    """Run the service until Ctrl-C or SIGTERM."""
+    _serve(_settings(), demo=False)
+
+
+@app.command()
+def demo() -> None:
+    """Run the service with ten simulated devices, a rule and a schedule, in a data directory of its own."""
+    chosen = _settings()
+    changes: dict[str, Any] = {"webhook_allow_private": True}
+    if "data_dir" not in chosen.model_fields_set:
+        changes["data_dir"] = chosen.data_dir / "demo"
+    _serve(chosen.model_copy(update=changes), demo=True)
+
+
+@accounts.command("create")
+def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
+    """Make an account with its Owner."""
+    from app.operator import create_account
+
+    account_id = _do(create_account(_settings(), name, email, password))
+    out.print(f"{account_id}  {name}: {email} is its Owner.")
+
+
+@accounts.command("list")
+def account_list() -> None:
+    """Show all accounts."""
+    from app.operator import list_accounts
+
+    for account_id, name in _do(list_accounts(_settings())):
+        out.print(f"{account_id}  {name}")
+
+
+@users.command("add")
+def user_add(
+    email: Email,
+    password: Password,
+    role: Annotated[Role, typer.Option(help="What the person may do.")] = Role.MEMBER,
+    account: Annotated[str | None, typer.Option(help="Account id; not needed while there is only one.")] = None,
+) -> None:
+    """Add a person to an account."""
+    from app.operator import add_user
+
+    _do(add_user(_settings(), account, email, password, role))
+    out.print(f"{email} was added as {role}.")
+
+
+@users.command("password")
+def user_password(email: Email, password: Password) -> None:
+    """Set a person's password anew; all their sessions end."""
+    from app.operator import set_password
+
+    _do(set_password(_settings(), email, password))
+    out.print(f"{email} has a new password; all sessions have ended.")
+
+
+@app.command()
+def simulate(
+    url: Annotated[str, typer.Option(help="The service.")] = "http://127.0.0.1:8080",
+    token: Annotated[str | None, typer.Option(envvar="LATCHBOARD_TOKEN", help="Access token.")] = None,
+    email: Annotated[str | None, typer.Option(help="Without --token: sign in with this address …")] = None,
+    password: Annotated[str | None, typer.Option(envvar="LATCHBOARD_PASSWORD", help="… and this password.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="Play this one (repeatable); it gets new credentials.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="Without --device: register this many and play them.")] = 10,
+    rate: Annotated[float, typer.Option(min=0.01, help="Messages a second, of all devices together.")] = 5.0,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop by itself after this time.")] = None,
+    fleet: Annotated[bool, typer.Option("--fleet", help="The native fleet: thousands, for load.")] = False,
+) -> None:
+    """Play devices against a running service: they report telemetry and obey commands."""
+    from app.fleet import Order, SimulationRefused, play
+
+    logs.configure(None, "INFO")
+    order = Order(url.rstrip("/"), token, email, password, tuple(device or ()), count, rate, seconds, fleet)
+    try:
+        for line in _do(play(order, out.print)):
+            out.print(line)
+    except SimulationRefused as error:
+        _fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        out.print("stopped")
+
+
+@app.command()
+def openapi(
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+) -> None:
+    """Print the OpenAPI 3.1 document."""
+    text = json.dumps(_do(_document()), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def config() -> None:
+    """Show the settings in force, secrets masked."""
+    chosen = _settings()
+    table = Table("Variable", "Value", "From", box=None, pad_edge=False)
+    for name, value in chosen.masked().items():
+        given = name.removeprefix("LATCHBOARD_").lower() in chosen.model_fields_set
+        table.add_row(name, value or "–", "set" if given else "default")
+    out.print(table)
+
+
+@app.command()
+def doctor() -> None:
+    """Check everything a start needs: data directory, keys, database, engine, broker, ports, clock."""
+    from app.doctor import examine
+
+    logs.configure("console", "ERROR")
+    findings = _do(examine(_settings()))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        table.add_row("[green]ok[/]" if finding.good else "[red]no[/]", finding.what, finding.said)
+    out.print(table)
+    if not all(finding.good for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+def _serve(chosen: Settings, *, demo: bool) -> None:
+    from app.outside import with_free_ports
+    from app.service import serve as run
+
+    logs.configure(chosen.log_format, chosen.log_level)
+    for name in unknown_names():
+        structlog.get_logger("settings").warning("unknown variable, ignored; see `latchboard config`", name=name)
+    code = _do(run(with_free_ports(chosen), demo=demo))
+    if code:
+        raise typer.Exit(code)
+
+
+def _settings() -> Settings:
+    try:
+        return load()
+    except SettingsError as error:
+        _fail(f"Wrong settings:\n{error}", WRONG_USAGE)
+
+
+def _do(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run it; what is refused ends the program with one clear message."""
+    from app.lifecycle import refusal
+    from domain.kernel.errors import DomainError
+
+    try:
+        return uvloop.run(work)
+    except Exception as error:
+        said = refusal(error) or (error.message if isinstance(error, DomainError) else None)
+        if said is None:
+            raise
+        _fail(said, WRONG_USAGE if isinstance(error, SettingsError) else FAILED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    err.print(f"[bold red]latchboard:[/] {message}" if err.is_terminal else f"latchboard: {message}", markup=err.is_terminal)
+    raise typer.Exit(code)
+
+
+async def _document() -> dict[str, Any]:
+    """Of a service that is constructed and never opened; its data directory goes away again."""
+    from adapters.http.openapi import build_document
+    from app.compose import VERSION, compose
+
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = Settings.model_construct(data_dir=Path(folder), engine="reference", broker="mqtt://127.0.0.1")
+        program = compose(chosen)
+        try:
+            document: dict[str, Any] = json.loads(json.dumps(build_document(program.http, version=VERSION)))
+            return document
+        finally:
+            await program.outside.courier.close()
+            program.outside.hasher.close()
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,129 @@
+"""`latchboard doctor`: looks at everything a start needs, one line each, and changes nothing but what a start would make."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+
+from adapters.clock import SystemClock
+from adapters.storage.sql import SqlDatabase
+from app.banner import http_url
+from app.engines import load_engine
+from app.outside import StartRefused, key_ring, prepare_data_dir
+from app.settings import Settings
+from domain.kernel.clock import from_iso, iso
+from domain.kernel.errors import DomainError
+
+BUILT_MS = from_iso("2026-01-01T00:00:00Z")
+"""A clock before this one is wrong: there was no Latchboard yet."""
+PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    good: bool
+    said: str
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    running = await _answers(settings)
+    checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
+        ("data directory", lambda: _data_dir(settings)),
+        ("secret keys", lambda: _keys(settings)),
+        ("database", lambda: _database(settings)),
+        ("engine", lambda: _engine(settings)),
+        ("broker", lambda: _broker(settings, running)),
+        ("HTTP port", lambda: _http(settings, running)),
+        ("clock", _clock),
+    ]
+    return [await _finding(what, check) for what, check in checks]
+
+
+async def _finding(what: str, check: Callable[[], Awaitable[str]]) -> Finding:
+    try:
+        return Finding(what, True, await check())
+    except (DomainError, StartRefused) as error:
+        return Finding(what, False, str(error))
+    except Exception as error:
+        return Finding(what, False, f"{type(error).__name__}: {error}")
+
+
+async def _answers(settings: Settings) -> bool:
+    """Whether the service itself is running at its address."""
+    try:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            return (await client.get(f"{http_url(settings)}/healthz")).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+async def _data_dir(settings: Settings) -> str:
+    prepare_data_dir(settings.data_dir)
+    return f"{settings.data_dir.resolve()} is writable"
+
+
+async def _keys(settings: Settings) -> str:
+    return f"{len(key_ring(settings).keys)} in the ring"
+
+
+async def _database(settings: Settings) -> str:
+    database = SqlDatabase(settings.database, pool_size=1)
+    await database.start()
+    try:
+        await database.check()
+        return f"answers; schema revision {await database.revision()} is the newest"
+    finally:
+        await database.stop()
+
+
+async def _engine(settings: Settings) -> str:
+    name = load_engine(settings.engine).name
+    return "native, built from these sources" if name == "native" else "reference: correct and slow"
+
+
+async def _broker(settings: Settings, running: bool) -> str:
+    if settings.broker != "embedded":
+        url = urlsplit(settings.broker)
+        host, port = url.hostname or "127.0.0.1", url.port or 1883
+        async with asyncio.timeout(PATIENCE_S):
+            _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+        return f"external, {host}:{port} takes connections"
+    if running:
+        return "embedded, in the running service"
+    ports = {"LATCHBOARD_MQTT_PORT": settings.mqtt_port, "LATCHBOARD_MQTT_WS_PORT": settings.mqtt_ws_port}
+    if settings.mqtt_tls_port is not None:
+        ports["LATCHBOARD_MQTT_TLS_PORT"] = settings.mqtt_tls_port
+    for name, port in ports.items():
+        _must_be_free(settings.mqtt_host, port, name)
+    return f"embedded, ports {', '.join(str(port) for port in ports.values())} are free"
+
+
+async def _http(settings: Settings, running: bool) -> str:
+    if running:
+        return f"the service runs at {http_url(settings)}"
+    _must_be_free(settings.http_host, settings.http_port, "LATCHBOARD_HTTP_PORT")
+    return f"{settings.http_host}:{settings.http_port} is free"
+
+
+async def _clock() -> str:
+    now_ms = SystemClock().now_ms()
+    if now_ms < BUILT_MS:
+        raise StartRefused(f"It says {iso(now_ms)}, which cannot be. Schedules and tokens need the right time: set up NTP.")
+    return iso(now_ms)
+
+
+def _must_be_free(host: str, port: int, variable: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StartRefused(f"{host}:{port}: {error.strerror}. Free it, or set {variable} to another.") from None

@@ -1,0 +1,44 @@
+"""One run of the service, from its settings to its exit code: composed, served, greeted, and with its demo if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+
+from app import banner, lifecycle
+from app.compose import Program, compose
+from app.demo import Demo
+from app.first_start import first_account
+from app.settings import Settings
+
+DEMO_STOPS_S = 1.0
+
+log = structlog.get_logger("service")
+
+
+async def serve(settings: Settings, *, demo: bool = False) -> int:
+    """Until a signal. Returns the exit code; raises what the lifecycle's `refusal` can word."""
+    program = compose(settings)
+    show: list[asyncio.Task[None]] = []
+
+    async def started(program: Program, port: int) -> None:
+        banner.show(settings.model_copy(update={"http_port": port}), await first_account(program), demo=demo)
+        if demo:
+            show.append(asyncio.create_task(Demo(program).run(), name="demo"))
+            show[0].add_done_callback(_demo_ended)
+
+    try:
+        await lifecycle.run(program, started)
+    finally:
+        for task in show:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asyncio.wait_for(task, DEMO_STOPS_S)
+    return 0
+
+
+def _demo_ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the demo's devices stopped; the service goes on", exc_info=task.exception())

@@ -1,0 +1,182 @@
+"""Where deliveries go, and where they do not, whatever a name server says in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from adapters.delivery.courier import HttpCourier
+from adapters.delivery.guard import AddressGuard, ForbiddenAddress, is_public
+from domain.webhooks.ports import Post
+from support.receiver import answers, receiving
+from support.webhook_world import MovableClock
+
+GUARD = AddressGuard()
+OPEN = AddressGuard(allow_private=True)
+
+SPECIAL = [
+    "0.0.0.0", "10.1.2.3", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "169.254.169.254", "172.16.0.1",
+    "172.31.255.255", "192.0.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.51.100.7",
+    "203.0.113.9", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "168.63.129.16",
+    "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1", "2001::1",
+    "2001:10::1", "2001:20::1", "2001:db8::1", "2002:7f00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1",
+    "fe80::1%1", "fec0::1", "ff02::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", SPECIAL)
+def test_special_addresses_are_closed(address: str) -> None:
+    with pytest.raises(ForbiddenAddress):
+        GUARD.check(address)
+    OPEN.check(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860::8888"]
+)
+def test_public_addresses_are_open(address: str) -> None:
+    GUARD.check(address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/",
+        "ftp://example.com/",
+        "example.com/hook",
+        "https://",
+        "https:///hook",
+        "https://user@example.com/",
+        "https://user:secret@example.com/",
+        "https://example.com:22/",
+        "https://example.com:99999/",
+        "https://127.0.0.1/",
+        "https://127.1/",
+        "https://2130706433/",
+        "https://0x7f.1/",
+        "https://0x7f000001/",
+        "https://[::1]/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://[fe80::1%25eth0]/",
+        "https://169.254.169.254/latest/meta-data",
+        "https://localhost/",
+        "https://hook.localhost./",
+        "https://exa mple.com/",
+        "https://example.com\\@127.0.0.1/",
+        "https://example.com/\r\nHost: other",
+        "https://" + "a" * 3_000 + ".com/",
+        "",
+    ],
+)
+def test_urls_that_can_never_be_delivered_to_are_refused_with_a_reason(url: str) -> None:
+    assert GUARD.refusal(url)
+
+
+@pytest.mark.parametrize("url", ["https://example.com/hook?a=b", "https://example.com:8443/", "https://8.8.8.8/", "https://xn--bcher-kva.example/"])
+def test_ordinary_urls_are_accepted(url: str) -> None:
+    assert GUARD.refusal(url) is None
+
+
+def test_a_low_port_can_be_opened_and_development_opens_everything_but_user_info() -> None:
+    assert AddressGuard(low_ports=frozenset({81})).refusal("https://example.com:81/") is None
+    assert OPEN.refusal("http://127.0.0.1:9/hook") is None
+    assert OPEN.refusal("http://user@127.0.0.1/")
+
+
+class Resolver:
+    """A name server that changes its mind: an answer for each question, the last one for ever."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.left = list(answers)
+        self.asked = 0
+
+    async def __call__(self, host: str, port: int) -> Sequence[tuple[int, str]]:
+        self.asked += 1
+        answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        return [(10 if ":" in address else 2, address) for address in answer]
+
+
+class LoopbackIsPublic(AddressGuard):
+    """For the test only: 127.0.0.1 counts as a public address, http as https; the rest of 127.0.0.0/8 is as special as ever."""
+
+    def refusal(self, url: str) -> str | None:
+        return None
+
+    def check(self, address: str) -> None:
+        if address != "127.0.0.1":
+            AddressGuard().check(address)
+
+
+@pytest.fixture
+async def couriers() -> AsyncIterator[list[HttpCourier]]:
+    made: list[HttpCourier] = []
+    yield made
+    for courier in made:
+        await courier.close()
+
+
+def post(url: str) -> Post:
+    return Post(url, (), b"{}", 5.0)
+
+
+async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(couriers: list[HttpCourier]) -> None:
+    names = Resolver(["127.0.0.1"], ["127.0.0.2"])
+    courier = HttpCourier(clock=MovableClock(), guard=LoopbackIsPublic(), lookup=names)
+    couriers.append(courier)
+    async with receiving(answers(headers="Connection: close\r\n")) as receiver:
+        url = receiver.url.replace("127.0.0.1", "receiver.example")
+        assert (await courier.post(post(url))).status == 200
+        reply = await courier.post(post(url))
+        assert len(receiver.got) == 1
+    assert names.asked == 2
+    assert reply.status is None
+    assert "forbidden" in str(reply.error)
+
+
+async def test_a_name_with_one_special_address_among_public_ones_is_refused(couriers: list[HttpCourier]) -> None:
+    courier = HttpCourier(clock=MovableClock(), guard=LoopbackIsPublic(), lookup=Resolver(["127.0.0.1", "10.0.0.1"]))
+    couriers.append(courier)
+    async with receiving(answers()) as receiver:
+        reply = await courier.post(post(receiver.url.replace("127.0.0.1", "receiver.example")))
+        assert not receiver.got
+    assert "10.0.0.1" in str(reply.error)
+
+
+class BlindResolver(LoopbackIsPublic):
+    """What if a forbidden address ever came past the resolver? Only the look at the socket is left."""
+
+    looks = 0
+
+    def check(self, address: str) -> None:
+        type(self).looks += 1
+        if type(self).looks > 1:
+            super().check(address)
+
+
+async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(couriers: list[HttpCourier]) -> None:
+    courier = HttpCourier(clock=MovableClock(), guard=BlindResolver(), lookup=Resolver(["127.0.0.2"]))
+    couriers.append(courier)
+    async with receiving(answers()) as receiver:
+        reply = await courier.post(post(receiver.url.replace("127.0.0.1", "receiver.example")))
+        assert not receiver.got
+    assert reply.error == "Not sent: the address 127.0.0.2 is not a public one, deliveries do not go there."
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1", "localhost"])
+async def test_without_the_setting_loopback_gets_nothing_however_it_is_written(couriers: list[HttpCourier], host: str) -> None:
+    courier = HttpCourier(clock=MovableClock(), guard=AddressGuard())
+    couriers.append(courier)
+    async with receiving(answers()) as receiver:
+        port = receiver.url.split(":")[2].split("/")[0]
+        reply = await courier.post(post(f"https://{host}:{port}/hook"))
+        assert not receiver.connections
+    assert reply.status is None
+    assert reply.error
+
+
+def test_the_list_has_no_hole_at_its_edges() -> None:
+    import ipaddress
+
+    for text in ("9.255.255.255", "11.0.0.0", "126.255.255.255", "128.0.0.0", "172.15.255.255", "223.255.255.255"):
+        assert is_public(ipaddress.ip_address(text)), text

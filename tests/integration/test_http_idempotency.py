@@ -1,0 +1,99 @@
+"""`Idempotency-Key`: one success per caller and key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from quart import Blueprint
+
+from adapters.http.auth import Access
+from adapters.http.operation import operation
+from adapters.http.schema import Body, Name
+from domain.kernel.errors import Conflict
+from support.http import PASSWORD, Http, World, serving
+
+
+class Thing(Body):
+    some_name: Name
+
+
+def counter(world: World) -> Sequence[Blueprint]:
+    bp = Blueprint("counter", __name__, url_prefix="/api/v1")
+    runs: list[str] = []
+
+    @operation(bp, "POST", "/count", tag="T", access=Access.SESSION, summary="s", status=201, idempotent=True)
+    async def count(body: Thing) -> dict[str, int]:
+        runs.append(body.some_name)
+        await asyncio.sleep(0)
+        if body.some_name == "refuse" and len(runs) == 1:
+            raise Conflict("not yet")
+        return {"runs": len(runs)}
+
+    return [bp]
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Http]:
+    async with serving(World(blueprints=counter)) as client:
+        yield client
+
+
+async def test_the_same_idempotency_key_gives_the_first_answer_again(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a1"}
+    first = await http.post("/count", {"someName": "a"}, headers=key)
+    again = await http.post("/count", {"someName": "a"}, headers=key)
+    assert (first.status_code, first.json()) == (again.status_code, again.json()) == (201, {"runs": 1})
+    assert again.headers["Idempotency-Replayed"] == "true"
+    other = await http.post("/count", {"someName": "b"}, headers=key)
+    assert (other.status_code, other.json()["error"]) == (409, "IDEMPOTENCY_MISMATCH")
+    http.world.clock.forward(days=1.001)
+    await http.sign_in()
+    assert (await http.post("/count", {"someName": "b"}, headers=key)).json() == {"runs": 2}
+
+
+async def test_a_refusal_does_not_use_the_idempotency_key_up(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a2"}
+    assert (await http.post("/count", {"someName": "refuse"}, headers=key)).status_code == 409
+    assert (await http.post("/count", {"someName": "refuse"}, headers=key)).json() == {"runs": 2}
+
+
+async def test_an_idempotency_key_belongs_to_its_caller(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a3"}
+    await http.post("/keys", {"name": "mine"}, headers=key)
+    mine = await http.post("/keys", {"name": "mine"}, headers=key)
+    await http.world.operator.create_account(name="Other", email="eve@example.com", password=PASSWORD)
+    await http.sign_in("eve@example.com")
+    hers = await http.post("/keys", {"name": "mine"}, headers=key)
+    assert hers.status_code == 201
+    assert hers.json()["key"] != mine.json()["key"]
+    assert hers.headers.get("Idempotency-Replayed") is None
+
+
+async def test_a_bad_idempotency_key_is_named(http: Http) -> None:
+    await http.sign_in()
+    answer = await http.post("/count", {"someName": "a"}, headers={"Idempotency-Key": "k" * 256})
+    assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "Idempotency-Key")
+
+
+async def test_twenty_requests_at_once_with_one_key_run_once(http: Http) -> None:
+    await http.sign_in()
+    key = {"Idempotency-Key": "a4"}
+    answers = await asyncio.gather(*(http.post("/count", {"someName": "a"}, headers=key) for _ in range(20)))
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    assert {answer.json()["runs"] for answer in answers if answer.status_code == 201} == {1}
+    assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_IN_PROGRESS"}
+
+
+async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
+    await http.sign_in()
+    answer = await http.post("/keys", {"name": "k"}, headers={"Idempotency-Key": "a5"})
+    assert http.account is not None
+    who = f"{http.account.account.account_id}/user:{http.account.owner.user.user_id}"
+    async with http.world.uow.read() as tx:
+        kept = await tx.answers.find(who, "a5")
+    assert answer.json()["key"].encode() not in kept.body

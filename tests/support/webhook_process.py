@@ -1,0 +1,83 @@
+"""A service with webhooks in a process of its own, to be killed: commands as JSON lines on stdin, an answer for each once it is durable.
+
+    python -m support.webhook_process DATABASE EPOCH_MS SPEED
+
+The clock runs `SPEED` times as fast as the real one since `EPOCH_MS`, over all restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+from adapters.storage.sql.database import SqlDatabase
+from domain.kernel.ids import DeviceId, GrantId, KeyId, WebhookId
+from support.webhook_world import ACCOUNT, WebhookWorld
+
+
+class FastClock:
+    def __init__(self, epoch_ms: int, speed: int) -> None:
+        self._epoch_ms = epoch_ms
+        self._speed = speed
+
+    def now_ms(self) -> int:
+        return self._epoch_ms + (time.time_ns() // 1_000_000 - self._epoch_ms) * self._speed
+
+
+class Commands:
+    def __init__(self, world: WebhookWorld) -> None:
+        self.world = world
+
+    async def populate(self) -> None:
+        await self.world.populate()
+
+    async def device(self) -> str:
+        return (await self.world.device()).device_id
+
+    async def webhook(self, url: str) -> dict[str, str]:
+        made = await self.world.webhook(url)
+        return {"id": made.webhook.webhook_id, "key": made.webhook.key_id, "secret": made.secret}
+
+    async def grant(self, key: str, device: str) -> str:
+        async with self.world.uow.read() as tx:
+            found = await tx.devices.get(ACCOUNT, DeviceId(device))
+        return (await self.world.grant(KeyId(key), found)).grant_id
+
+    async def revoke(self, grant: str) -> None:
+        async with self.world.uow.read() as tx:
+            found = await tx.grants.get(ACCOUNT, GrantId(grant))
+        await self.world.revoke(found)
+
+    async def rotate(self, webhook: str) -> str:
+        return (await self.world.webhooks.rotate_secret(self.world.session(), WebhookId(webhook))).secret
+
+    async def switch(self, device: str, numbers: list[int]) -> None:
+        async with self.world.uow.write() as tx:
+            for number in numbers:
+                await tx.record(self.world.fact("relay_changed", DeviceId(device), number=number))
+
+
+async def main(path: str, epoch_ms: int, speed: int) -> None:
+    database = SqlDatabase(f"sqlite+aiosqlite:///{path}", patience_s=20)
+    await database.start()
+    world = WebhookWorld(database.unit_of_work, clock=FastClock(epoch_ms, speed))
+    commands = Commands(world)
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    delivering = asyncio.create_task(world.loop.run())
+    print(json.dumps({"ready": True}), flush=True)
+    while line := await reader.readline():
+        command: dict[str, Any] = json.loads(line)
+        answer = await getattr(commands, command.pop("do"))(**command)
+        print(json.dumps({"answer": answer}), flush=True)
+    delivering.cancel()
+    await asyncio.wait([delivering], timeout=5)
+    await world.courier.close()
+    await database.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,109 @@
+"""The log: what is written for a fact, who hears of it and when, and cursors."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.events.model import Event, Interest
+from domain.events.policy import changes_access, decode_cursor, encode_cursor
+from domain.kernel.errors import Invalid, NotFound
+from domain.kernel.ids import DeviceId
+from support.webhook_world import ACCOUNT, WebhookWorld
+
+
+@given(st.lists(st.integers(min_value=0, max_value=10**17), min_size=1, max_size=3))
+def test_a_cursor_gives_back_the_numbers_it_was_made_of(numbers: list[int]) -> None:
+    text = encode_cursor(*numbers)
+    assert decode_cursor(text, len(numbers)) == tuple(numbers)
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+@given(st.text(max_size=40))
+def test_what_is_no_cursor_is_refused(text: str) -> None:
+    try:
+        numbers = decode_cursor(text)
+    except Invalid:
+        return
+    assert decode_cursor(encode_cursor(*numbers)) == numbers
+
+
+def test_changes_of_access_are_told_from_other_events() -> None:
+    for kind in ("grant_created", "key_deleted", "member_changed", "device_updated", "webhook_updated", "project_deleted"):
+        assert changes_access(kind), kind
+    for kind in ("relay_changed", "device_online", "device_offline", "telemetry", "schedule_fired", "command_sent", "login_failed"):
+        assert not changes_access(kind), kind
+
+
+def test_an_interest_without_filters_wants_everything() -> None:
+    assert Interest(ACCOUNT).wants("telemetry", None)
+    assert not Interest(ACCOUNT, frozenset({"telemetry"})).wants("relay_changed", None)
+    assert not Interest(ACCOUNT, device_id=DeviceId("dev_a")).wants("telemetry", DeviceId("dev_b"))
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+
+    def publish(self, event: Event) -> None:
+        self.heard.append(event)
+
+
+@pytest.fixture
+async def world() -> WebhookWorld:
+    return await WebhookWorld().populate()
+
+
+async def test_the_feed_hears_of_an_event_only_once_it_is_durable(world: WebhookWorld) -> None:
+    ear = Ear()
+    world.recorder._feed = ear
+    device = await world.device()
+    ear.heard.clear()
+    async with world.uow.write() as tx:
+        await tx.record(world.fact("relay_changed", device.device_id, relay="ON"))
+        assert not ear.heard
+    [event] = ear.heard
+    assert event.position > 0
+    assert event.device_name == "Pump"
+    assert event.payload == {
+        "type": "relay_changed",
+        "eventId": event.event_id,
+        "accountId": ACCOUNT,
+        "deviceId": device.device_id,
+        "timestamp": event.at_ms,
+        "relay": "ON",
+    }
+
+
+async def test_a_change_that_is_rolled_back_leaves_no_trace(world: WebhookWorld) -> None:
+    ear = Ear()
+    world.recorder._feed = ear
+    with pytest.raises(RuntimeError):
+        async with world.uow.write() as tx:
+            await tx.record(world.fact("relay_changed"))
+            raise RuntimeError
+    assert not ear.heard
+    assert not (await world.events.page(world.session())).records
+
+
+async def test_a_devices_log_is_its_own_and_newest_first(world: WebhookWorld) -> None:
+    one, two = await world.device(), await world.device()
+    await world.switch(one)
+    await world.switch(two)
+    await world.switch(one)
+    found = await world.events.of_device(world.session(), one.device_id)
+    assert [record.kind for record in found] == ["relay_changed", "relay_changed", "device_registered"]
+    earlier = await world.events.of_device(world.session(), one.device_id, before_ms=found[-1].at_ms)
+    assert not earlier
+    with pytest.raises(NotFound):
+        await world.events.of_device(world.session(), "dev_00000000000000000000")
+
+
+async def test_filters_count_only_what_they_let_through(world: WebhookWorld) -> None:
+    one, two = await world.device(), await world.device()
+    for _ in range(3):
+        await world.switch(one)
+    await world.switch(two)
+    page = await world.events.page(world.session(), kind="relay_changed", device_id=one.device_id, limit=2)
+    assert (page.total, page.has_more, len(page.records)) == (3, True, 2)

@@ -1,0 +1,120 @@
+"""What an answer means, and when the next attempt is due."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
+from domain.webhooks import policy
+from domain.webhooks.model import PAUSES_S, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.policy import Health
+from domain.webhooks.ports import Reply
+
+NOW = 1_800_000_000_000
+DAY = 86_400_000
+
+
+def reply(status: int | None = 200, error: str | None = None, retry_after_s: int | None = None) -> Reply:
+    return Reply(status, error, b"", 12, retry_after_s)
+
+
+def delivery(attempts: int = 0) -> Delivery:
+    return Delivery(
+        7, WebhookId("whk_a"), AccountId("acc_a"), None, EventId("evt_a"), "ping", b"{}", DeliveryState.PENDING, attempts,
+        NOW, NOW + 30_000, NOW,
+    )  # fmt: skip
+
+
+def attempt(number: int = 1) -> Attempt:
+    return Attempt(DeliveryId("whd_a"), 7, WebhookId("whk_a"), EventId("evt_a"), "ping", None, number, NOW)
+
+
+def webhook(failing_since_ms: int | None = None) -> Webhook:
+    return Webhook(
+        WebhookId("whk_a"), AccountId("acc_a"), KeyId("key_a"), "https://example.com", b"", "whsec_abcd", 1, True, None,
+        failing_since_ms, NOW, NOW,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_2xx_is_success(status: int) -> None:
+    settled = policy.settle(delivery(), attempt(), reply(status), NOW, 0.0)
+    assert settled.delivery.state is DeliveryState.DELIVERED
+    assert settled.attempt.succeeded
+    assert settled.attempt.error is None
+    assert settled.attempt.next_attempt_ms is None
+
+
+@pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
+def test_everything_else_is_failure(answer: Reply) -> None:
+    settled = policy.settle(delivery(), attempt(), answer, NOW, 0.0)
+    assert settled.delivery.state is DeliveryState.PENDING
+    assert not settled.attempt.succeeded
+    assert settled.attempt.error
+    assert settled.delivery.due_ms == settled.attempt.next_attempt_ms == NOW + 5_000
+
+
+def test_after_six_attempts_it_is_given_up() -> None:
+    owed, pauses = delivery(), []
+    for number in range(1, 7):
+        settled = policy.settle(owed, attempt(number), reply(503), NOW, 0.0)
+        owed = settled.delivery
+        if settled.attempt.next_attempt_ms is not None:
+            pauses.append(settled.attempt.next_attempt_ms - NOW)
+    assert owed.state is DeliveryState.GIVEN_UP
+    assert owed.attempts == 6
+    assert pauses == [5_000, 10_000, 20_000, 40_000, 80_000]
+
+
+@given(st.integers(1, 5), st.floats(-1, 1), st.none() | st.integers(0, 10**9))
+def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, asked: int | None) -> None:
+    pause_ms = policy.pause_ms(done, spread, asked)
+    planned_ms = PAUSES_S[done - 1] * 1_000
+    assert pause_ms >= planned_ms * 0.9 - 1
+    assert pause_ms <= max(planned_ms * 1.1, policy.LONGEST_PAUSE_S * 1_000)
+    if asked is None:
+        assert pause_ms <= planned_ms * 1.1
+
+
+def test_an_interrupted_attempt_does_not_count() -> None:
+    settled = policy.interrupt(delivery(3), attempt(4), NOW)
+    assert settled.delivery.attempts == 3
+    assert settled.delivery.state is DeliveryState.PENDING
+    assert settled.delivery.claimed_until_ms is None
+    assert not settled.attempt.succeeded
+
+
+def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_under_way() -> None:
+    assert policy.as_logged(attempt(), NOW + 1_000).error is None
+    assert policy.as_logged(attempt(), NOW + 120_000).error == policy.INTERRUPTED
+
+
+def test_health_follows_the_answers() -> None:
+    assert policy.health(webhook(), reply(), NOW) is Health.SAME
+    assert policy.health(webhook(NOW - 1), reply(), NOW) is Health.RECOVERED
+    assert policy.health(webhook(), reply(500), NOW) is Health.FAILING
+    assert policy.health(webhook(NOW - DAY), reply(500), NOW) is Health.SAME
+    assert policy.health(webhook(NOW - 5 * DAY), reply(500), NOW) is Health.DEAD
+    assert policy.health(webhook(), reply(410), NOW) is Health.GONE
+
+
+def test_the_envelope_holds_the_payload_byte_for_byte() -> None:
+    data = policy.data_bytes({"type": "telemetry", "value": 21.40, "name": "Küche 🔌", "eventId": "evt_a"})
+    body = policy.envelope(attempt(), data)
+    assert data in body
+    assert json.loads(body) == {
+        "id": "whd_a", "type": "ping", "createdAt": "2027-01-15T08:00:00.000Z", "data": json.loads(data),
+    }  # fmt: skip
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_a_secret_is_whsec_and_base64_of_its_bytes(random: bytes) -> None:
+    secret = policy.new_secret(random)
+    assert secret.startswith("whsec_")
+    assert base64.b64decode(secret[6:]) == random
+    assert policy.shown_prefix(secret) == secret[:10]

@@ -1,0 +1,127 @@
+"""Who hears of a device, kept in memory, and never wrong because of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from adapters.storage.memory.webhooks import MemoryWebhooks
+from domain.webhooks.scope import KEPT_MS, QUIET_MS
+from support.webhook_world import WebhookWorld
+
+URL = "http://127.0.0.1:9/hook"
+
+
+@pytest.fixture
+async def world() -> WebhookWorld:
+    return await WebhookWorld().populate()
+
+
+async def owed(world: WebhookWorld) -> int:
+    async with world.uow.write() as tx:
+        return len(await tx.deliveries.claim(world.clock.now_ms() + 1, world.clock.now_ms() + 10**9, 10_000))
+
+
+async def test_an_account_without_webhooks_costs_no_look_up_a_second_time(
+    world: WebhookWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = await world.device()
+    await world.switch(device)
+
+    async def never(*_: Any) -> Any:
+        raise AssertionError("looked up again")
+
+    monkeypatch.setattr(MemoryWebhooks, "list", never)
+    for _ in range(10):
+        await world.switch(device)
+    assert await owed(world) == 0
+
+
+async def test_a_grant_counts_from_its_own_transaction_on(world: WebhookWorld) -> None:
+    device = await world.device()
+    made = await world.webhook(URL)
+    await world.switch(device)
+    assert await owed(world) == 0
+    await world.grant(made.webhook.key_id, device)
+    await world.switch(device)
+    assert await owed(world) == 1
+
+
+async def test_a_grant_that_is_rolled_back_never_counted(world: WebhookWorld) -> None:
+    device = await world.device()
+    made = await world.webhook(URL)
+    with pytest.raises(RuntimeError):
+        async with world.uow.write() as tx:
+            grant = await world.grant_of(made.webhook.key_id, device)
+            await tx.grants.add(grant)
+            await tx.record(world.fact("grant_created"))
+            await tx.record(world.fact("relay_changed", device.device_id))  # looked up inside: it would have counted
+            raise RuntimeError
+    await world.switch(device)
+    assert await owed(world) == 0
+    world.clock.forward(seconds=QUIET_MS / 1000 + 1)
+    await world.switch(device)
+    assert await owed(world) == 0
+
+
+async def test_a_grant_that_runs_out_stops_without_anybody_saying_so(world: WebhookWorld) -> None:
+    device = await world.device()
+    made = await world.webhook(URL)
+    await world.grant(made.webhook.key_id, device, expires_ms=world.clock.now_ms() + 5_000)
+    await world.switch(device)
+    world.clock.forward(seconds=6)
+    await world.switch(device)
+    assert await owed(world) == 1
+
+
+async def test_what_was_never_recorded_is_noticed_after_a_while(world: WebhookWorld) -> None:
+    device = await world.device()
+    made = await world.webhook(URL)
+    await world.switch(device)
+    async with world.uow.write() as tx:
+        await tx.grants.add(await world.grant_of(made.webhook.key_id, device))
+    world.clock.forward(seconds=KEPT_MS / 1000 + 1)
+    await world.switch(device)
+    assert await owed(world) == 1
+
+
+async def test_an_index_that_is_not_exclusive_keeps_nothing() -> None:
+    world = await WebhookWorld(exclusive=False).populate()
+    device = await world.device()
+    made = await world.webhook(URL)
+    await world.switch(device)
+    async with world.uow.write() as tx:  # as another process would: this one hears nothing of it
+        await tx.grants.add(await world.grant_of(made.webhook.key_id, device))
+    await world.switch(device)
+    assert await owed(world) == 1
+
+
+async def test_whatever_changes_meanwhile_each_event_is_owed_to_exactly_who_saw_the_device_then(world: WebhookWorld) -> None:
+    chance = random.Random(4)
+    devices = [await world.device() for _ in range(3)]
+    hooks = [await world.webhook(URL) for _ in range(3)]
+    expected = 0
+    grants: dict[tuple[int, int], Any] = {}
+
+    async def change() -> None:
+        hook, device = chance.randrange(3), chance.randrange(3)
+        if (hook, device) in grants:
+            await world.revoke(grants.pop((hook, device)))
+        else:
+            grants[hook, device] = await world.grant(hooks[hook].webhook.key_id, devices[device])
+
+    async def happen() -> None:
+        nonlocal expected
+        device = chance.randrange(3)
+        async with world.uow.write() as tx:
+            expected += len({key for key in grants if key[1] == device})
+            await tx.record(world.fact("relay_changed", devices[device].device_id))
+
+    for _ in range(200):
+        await (change() if chance.random() < 0.3 else happen())
+        if chance.random() < 0.2:
+            await asyncio.sleep(0)
+    assert await owed(world) == expected > 50
