@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import resource
 import signal
 import socket
 import time
@@ -23,8 +25,8 @@ from app.settings import SettingsError
 from domain.kernel.errors import Unavailable
 from domain.telemetry.warmup import warm_up
 
-HTTP_GRACE_S = 1.5
-STOP_WITHIN_S = 5.0
+HTTP_GRACE_S = 1.0
+STOP_WITHIN_S = 3.5
 
 log = structlog.get_logger("lifecycle")
 
@@ -41,6 +43,7 @@ async def run(program: Program, started: Started) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stop)
+    _allow_many_files()
     listener = _listen(program.settings.http_host, program.settings.http_port)
     began = time.perf_counter()
     try:
@@ -67,18 +70,25 @@ async def start(program: Program) -> None:
 
 
 async def _stop(program: Program) -> None:
-    try:
-        async with asyncio.timeout(STOP_WITHIN_S):
-            program.outside.feed.stop()
-            await program.supervisor.stop()
-            await program.outside.link.stop()
-            await _last_writes(program)
-            await program.outside.courier.close()
-            program.outside.hasher.close()
-            await program.outside.database.stop()
-    except TimeoutError:
-        log.error("stopping took too long; what was not written is made up for at the next start")
-    log.info("stopped")
+    """Also after a start that failed half way; each step is tried whatever became of the others."""
+    outside = program.outside
+    outside.feed.stop()
+    began = time.perf_counter()
+    for step in (
+        program.supervisor.stop,
+        outside.link.stop,
+        lambda: _last_writes(program),
+        outside.courier.close,
+        outside.database.stop,
+    ):
+        left_s = max(0.2, STOP_WITHIN_S - (time.perf_counter() - began))
+        try:
+            async with asyncio.timeout(left_s):
+                await step()
+        except Exception:
+            log.exception("a step of stopping failed; the next start makes up for what was not written")
+    outside.hasher.close()
+    log.info("stopped", seconds=round(time.perf_counter() - began, 2))
 
 
 async def _last_writes(program: Program) -> None:
@@ -92,7 +102,7 @@ async def _last_writes(program: Program) -> None:
 async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event) -> None:
     config = Config()
     config.accesslog = None
-    config.errorlog = "-"
+    config.errorlog = logging.getLogger("hypercorn.error")
     config.graceful_timeout = HTTP_GRACE_S
     config.keep_alive_timeout = 30.0
     config.keep_alive_max_requests = 1_000_000
@@ -125,6 +135,13 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.listen(1024)
     listener.setblocking(False)
     return listener
+
+
+def _allow_many_files() -> None:
+    """Each device is an open file; the soft limit is often 1024 where the hard one is a million."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _settle_memory() -> None:

@@ -41,6 +41,7 @@ from domain.schedules.firing import FiringService
 from domain.schedules.plans import PlanService
 from domain.schedules.service import ScheduleService
 from domain.telemetry.ingest import IngestService
+from domain.telemetry.log import TelemetryLogService
 from domain.telemetry.retention import Keep, RetentionService
 from domain.telemetry.service import TelemetryService
 from domain.telemetry.trial import TrialService
@@ -97,7 +98,8 @@ class Services:
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
         self.keys = KeyService(uow=uow, clock=clock, ids=ids, digest=outside.digest)
         self.callers = CallerService(uow=uow, clock=clock, tokens=outside.tokens, digest=outside.digest)
-        self.events = EventService(uow=uow, clock=clock)
+        log = TelemetryLogService(uow=uow, engine=outside.engine.engine)
+        self.events = EventService(uow=uow, clock=clock, telemetry=log)
 
     def _devices(self, settings: Settings, outside: Outside, bells: Bells) -> None:
         uow, clock, ids = self.uow, outside.clock, outside.ids

@@ -127,11 +127,13 @@ class FiringService:
             raise RuntimeError(f"edge {this.due} of {schedule.schedule_id} was recorded before")
         await self._superseded(tx, schedule, this, now_ms)
         await _tell(tx, schedule, this, decision, now_ms)
-        rows = () if device is None else await self._plans.rows(tx, device)
         after = policy.decided(schedule, this.due.edge, decision.outcome, this.following, now_ms)
+        if device is None or this.following is not None:
+            await tx.schedules.save(after)
+            return
+        rows = await self._plans.rows(tx, device)
         await tx.schedules.save(after)
-        if device is not None and this.following is None:
-            await self._plans.revise(tx, device, rows)
+        await self._plans.revise(tx, device, rows)
 
     async def _run(
         self, tx: SchedulesTx, schedule: Schedule, device: Device | None, this: Turn, now_ms: int

@@ -48,7 +48,11 @@ class MemorySchedules:
 
     async def record_edge(self, fired: FiredEdge) -> bool:
         key = (fired.schedule_id, fired.revision, fired.edge, fired.due_ts)
-        return self._book.edit(EDGES).setdefault(key, fired) is fired
+        edges = self._book.edit(EDGES)
+        if key in edges:
+            return False
+        edges[key] = fired
+        return True
 
     async def forget_before(self, updated_ms: int, limit: int) -> int:
         rows = self._book.edit(SCHEDULES)

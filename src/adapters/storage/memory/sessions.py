@@ -92,7 +92,11 @@ class MemoryAnswers:
 
     async def claim(self, answer: Answer) -> bool:
         rows = self._book.edit(ANSWERS)
-        return rows.setdefault((answer.caller, answer.key), answer) is answer
+        place = (answer.caller, answer.key)
+        if place in rows:
+            return False
+        rows[place] = answer
+        return True
 
     async def complete(self, answer: Answer) -> None:
         rows = self._book.edit(ANSWERS)

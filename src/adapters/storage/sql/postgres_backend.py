@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.after_commit import run_all
-from adapters.storage.refusals import Closed, ReadOnly
+from adapters.storage.refusals import Closed, NestedWrite, ReadOnly
 from adapters.storage.sql.session import POSTGRES, Dangling, Row, Taken
 from domain.kernel.errors import Unavailable
 
@@ -94,6 +94,7 @@ class PostgresBackend:
     def __init__(self, engine: AsyncEngine, *, patience_s: float = 5.0) -> None:
         self._engine = engine
         self._patience_s = patience_s
+        self._writing: set[asyncio.Task[Any] | None] = set()
 
     async def start(self) -> None:
         await self.check()
@@ -107,8 +108,15 @@ class PostgresBackend:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[PostgresSession]:
-        async with self._session(writable=True) as session:
-            yield session
+        task = asyncio.current_task()
+        if task in self._writing:
+            raise NestedWrite
+        self._writing.add(task)
+        try:
+            async with self._session(writable=True) as session:
+                yield session
+        finally:
+            self._writing.discard(task)
         run_all(session.calls)
 
     @asynccontextmanager

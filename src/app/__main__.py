@@ -1,0 +1,7 @@
+"""`python -m app` is `latchboard`."""
+
+from __future__ import annotations
+
+from app.cli import main
+
+main()

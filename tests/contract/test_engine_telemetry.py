@@ -1,0 +1,164 @@
+"""What becomes of a payload, held by both engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.engine import native
+from adapters.engine.native import NativeEngine
+from adapters.engine.reference import ReferenceEngine
+from domain.rules.model import Reading
+from domain.rules.ports import TelemetryEngine
+from domain.telemetry import packing
+from support.engine import DEVICE, T0, Bench, ms, rule
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+PAYLOADS = json.loads((VECTORS / "payloads.json").read_text())
+PACKED = json.loads((VECTORS / "packing.json").read_text())
+
+
+@pytest.fixture(params=[ReferenceEngine, NativeEngine], ids=["reference", "native"])
+def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
+    return request.param()
+
+
+@pytest.mark.parametrize("vector", PAYLOADS, ids=lambda each: each["name"])
+def test_a_payload_is_read_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
+    result = Bench(engine).send(vector["payload"])
+    latest = engine.latest(DEVICE)
+    assert {each.metric: each.value for each in latest} == vector["readings"]
+    assert {each.metric: each.unit for each in latest if each.unit} == vector.get("units", {})
+    assert {code: count for _, code, count in result.faults} == vector.get("faults", {})
+    assert result.seen == [(DEVICE, T0)]
+
+
+@pytest.mark.parametrize("vector", PACKED, ids=lambda each: each["packed"])
+def test_readings_are_packed_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
+    numbers = [number for number, _ in vector["readings"]]
+    engine.set_metrics([(number, f"m{number}") for number in numbers])
+    payload = {f"m{number}": value for number, value in vector["readings"]}
+    row = Bench(engine).send(payload).rows[0]
+    assert row[3].hex() == vector["packed"]
+    assert row[2] == packing.digest(row[3])
+    expected = [(5, number, *packing.columns(value)) for number, value in vector["readings"]]
+    assert engine.unpack([(5, row[3])]) == expected
+    assert engine.unpack([(5, row[3])], numbers[0]) == expected[:1]
+
+
+@pytest.mark.parametrize("broken", ["0d", "0a00", "0b05c3", "0b01ff", "80", "0c" + "ff" * 11])
+def test_bytes_that_are_no_row_are_refused(engine: TelemetryEngine, broken: str) -> None:
+    engine.set_metrics([(1, "t")])
+    with pytest.raises(ValueError):
+        engine.unpack([(0, bytes.fromhex(broken))])
+    with pytest.raises(ValueError):
+        engine.replay(DEVICE, 0, bytes.fromhex(broken))
+
+
+def test_a_redelivered_message_gives_the_same_row(engine: TelemetryEngine) -> None:
+    bench = Bench(engine)
+    first, again = (bench.send({"ts": T0, "m": {"t": 21.4}}, at_s).rows for at_s in (0, 9))
+    assert first == again
+
+
+def test_metric_numbers_are_the_fleets_and_go_on_from_the_highest_known(engine: TelemetryEngine) -> None:
+    engine.set_metrics([(3, "t"), (9, "h")])
+    bench = Bench(engine)
+    assert bench.send({"h": 1, "new": 2}).new_names == [(10, "new")]
+    other = bench.send({"new": 2, "t": 1}, device_no=8)
+    assert other.new_names == []
+    assert other.new_metrics == [(8, 10, "new", None), (8, 3, "t", None)]
+
+
+def test_a_new_unit_is_reported_and_a_known_one_is_not(engine: TelemetryEngine) -> None:
+    bench = Bench(engine)
+    units = ({}, {"t": "C"}, {"t": "C"}, {"t": "K"})
+    reported = [bench.send({"m": {"t": 1}, "u": unit}, i).new_metrics for i, unit in enumerate(units)]
+    assert reported == [[(DEVICE, 1, "t", None)], [(DEVICE, 1, "t", "C")], [], [(DEVICE, 1, "t", "K")]]
+
+
+def test_a_device_has_at_most_128_metrics(engine: TelemetryEngine) -> None:
+    bench = Bench(engine)
+    result = bench.send({f"m{i}": i for i in range(130)})
+    assert (result.readings, result.faults) == (128, [(DEVICE, "TOO_MANY_METRICS", 2)])
+    assert bench.send({"m0": 5, "one more": 1}, 1).readings == 1
+
+
+def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -> None:
+    assert Bench(engine).send(b" " * 65_537).faults == [(DEVICE, "TOO_LARGE", 1)]
+
+
+def test_names_have_64_characters_and_texts_256(engine: TelemetryEngine) -> None:
+    bench = Bench(engine)
+    assert bench.send({"é" * 64: "é" * 256}).readings == 1
+    assert bench.send({"é" * 65: 1, "t": "é" * 257}).faults == [(DEVICE, "BAD_METRIC_NAME", 1), (DEVICE, "BAD_VALUE", 1)]
+
+
+def test_one_devices_garbage_is_not_anothers_problem(engine: TelemetryEngine) -> None:
+    bench = Bench(engine, rule(("t", ">", 30.0)))
+    for garbage in (b"\x00\xff", b"[" * 5000, b'{"t":', b"{" * 64, b'"' * 999):
+        assert bench.send(garbage, device_no=9).faults == [(9, "MALFORMED", 1)]
+    assert bench.fired({"t": 31}) == [1]
+
+
+def test_a_watched_device_returns_its_readings(engine: TelemetryEngine) -> None:
+    bench = Bench(engine)
+    engine.watch(DEVICE, True)
+    watched = bench.send({"t": 1.5, "on": True, "mode": "eco", "u": {"t": "C"}}).watched
+    assert watched == [
+        (DEVICE, T0, "t", 1.5, None, "C"),
+        (DEVICE, T0, "on", 1.0, "true", None),
+        (DEVICE, T0, "mode", None, "eco", None),
+    ]
+    engine.watch(DEVICE, False)
+    assert bench.send({"t": 1}, 1).watched == []
+
+
+def test_what_a_checkpoint_holds_comes_back(engine: TelemetryEngine) -> None:
+    bench = Bench(engine)
+    bench.send({"t": 1.5, "on": True, "u": {"t": "C"}}, 0)
+    bench.send({"mode": "eco"}, 5)
+    (device_no, newest_ms, latest), *others = engine.checkpoint(10)
+    assert (device_no, newest_ms, others) == (DEVICE, ms(5), [])
+    assert engine.checkpoint(10) == []
+    fresh = type(engine)()
+    fresh.set_metrics([(1, "t"), (2, "on"), (3, "mode")])
+    fresh.restore(DEVICE, latest)
+    assert fresh.latest(DEVICE) == engine.latest(DEVICE)
+    assert fresh.latest(DEVICE)[0] == Reading("t", 1.5, "C", T0)
+
+
+def test_replayed_rows_bring_values_but_drive_no_rule(engine: TelemetryEngine) -> None:
+    bench = Bench(engine, rule(("t", ">", 30.0)))
+    engine.set_metrics([(1, "t")])
+    engine.replay(DEVICE, ms(3), packing.pack([(1, 31.0)]))
+    engine.replay(DEVICE, ms(2), packing.pack([(1, 5.0)]))
+    assert engine.latest(DEVICE) == [Reading("t", 31.0, None, ms(3))]
+    assert bench.tick(9).fired == []
+    assert bench.fired({"other": 1}, 4) == [1]
+
+
+def test_unknown_metric_numbers_and_foreign_checkpoints_are_refused(engine: TelemetryEngine) -> None:
+    with pytest.raises(ValueError):
+        engine.replay(DEVICE, 0, packing.pack([(5, 1.0)]))
+    with pytest.raises(ValueError):
+        engine.restore(DEVICE, b"\x02\x00")
+    with pytest.raises(ValueError):
+        engine.restore(DEVICE, b"")
+
+
+def test_a_dropped_device_is_forgotten(engine: TelemetryEngine) -> None:
+    bench = Bench(engine, rule(("t", "silent", 5)))
+    bench.send({"t": 1})
+    engine.drop_device(DEVICE)
+    assert (engine.latest(DEVICE), engine.next_timer_ms(), engine.checkpoint(5)) == ([], None, [])
+    assert bench.tick(60).fired == []
+
+
+def test_seen_names_each_device_once_with_its_newest_arrival(engine: TelemetryEngine) -> None:
+    batch = native.batch_of([(1, T0, b"{}"), (2, T0 + 5, b"broken"), (1, T0 + 9, b"{}"), (1, T0 + 7, b"{}")])
+    result = engine.ingest(batch)
+    assert (result.seen, result.messages, result.rows) == ([(1, T0 + 9), (2, T0 + 5)], 3, [])

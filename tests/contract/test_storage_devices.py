@@ -1,0 +1,201 @@
+"""Devices, credentials, device types and command definitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from domain.accounts.model import Project
+from domain.devices.model import About, DeviceCredentials, DeviceStatus, DeviceType
+from domain.kernel.errors import Conflict, NotFound
+from domain.schedules.model import Edge, FiredEdge, Outcome
+from support.storage import (
+    NOW,
+    World,
+    a_definition,
+    a_delivery,
+    a_device,
+    a_grant,
+    a_rule,
+    a_schedule,
+    a_webhook,
+    an_approval,
+    an_event,
+    an_execution,
+    new,
+)
+
+
+async def test_a_device_comes_back_as_it_went_in(world: World) -> None:
+    async with world.uow.read() as tx:
+        assert await tx.devices.get(world.account.account_id, world.device.device_id) == world.device
+        assert await tx.devices.find(world.device.device_id) == world.device
+        assert await tx.devices.by_no(world.device.device_no) == world.device
+        assert await tx.devices.get(new("acc"), world.device.device_id) is None
+        assert await tx.devices.by_no(999_999) is None
+
+
+async def test_device_numbers_are_never_used_twice(world: World) -> None:
+    async with world.uow.write() as tx:
+        second = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        await tx.devices.delete(second.device_id)
+    async with world.uow.write() as tx:
+        third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+    assert world.device.device_no < second.device_no < third.device_no
+
+
+async def test_devices_are_listed_by_account_and_project_oldest_first(world: World) -> None:
+    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    async with world.uow.write() as tx:
+        await tx.projects.add(project)
+        second = await tx.devices.add(a_device(world.account.account_id, project.project_id, created_ms=NOW - 9))
+        assert list(await tx.devices.list(world.account.account_id)) == [world.device, second]
+        assert list(await tx.devices.list(world.account.account_id, project.project_id)) == [second]
+        assert list(await tx.devices.list(new("acc"))) == []
+        assert await tx.devices.count(world.account.account_id) == 2
+
+
+async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.devices.set_relay(world.device.device_id, True)
+        changed = replace(
+            world.device, name="Valve", status=DeviceStatus.DISABLED, about=About(tags=("x",)), relay=False, sched_rev=9
+        )
+        assert await tx.devices.save(changed)
+        stored = await tx.devices.find(world.device.device_id)
+        assert stored == replace(changed, version=2, relay=True, sched_rev=0)
+        assert not await tx.devices.save(changed)
+        assert not await tx.devices.save(replace(changed, device_id=new("dev")))
+
+
+async def test_relay_and_presence_say_whether_they_changed(world: World) -> None:
+    device_id = world.device.device_id
+    async with world.uow.write() as tx:
+        assert [await tx.devices.set_relay(device_id, relay) for relay in (False, False, True, True)] == [
+            True,
+            False,
+            True,
+            False,
+        ]
+        assert [await tx.devices.set_online(device_id, online) for online in (False, True, True, False)] == [
+            False,
+            True,
+            False,
+            True,
+        ]
+        await tx.devices.set_online(device_id, True)
+        assert [device.device_id for device in await tx.devices.online()] == [device_id]
+        assert not await tx.devices.set_relay(new("dev"), True)
+
+
+async def test_last_seen_never_goes_back(world: World) -> None:
+    number = world.device.device_no
+    async with world.uow.write() as tx:
+        await tx.devices.touch({number: NOW, 999_999: NOW})
+        await tx.devices.touch({number: NOW - 5})
+        assert (await tx.devices.find(world.device.device_id)).last_seen_ms == NOW
+        await tx.devices.touch({number: NOW + 5})
+        assert (await tx.devices.find(world.device.device_id)).last_seen_ms == NOW + 5
+
+
+async def test_the_plans_revision_counts_up(world: World) -> None:
+    async with world.uow.write() as tx:
+        assert [await tx.devices.bump_sched_rev(world.device.device_id) for _ in range(2)] == [1, 2]
+        await tx.devices.set_sched_rev_device(world.device.device_id, 2)
+        stored = await tx.devices.find(world.device.device_id)
+        assert (stored.sched_rev, stored.sched_rev_device, stored.version) == (2, 2, 1)
+        with pytest.raises(NotFound):
+            await tx.devices.bump_sched_rev(new("dev"))
+
+
+async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(world: World) -> None:
+    device, account_id = world.device, world.account.account_id
+    webhook, schedule, grant = a_webhook(world), a_schedule(world), a_grant(world)
+    approval, definition, rule = an_approval(world), a_definition(world), a_rule(world)
+    async with world.uow.write() as tx:
+        await tx.grants.add(grant)
+        await tx.grants.count_use(grant.grant_id, NOW, 5)
+        await tx.approvals.add(approval)
+        await tx.definitions.add(definition)
+        execution = await tx.executions.add(an_execution(world))
+        await tx.schedules.add(schedule)
+        await tx.schedules.record_edge(FiredEdge(schedule.schedule_id, 1, Edge.ON, 5, NOW, Outcome.FIRED))
+        await tx.rules.add(rule)
+        await tx.credentials.put(DeviceCredentials(device.device_id, b"s", NOW))
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook, device_id=device.device_id), a_delivery(webhook)])
+        await tx.readings.add_names([(1, "t")])
+        await tx.readings.add_metrics([(device.device_no, 1, None)])
+        await tx.readings.put_latest([(device.device_no, NOW, b"l")])
+        await tx.events.append(an_event(world))
+        await tx.devices.delete(device.device_id)
+    async with world.uow.read() as tx:
+        assert await tx.devices.find(device.device_id) is None
+        assert await tx.grants.get(account_id, grant.grant_id) is None
+        assert await tx.approvals.get(account_id, approval.approval_id) is None
+        assert await tx.definitions.get(account_id, definition.command_id) is None
+        assert await tx.executions.find(execution.execution_id) is None
+        assert list(await tx.schedules.active(device.device_id)) == []
+        assert list(await tx.rules.list(device.device_id)) == []
+        assert await tx.credentials.get(device.device_id) is None
+        assert list(await tx.readings.metrics(device.device_no)) == []
+        assert list(await tx.readings.latest()) == []
+        assert await tx.events.total(account_id) == 1
+    async with world.uow.write() as tx:
+        owed = await tx.deliveries.claim(NOW, NOW + 1, 10)
+        assert [delivery.device_id for delivery in owed] == [None]
+
+
+async def test_credentials_are_replaced_and_only_active_devices_are_admitted(world: World) -> None:
+    other = a_device(world.account.account_id, world.project.project_id, status=DeviceStatus.REVOKED)
+    async with world.uow.write() as tx:
+        other = await tx.devices.add(other)
+        await tx.credentials.put(DeviceCredentials(other.device_id, b"o", NOW))
+        await tx.credentials.put(DeviceCredentials(world.device.device_id, b"one", NOW))
+        second = DeviceCredentials(world.device.device_id, b"two", NOW + 1)
+        await tx.credentials.put(second)
+        assert await tx.credentials.get(world.device.device_id) == second
+        assert list(await tx.credentials.admitted()) == [(world.device, second)]
+        pages = [await tx.credentials.page(None, 1), await tx.credentials.page(world.device.device_id, 5)]
+        assert [[one.device_id for one in page] for page in pages] == [[world.device.device_id], [other.device_id]]
+        await tx.credentials.delete(world.device.device_id)
+        assert await tx.credentials.get(world.device.device_id) is None
+
+
+async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: World) -> None:
+    account_id = world.account.account_id
+    kind = DeviceType(new("dty"), account_id, "Pump", NOW)
+    definition = a_definition(world, device_id=None, device_type_id=kind.device_type_id)
+    async with world.uow.write() as tx:
+        await tx.device_types.add(kind)
+        await tx.definitions.add(definition)
+        await tx.devices.save(replace(world.device, device_type_id=kind.device_type_id))
+        assert await tx.device_types.in_use(kind.device_type_id) == 1
+        await tx.device_types.save(replace(kind, name="Valve"))
+        assert list(await tx.device_types.list(account_id)) == [replace(kind, name="Valve")]
+        assert await tx.device_types.get(new("acc"), kind.device_type_id) is None
+        await tx.device_types.delete(kind.device_type_id)
+        assert await tx.device_types.get(account_id, kind.device_type_id) is None
+        assert list(await tx.definitions.of_type(kind.device_type_id)) == []
+        assert (await tx.devices.find(world.device.device_id)).device_type_id is None
+
+
+async def test_a_command_name_is_free_once_a_device(world: World) -> None:
+    first, second = a_definition(world), a_definition(world, name="BLINK", params_schema=None)
+    async with world.uow.write() as tx:
+        await tx.definitions.add(first)
+        await tx.definitions.add(second)
+        assert list(await tx.definitions.of_device(world.device.device_id)) == [first, second]
+    for refused in ("add", "save"):
+        async with world.uow.write() as tx:
+            with pytest.raises(Conflict) as caught:
+                await getattr(tx.definitions, refused)(
+                    a_definition(world) if refused == "add" else replace(second, name="DIM")
+                )
+            assert caught.value.code == "COMMAND_EXISTS"
+    async with world.uow.write() as tx:
+        await tx.definitions.save(replace(second, label="Blink!", requires_approval=False))
+        assert (await tx.definitions.get(world.account.account_id, second.command_id)).label == "Blink!"
+        await tx.definitions.delete(first.command_id)
+        assert await tx.definitions.get(world.account.account_id, first.command_id) is None

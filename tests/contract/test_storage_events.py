@@ -1,0 +1,105 @@
+"""The log."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.storage import NOW, World, an_account, an_event, new
+
+
+async def test_an_event_comes_back_as_it_went_in_with_a_position(world: World) -> None:
+    async with world.uow.write() as tx:
+        stored = await tx.events.append(an_event(world))
+        assert stored.position > 0
+        assert list(await tx.events.page(world.account.account_id, limit=5)) == [stored]
+
+
+async def test_positions_follow_the_order_of_commits(world: World) -> None:
+    async def write() -> int:
+        async with world.uow.write() as tx:
+            stored = await tx.events.append(an_event(world))
+        commits.append(stored.position)
+        return stored.position
+
+    commits: list[int] = []
+    await asyncio.gather(*[write() for _ in range(50)])
+    assert len(set(commits)) == 50
+    async with world.uow.read() as tx:
+        assert [event.position for event in await tx.events.since(world.account.account_id, 0, 99)] == sorted(commits)
+
+
+async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: World) -> None:
+    other = new("dev")
+    async with world.uow.write() as tx:
+        for number in range(6):
+            kind = "relay_changed" if number % 2 else "grant_created"
+            await tx.events.append(an_event(world, kind=kind, device_id=other if number < 2 else world.device.device_id))
+        account_id = world.account.account_id
+        everything = await tx.events.page(account_id, limit=99)
+        positions = [event.position for event in everything]
+        assert positions == sorted(positions, reverse=True)
+        second = await tx.events.page(account_id, limit=2, before=positions[1])
+        assert [event.position for event in second] == positions[2:4]
+        assert len(await tx.events.page(account_id, limit=99, kind="relay_changed")) == 3
+        assert len(await tx.events.page(account_id, limit=99, device_id=other)) == 2
+        both = await tx.events.page(account_id, limit=99, kind="relay_changed", device_id=other, before=positions[0])
+        assert [(event.kind, event.device_id) for event in both] == [("relay_changed", other)]
+
+
+async def test_totals_count_all_or_what_is_asked_for(world: World) -> None:
+    account_id = world.account.account_id
+    async with world.uow.write() as tx:
+        assert await tx.events.total(account_id) == 0
+        for kind in ("relay_changed", "relay_changed", "grant_created"):
+            await tx.events.append(an_event(world, kind=kind))
+        await tx.events.append(an_event(world, device_id=None, device_name=None))
+        assert await tx.events.total(account_id) == 4
+        assert await tx.events.total(account_id, kind="grant_created") == 1
+        assert await tx.events.total(account_id, device_id=world.device.device_id) == 3
+        assert await tx.events.total(account_id, kind="relay_changed", device_id=world.device.device_id) == 2
+
+
+async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
+    account_id = world.account.account_id
+    async with world.uow.write() as tx:
+        first = await tx.events.append(an_event(world))
+        await tx.events.append(an_event(world, kind="grant_created"))
+        third = await tx.events.append(an_event(world, kind="device_online"))
+        assert list(await tx.events.since(account_id, 0, 9)) == [first, third]
+        assert list(await tx.events.since(account_id, first.position, 9)) == [third]
+        assert list(await tx.events.since(account_id, 0, 1)) == [first]
+
+
+async def test_the_ends_of_the_log_are_known_for_each_account(world: World) -> None:
+    other = an_account()
+    async with world.uow.write() as tx:
+        await tx.accounts.add(other)
+        assert (await tx.events.newest(other.account_id), await tx.events.oldest(other.account_id)) == (0, 0)
+        first = await tx.events.append(an_event(world))
+        await tx.events.append(an_event(world, account_id=other.account_id))
+        last = await tx.events.append(an_event(world))
+        assert await tx.events.oldest(world.account.account_id) == first.position
+        assert await tx.events.newest(world.account.account_id) == last.position
+        assert len(await tx.events.page(other.account_id, limit=9)) == 1
+
+
+async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
+    async with world.uow.write() as tx:
+        for at_ms in (NOW + 2, NOW, NOW + 1, NOW + 1):
+            await tx.events.append(an_event(world, at_ms=at_ms))
+        await tx.events.append(an_event(world, device_id=new("dev")))
+        device_id = world.device.device_id
+        log = await tx.events.before_time(device_id, limit=9, before_ms=None)
+        assert [event.at_ms for event in log] == [NOW + 2, NOW + 1, NOW + 1, NOW]
+        assert log[1].position > log[2].position
+        log = await tx.events.before_time(device_id, limit=2, before_ms=NOW + 2)
+        assert [event.at_ms for event in log] == [NOW + 1, NOW + 1]
+
+
+async def test_forgetting_old_events_keeps_the_totals_right(world: World) -> None:
+    async with world.uow.write() as tx:
+        for number in range(5):
+            await tx.events.append(an_event(world, at_ms=NOW + number))
+        assert [await tx.events.forget_before(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
+        assert await tx.events.total(world.account.account_id) == 2
+        assert [event.at_ms for event in await tx.events.page(world.account.account_id, limit=9)] == [NOW + 4, NOW + 3]

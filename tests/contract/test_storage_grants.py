@@ -1,0 +1,112 @@
+"""Grants and approvals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from domain.approvals.model import ApprovalStatus, Requester
+from domain.grants.model import Scope, Subject
+from domain.grants.window import Window
+from support.storage import NOW, World, a_device, a_grant, a_key, an_approval, new
+
+
+async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
+    grant = a_grant(world)
+    async with world.uow.write() as tx:
+        await tx.grants.add(grant)
+        assert await tx.grants.get(world.account.account_id, grant.grant_id) == grant
+        assert await tx.grants.get(new("acc"), grant.grant_id) is None
+        changed = replace(grant, commands=("*",), scope=Scope.FULL, window=Window(), rate_limit_per_minute=None, expires_ms=5)
+        await tx.grants.save(changed)
+        assert await tx.grants.get(world.account.account_id, grant.grant_id) == changed
+        await tx.grants.delete(grant.grant_id)
+        assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
+
+
+async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(world: World) -> None:
+    key, member = world.key.key_id, Subject(membership_id=world.membership.membership_id)
+    other_device = a_device(world.account.account_id, world.project.project_id)
+    wide = a_grant(world, device_id=None, project_id=world.project.project_id)
+    own = a_grant(world, created_ms=NOW - 9)
+    personal = a_grant(world, subject=member)
+    async with world.uow.write() as tx:
+        other_device = await tx.devices.add(other_device)
+        elsewhere = a_grant(world, device_id=other_device.device_id)
+        for grant in (wide, own, personal, elsewhere):
+            await tx.grants.add(grant)
+        assert list(await tx.grants.on_device(world.device)) == [wide, own, personal]
+        assert list(await tx.grants.of_subject_on(Subject(key_id=key), world.device)) == [wide, own]
+        assert list(await tx.grants.of_subject_on(member, world.device)) == [personal]
+        assert list(await tx.grants.of_key(world.account.account_id, key)) == [wide, own, elsewhere]
+        assert list(await tx.grants.of_subject(world.account.account_id, member)) == [personal]
+        assert list(await tx.grants.of_key(new("acc"), key)) == []
+
+
+async def test_keys_that_may_see_a_device_are_those_with_a_live_grant(world: World) -> None:
+    expired, second = a_key(world.account.account_id), a_key(world.account.account_id)
+    async with world.uow.write() as tx:
+        await tx.keys.add(expired)
+        await tx.keys.add(second)
+        await tx.grants.add(a_grant(world, expires_ms=NOW + 1))
+        await tx.grants.add(a_grant(world))
+        await tx.grants.add(a_grant(world, subject=Subject(key_id=expired.key_id), expires_ms=NOW))
+        await tx.grants.add(
+            a_grant(world, subject=Subject(key_id=second.key_id), device_id=None, project_id=world.project.project_id)
+        )
+        await tx.grants.add(a_grant(world, subject=Subject(membership_id=world.membership.membership_id)))
+        seen = await tx.grants.keys_on(world.device.device_id, world.project.project_id, NOW)
+        assert list(seen) == [world.key.key_id, second.key_id]
+
+
+async def test_uses_count_over_the_last_sixty_seconds(world: World) -> None:
+    grant = a_grant(world)
+    async with world.uow.write() as tx:
+        await tx.grants.add(grant)
+        assert await tx.grants.count_use(grant.grant_id, NOW, 2) is None
+        assert await tx.grants.count_use(grant.grant_id, NOW + 10_000, 2) is None
+        assert await tx.grants.count_use(grant.grant_id, NOW + 59_999, 2) == NOW + 60_000
+        assert await tx.grants.count_use(grant.grant_id, NOW + 60_000, 2) is None
+        assert await tx.grants.count_use(grant.grant_id, NOW + 60_001, 2) == NOW + 70_000
+        assert await tx.grants.count_use(grant.grant_id, NOW + 60_001, 1) == NOW + 120_000
+        assert await tx.grants.uses_since(grant.grant_id, NOW) == 2
+        assert await tx.grants.uses_since(grant.grant_id, NOW - 1) == 3
+        assert [await tx.grants.forget_uses_before(NOW + 20_000, 1) for _ in range(3)] == [1, 1, 0]
+        assert await tx.grants.uses_since(grant.grant_id, 0) == 1
+
+
+async def test_an_approval_comes_back_as_it_went_in(world: World) -> None:
+    asked = an_approval(world, requested_by=Requester("Ada", None, world.membership.membership_id, world.user.user_id))
+    async with world.uow.write() as tx:
+        await tx.approvals.add(asked)
+        assert await tx.approvals.get(world.account.account_id, asked.approval_id) == asked
+        assert await tx.approvals.get(new("acc"), asked.approval_id) is None
+
+
+async def test_approvals_are_listed_newest_first_by_device_and_status(world: World) -> None:
+    account_id = world.account.account_id
+    waiting = [an_approval(world, params=None) for _ in range(3)]
+    denied = replace(waiting[1], status=ApprovalStatus.DENIED, decided_by="user:1", decided_ms=NOW)
+    async with world.uow.write() as tx:
+        for approval in waiting:
+            await tx.approvals.add(approval)
+        assert await tx.approvals.decide(denied)
+        assert not await tx.approvals.decide(replace(denied, status=ApprovalStatus.APPROVED))
+        assert not await tx.approvals.decide(an_approval(world))
+        assert list(await tx.approvals.list(account_id)) == [waiting[2], denied, waiting[0]]
+        assert list(await tx.approvals.list(account_id, limit=1)) == [waiting[2]]
+        assert list(await tx.approvals.list(account_id, status=ApprovalStatus.DENIED)) == [denied]
+        assert len(await tx.approvals.list(account_id, device_id=world.device.device_id)) == 3
+        assert list(await tx.approvals.list(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []
+
+
+async def test_overdue_approvals_come_oldest_first(world: World) -> None:
+    async with world.uow.write() as tx:
+        assert await tx.approvals.next_expiry_ms() is None
+        late, later, fine = (an_approval(world, expires_ms=NOW + offset) for offset in (-5, 0, 5))
+        for approval in (later, fine, late):
+            await tx.approvals.add(approval)
+        assert list(await tx.approvals.overdue(NOW, 9)) == [late, later]
+        assert list(await tx.approvals.overdue(NOW, 1)) == [late]
+        assert await tx.approvals.next_expiry_ms() == NOW - 5
+        await tx.approvals.decide(replace(late, status=ApprovalStatus.EXPIRED, decided_ms=NOW))
+        assert await tx.approvals.next_expiry_ms() == NOW

@@ -1,0 +1,203 @@
+"""Accounts, people, projects, sessions and keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken
+from domain.grants.model import Subject
+from domain.kernel.caller import Role
+from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.idempotency import Answer
+from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new
+
+
+async def test_an_email_belongs_to_one_person(world: World) -> None:
+    other = a_user()
+    async with world.uow.write() as tx:
+        with pytest.raises(Conflict) as caught:
+            await tx.users.add(a_user(world.user.email))
+        assert caught.value.code == "EMAIL_TAKEN"
+    async with world.uow.write() as tx:
+        await tx.users.add(other)
+    async with world.uow.write() as tx:
+        with pytest.raises(Conflict):
+            await tx.users.save(replace(other, email=world.user.email))
+    async with world.uow.read() as tx:
+        assert await tx.users.by_email(world.user.email) == world.user
+        assert await tx.users.by_email("nobody@example.org") is None
+
+
+async def test_a_person_is_changed_and_deleted_with_memberships_and_codes(world: World) -> None:
+    changed = world.user.with_password("other", NOW + 5)
+    code = OneTimeCode(world.user.user_id, b"c", NOW, NOW + 9, 0, False)
+    async with world.uow.write() as tx:
+        await tx.users.save(changed)
+        await tx.one_time_codes.put(code)
+        await tx.one_time_codes.put(replace(code, tries=2, used=True))
+        assert await tx.users.get(world.user.user_id) == changed
+        assert await tx.one_time_codes.get(world.user.user_id) == replace(code, tries=2, used=True)
+        await tx.users.delete(world.user.user_id)
+        assert await tx.users.get(world.user.user_id) is None
+        assert await tx.one_time_codes.get(world.user.user_id) is None
+        assert await tx.memberships.get(world.membership.membership_id) is None
+
+
+async def test_members_are_listed_oldest_first_with_their_person(world: World) -> None:
+    user = a_user()
+    added = Membership(new("mbr"), world.account.account_id, user.user_id, Role.VIEWER, NOW - 99)
+    async with world.uow.write() as tx:
+        await tx.users.add(user)
+        await tx.memberships.add(added)
+        members = await tx.memberships.members(world.account.account_id)
+        assert list(members) == [Member(world.membership, world.user), Member(added, user)]
+        assert list(await tx.memberships.of_user(user.user_id)) == [added]
+        assert await tx.memberships.owners(world.account.account_id) == 1
+        await tx.memberships.save(replace(added, role=Role.OWNER))
+        assert await tx.memberships.owners(world.account.account_id) == 2
+    async with world.uow.write() as tx:
+        with pytest.raises(Conflict):
+            await tx.memberships.add(replace(added, membership_id=new("mbr")))
+
+
+async def test_a_membership_takes_its_grants_and_tokens_along(world: World) -> None:
+    membership = world.membership
+    grant = a_grant(world, subject=Subject(membership_id=membership.membership_id))
+    async with world.uow.write() as tx:
+        await tx.grants.add(grant)
+        await tx.refresh_tokens.add(_token(world, b"t"))
+        await tx.memberships.delete(membership.membership_id)
+        assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
+        assert await tx.refresh_tokens.get(b"t") is None
+        assert await tx.users.get(world.user.user_id) == world.user
+
+
+async def test_projects_are_listed_with_their_device_count(world: World) -> None:
+    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    async with world.uow.write() as tx:
+        await tx.projects.add(project)
+        assert list(await tx.projects.list(world.account.account_id)) == [(world.project, 1), (project, 0)]
+        assert await tx.projects.default(world.account.account_id) == world.project
+        await tx.projects.save(replace(project, name="Meadow"))
+        assert (await tx.projects.get(world.account.account_id, project.project_id)).name == "Meadow"
+        assert await tx.projects.get(new("acc"), project.project_id) is None
+        with pytest.raises(NotFound):
+            await tx.projects.default(new("acc"))
+
+
+async def test_a_project_with_devices_stays(world: World) -> None:
+    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    async with world.uow.write() as tx:
+        await tx.projects.add(project)
+        await tx.devices.add(a_device(world.account.account_id, project.project_id))
+    async with world.uow.write() as tx:
+        with pytest.raises(Conflict) as caught:
+            await tx.projects.delete(project.project_id)
+        assert caught.value.code == "PROJECT_IN_USE"
+
+
+async def test_an_empty_project_goes_with_its_grants(world: World) -> None:
+    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    grant = a_grant(world, device_id=None, project_id=project.project_id)
+    async with world.uow.write() as tx:
+        await tx.projects.add(project)
+        await tx.grants.add(grant)
+        await tx.projects.delete(project.project_id)
+        assert await tx.projects.get(world.account.account_id, project.project_id) is None
+        assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
+
+
+def _token(world: World, token_hash: bytes, family: str = "fam", expires_ms: int = NOW + 9) -> RefreshToken:
+    return RefreshToken(token_hash, family, world.user.user_id, world.membership.membership_id, NOW, expires_ms)
+
+
+async def test_a_revoked_token_cannot_be_spent(world: World) -> None:
+    async with world.uow.write() as tx:
+        for name in (b"a", b"b", b"c"):
+            await tx.refresh_tokens.add(_token(world, name, family=name.decode()))
+        await tx.refresh_tokens.revoke_family("a", NOW + 1)
+        assert not await tx.refresh_tokens.spend(b"a", NOW + 2)
+        assert await tx.refresh_tokens.spend(b"b", NOW + 2)
+        assert not await tx.refresh_tokens.spend(b"b", NOW + 3)
+        assert not await tx.refresh_tokens.spend(b"unknown", NOW)
+        await tx.refresh_tokens.revoke_user(world.user.user_id, NOW + 4)
+        await tx.refresh_tokens.revoke_membership(world.membership.membership_id, NOW + 5)
+        tokens = [await tx.refresh_tokens.get(name) for name in (b"a", b"b", b"c")]
+        assert [token.revoked_ms for token in tokens] == [NOW + 1, NOW + 4, NOW + 4]
+        assert tokens[1].spent_ms == NOW + 2
+
+
+async def test_what_is_outlived_is_forgotten_in_steps(world: World) -> None:
+    async with world.uow.write() as tx:
+        for number in range(5):
+            await tx.refresh_tokens.add(_token(world, bytes([number]), expires_ms=NOW + number))
+            await tx.login_failures.put(LoginFailures(f"email:{number}", 1, NOW, NOW + number))
+            await tx.answers.claim(Answer("user:1", str(number), b"h", None, b"", NOW + number))
+        for forget in (
+            tx.refresh_tokens.forget_before,
+            tx.login_failures.forget_before,
+            tx.answers.forget_before,
+        ):
+            assert [await forget(NOW + 3, 2), await forget(NOW + 3, 2), await forget(NOW + 3, 2)] == [2, 1, 0]
+        assert await tx.refresh_tokens.get(bytes([3])) is not None
+        assert await tx.login_failures.get("email:3") is not None
+        assert await tx.answers.find("user:1", "3") is not None
+
+
+async def test_failed_logins_are_replaced_and_cleared(world: World) -> None:
+    failures = LoginFailures("address:::1", 3, NOW, NOW)
+    async with world.uow.write() as tx:
+        await tx.login_failures.put(replace(failures, count=1))
+        await tx.login_failures.put(failures)
+        assert await tx.login_failures.get("address:::1") == failures
+        await tx.login_failures.clear("address:::1")
+        assert await tx.login_failures.get("address:::1") is None
+
+
+async def test_an_answer_is_claimed_once_and_kept(world: World) -> None:
+    answer = Answer("user:1", "k", b"hash", None, b"", NOW)
+    async with world.uow.write() as tx:
+        assert await tx.answers.claim(answer)
+        assert not await tx.answers.claim(answer)
+        assert await tx.answers.claim(replace(answer, caller="user:2"))
+        await tx.answers.release("user:2", "k")
+        assert await tx.answers.find("user:2", "k") is None
+        done = replace(answer, status=201, body=b"{}")
+        await tx.answers.complete(done)
+        await tx.answers.release("user:1", "k")
+        assert await tx.answers.find("user:1", "k") == done
+
+
+async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
+    second = a_key(world.account.account_id, enabled=False)
+    async with world.uow.write() as tx:
+        await tx.keys.add(second)
+        assert await tx.keys.by_hash(world.key.secret_hash) == world.key
+        assert await tx.keys.by_hash(b"none") is None
+        assert await tx.keys.get(new("acc"), world.key.key_id) is None
+        assert list(await tx.keys.list(world.account.account_id)) == [world.key, second]
+        await tx.keys.save(replace(second, name="renamed", enabled=True))
+        assert (await tx.keys.get(world.account.account_id, second.key_id)).name == "renamed"
+
+
+async def test_use_of_keys_is_noted_and_never_goes_back(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.keys.touch({world.key.key_id: NOW + 5, new("key"): NOW})
+        await tx.keys.touch({world.key.key_id: NOW + 1})
+        await tx.keys.touch({})
+        assert (await tx.keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
+
+
+async def test_a_key_takes_grants_webhooks_and_deliveries_along(world: World) -> None:
+    webhook, grant = a_webhook(world), a_grant(world)
+    async with world.uow.write() as tx:
+        await tx.grants.add(grant)
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.keys.delete(world.key.key_id)
+        assert await tx.keys.get(world.account.account_id, world.key.key_id) is None
+        assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
+        assert await tx.webhooks.find(webhook.webhook_id) is None
+        assert await tx.deliveries.next_due_ms() is None

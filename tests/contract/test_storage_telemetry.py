@@ -1,0 +1,71 @@
+"""Readings, metrics and checkpoints."""
+
+from __future__ import annotations
+
+from support.storage import NOW, World
+
+
+async def test_a_reading_that_comes_twice_is_kept_once(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.add([(1, NOW, 7, b"a"), (1, NOW, 8, b"b"), (1, NOW, 7, b"a")])
+        await tx.readings.add([(1, NOW, 7, b"a"), (1, NOW + 1, 4_294_967_295, b"c")])
+        await tx.readings.add([])
+        assert list(await tx.readings.between(1, 0, NOW + 9, 9)) == [(NOW + 1, b"c"), (NOW, b"b"), (NOW, b"a")]
+
+
+async def test_a_span_begins_with_its_start_and_ends_before_its_end(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.add([(number, at, 1, b"%d" % at) for number in (1, 2) for at in range(5)])
+        assert list(await tx.readings.between(1, 1, 4, 9)) == [(3, b"3"), (2, b"2"), (1, b"1")]
+        assert list(await tx.readings.between(1, 1, 4, 2, newest_first=False)) == [(1, b"1"), (2, b"2")]
+        assert list(await tx.readings.between(3, 0, 9, 9)) == []
+
+
+async def test_metrics_have_names_and_units(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.add_names([(1, "temperature"), (2, "humidity")])
+        await tx.readings.add_names([(2, "humidity"), (3, "mode")])
+        await tx.readings.add_names([])
+        assert list(await tx.readings.names()) == [(1, "temperature"), (2, "humidity"), (3, "mode")]
+        await tx.readings.add_metrics([(5, 1, "celsius"), (5, 2, None), (6, 3, None)])
+        await tx.readings.add_metrics([(5, 1, "kelvin")])
+        assert list(await tx.readings.metrics(5)) == [(2, "humidity", None), (1, "temperature", "kelvin")]
+        assert list(await tx.readings.units()) == [(5, 1, "kelvin"), (5, 2, None), (6, 3, None)]
+
+
+async def test_a_checkpoint_replaces_the_one_before(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.put_latest([(2, NOW, b"b"), (1, NOW, b"a")])
+        await tx.readings.put_latest([(2, NOW + 1, b"c")])
+        await tx.readings.put_latest([])
+        assert list(await tx.readings.latest()) == [(1, NOW, b"a"), (2, NOW + 1, b"c")]
+
+
+async def test_rows_newer_than_the_checkpoint_come_in_pages(world: World) -> None:
+    rows = [(device, at, digest, b"x") for device in (1, 2, 4) for at in (10, 11, 12) for digest in (1, 2)]
+    expected = [row for row in rows if row[0] != 2 or row[1] > 11]
+    async with world.uow.write() as tx:
+        await tx.readings.add(rows[::-1])
+        await tx.readings.put_latest([(2, 11, b""), (3, 5, b"")])
+        for size in (1, 4, 100):
+            found, after = [], None
+            while page := await tx.readings.newer_than_latest(size, after):
+                assert len(page) <= size
+                found += page
+                after = page[-1][:3]
+            assert found == expected
+
+
+async def test_a_devices_rows_go_in_steps(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.add([(device, at, 1, b"x") for device in (1, 2) for at in range(5)])
+        assert [await tx.readings.delete_some(1, 3) for _ in range(3)] == [3, 2, 0]
+        assert len(await tx.readings.between(2, 0, 9, 9)) == 5
+
+
+async def test_old_rows_of_all_devices_go_in_steps(world: World) -> None:
+    async with world.uow.write() as tx:
+        await tx.readings.add([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])
+        assert [await tx.readings.forget_before(2, 4) for _ in range(3)] == [4, 2, 0]
+        for device in (1, 7, 9):
+            assert [at for at, _ in await tx.readings.between(device, 0, 9, 9)] == [4, 3, 2]

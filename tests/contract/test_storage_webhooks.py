@@ -1,0 +1,144 @@
+"""Webhooks, deliveries and attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from domain.webhooks.model import DeliveryState
+from support.storage import NOW, World, a_delivery, a_key, a_webhook, an_attempt, new
+
+
+async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
+    first, second = a_webhook(world), a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(first)
+        await tx.webhooks.add(second)
+        assert await tx.webhooks.get(world.account.account_id, first.webhook_id) == first
+        assert await tx.webhooks.get(new("acc"), first.webhook_id) is None
+        assert list(await tx.webhooks.list(world.account.account_id)) == [first, second]
+        changed = replace(first, enabled=False, disabled_reason="gone", failing_since_ms=NOW, generation=2, sealed_secret=b"n")
+        await tx.webhooks.save(changed)
+        assert await tx.webhooks.find(first.webhook_id) == changed
+
+
+async def test_webhooks_of_keys_are_those_where_both_are_enabled(world: World) -> None:
+    off = a_key(world.account.account_id, enabled=False)
+    live, disabled = a_webhook(world), a_webhook(world, enabled=False)
+    async with world.uow.write() as tx:
+        await tx.keys.add(off)
+        for webhook in (live, disabled, a_webhook(world, key_id=off.key_id)):
+            await tx.webhooks.add(webhook)
+        assert list(await tx.webhooks.of_keys([world.key.key_id, off.key_id, new("key")])) == [live]
+        assert list(await tx.webhooks.of_keys([])) == []
+
+
+async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> None:
+    webhook, busy = a_webhook(world), a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.webhooks.add(busy)
+        await tx.deliveries.add([a_delivery(webhook, due_ms=NOW + offset) for offset in (0, -5, 5)])
+        await tx.deliveries.add([a_delivery(busy, due_ms=NOW - 9)])
+        assert await tx.deliveries.next_due_ms() == NOW - 9
+        claimed = await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[busy.webhook_id])
+        assert [(one.due_ms, one.claimed_until_ms) for one in claimed] == [(NOW - 5, NOW + 60), (NOW, NOW + 60)]
+        assert await tx.deliveries.get(claimed[0].no) == claimed[0]
+        assert list(await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[busy.webhook_id])) == []
+        assert len(await tx.deliveries.claim(NOW, NOW + 60, 9)) == 1
+
+
+async def test_a_lease_that_ran_out_is_claimed_again(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.claim(NOW, NOW + 60, 9)
+        assert await tx.deliveries.next_due_ms() == NOW + 60
+        assert list(await tx.deliveries.claim(NOW + 59, NOW + 99, 9)) == []
+        assert len(await tx.deliveries.claim(NOW + 60, NOW + 99, 9)) == 1
+
+
+async def test_concurrent_claimants_share_and_never_overlap(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook) for _ in range(50)])
+
+    async def claim() -> list[int]:
+        async with world.uow.write() as tx:
+            return [one.no for one in await tx.deliveries.claim(NOW, NOW + 60, 7)]
+
+    numbers = [no for claimed in await asyncio.gather(*[claim() for _ in range(20)]) for no in claimed]
+    assert len(numbers) == len(set(numbers)) == 50
+
+
+async def test_a_finished_delivery_is_written_once_and_lets_go(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        again = replace(claimed, attempts=1, due_ms=NOW + 5)
+        assert await tx.deliveries.finish(again)
+        assert await tx.deliveries.get(claimed.no) == replace(again, claimed_until_ms=None)
+        assert await tx.deliveries.next_due_ms() == NOW + 5
+        assert await tx.deliveries.finish(replace(again, state=DeliveryState.DELIVERED, attempts=2))
+        assert not await tx.deliveries.finish(again)
+        assert not await tx.deliveries.finish(replace(again, no=999_999))
+        assert await tx.deliveries.next_due_ms() is None
+
+
+async def test_what_is_owed_can_be_called_off(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        await tx.deliveries.cancel_of(webhook.webhook_id)
+        assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
+        assert not await tx.deliveries.finish(claimed)
+
+
+async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.deliveries.add([a_delivery(webhook)])
+        assert await tx.deliveries.next_due_ms() is None
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        attempt = an_attempt(claimed)
+        await tx.deliveries.start_attempt([attempt])
+        await tx.webhooks.delete(webhook.webhook_id)
+        assert await tx.deliveries.get(claimed.no) is None
+        assert await tx.deliveries.attempt(webhook.webhook_id, attempt.delivery_id) is None
+
+
+async def test_attempts_are_logged_newest_first_and_completed(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        first, second = an_attempt(claimed), an_attempt(claimed, 2)
+        await tx.deliveries.start_attempt([first, second])
+        done = replace(first, finished_ms=NOW + 9, status_code=500, error="no", duration_ms=9, next_attempt_ms=NOW + 14)
+        await tx.deliveries.finish_attempt([done, replace(second, delivery_id=new("whd"))])
+        assert list(await tx.deliveries.log(webhook.webhook_id, 9)) == [second, done]
+        assert list(await tx.deliveries.log(webhook.webhook_id, 1)) == [second]
+        assert await tx.deliveries.attempt(webhook.webhook_id, first.delivery_id) == done
+        assert await tx.deliveries.attempt(new("whk"), first.delivery_id) is None
+
+
+async def test_settled_deliveries_are_forgotten_with_their_attempts(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook, created_ms=NOW + number) for number in range(4)])
+        claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        await tx.deliveries.start_attempt([an_attempt(one) for one in claimed])
+        for one in claimed[:3]:
+            await tx.deliveries.finish(replace(one, state=DeliveryState.DELIVERED))
+        assert [await tx.deliveries.forget_before(NOW + 9, 2) for _ in range(3)] == [2, 1, 0]
+        assert [one.delivery_no for one in await tx.deliveries.log(webhook.webhook_id, 9)] == [claimed[3].no]
