@@ -10,7 +10,10 @@ use sha2::{Digest, Sha256};
 
 fn main() -> io::Result<()> {
     let bindings = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?);
-    let root = bindings.ancestors().nth(2).ok_or_else(|| io::Error::other("the workspace lies two folders up"))?;
+    let root = bindings
+        .ancestors()
+        .nth(2)
+        .ok_or_else(|| io::Error::other("the workspace lies two folders up"))?;
     let mut files = vec!["Cargo.toml".to_owned(), "Cargo.lock".to_owned()];
     collect(root, Path::new("rust"), &mut files)?;
     files.sort();
@@ -21,11 +24,21 @@ fn main() -> io::Result<()> {
         digest.update(fs::read(root.join(file))?);
         digest.update([0]);
     }
-    let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     println!("cargo::rustc-env=LATCHBOARD_SOURCE_DIGEST={hex}");
     println!("cargo::rerun-if-changed={}", root.join("rust").display());
-    println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
-    println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
+    println!(
+        "cargo::rerun-if-changed={}",
+        root.join("Cargo.toml").display()
+    );
+    println!(
+        "cargo::rerun-if-changed={}",
+        root.join("Cargo.lock").display()
+    );
     Ok(())
 }
 
@@ -40,7 +53,12 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) -> io::Result<()
                 collect(root, &path, files)?;
             }
         } else if name.ends_with(".rs") || name == "Cargo.toml" {
-            files.push(path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/"));
+            files.push(
+                path.components()
+                    .map(|part| part.as_os_str().to_string_lossy())
+                    .collect::<Vec<_>>()
+                    .join("/"),
+            );
         }
     }
     Ok(())

@@ -29,8 +29,8 @@ NAMES = (
     ("Workshop outlet", "SOCKET"),
     ("Server room fan", "FAN"),
 )
-TOO_WARM = 30.0
-COOL_AGAIN = 26.0
+WARM = Condition("temperature", Comparator.GREATER, 27.0)
+COOL = Condition("temperature", Comparator.LESS, 22.0)
 FIRST_REPORT_WITHIN_S = 20.0
 
 log = structlog.get_logger("demo")
@@ -81,7 +81,7 @@ class Demo:
         pump, light = devices[0], devices[4]
         try:
             if await self._reports(owner, pump):
-                await self._rule(owner, pump)
+                await self._rules(owner, pump)
             await self._schedule(owner, light)
         except DomainError as error:
             log.warning("the demo's rule or schedule was refused", error=error.message)
@@ -94,17 +94,13 @@ class Demo:
             await asyncio.sleep(0.25)
         return False
 
-    async def _rule(self, owner: Session, pump: Device) -> None:
+    async def _rules(self, owner: Session, pump: Device) -> None:
         rules = self._program.services.rules
         if await rules.list(owner, pump.device_id):
             return
-        wanted = {
-            "name": "Too warm: water",
-            "conditions": (Condition("temperature", Comparator.GREATER, TOO_WARM),),
-            "clear_conditions": (Condition("temperature", Comparator.LESS, COOL_AGAIN),),
-            "action": Action("OFF"),
-        }
-        await rules.create(owner, pump.device_id, wanted)
+        for name, condition, command in (("Warm: water", WARM, "ON"), ("Cool: stop", COOL, "OFF")):
+            wanted = {"name": name, "conditions": (condition,), "action": Action(command)}
+            await rules.create(owner, pump.device_id, wanted)
 
     async def _schedule(self, owner: Session, light: Device) -> None:
         now_s = self._program.outside.clock.now_ms() // SECOND_MS

@@ -30,6 +30,7 @@ STOP_WITHIN_S = 3.5
 
 log = structlog.get_logger("lifecycle")
 
+Prepare = Callable[[Program], Awaitable[None]]
 Started = Callable[[Program, int], Awaitable[None]]
 
 
@@ -37,8 +38,9 @@ class PortTaken(Exception):
     """The message says which port, and which variable chooses another."""
 
 
-async def run(program: Program, started: Started) -> None:
-    """Serve until a signal. `started` is called with the HTTP port once the service is ready."""
+async def run(program: Program, prepare: Prepare, started: Started) -> None:
+    """Serve until a signal. `prepare` is called when the database is open and nobody is served yet, `started` with the HTTP port
+    once the service is ready."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -47,7 +49,7 @@ async def run(program: Program, started: Started) -> None:
     listener = _listen(program.settings.http_host, program.settings.http_port)
     began = time.perf_counter()
     try:
-        await start(program)
+        await start(program, prepare)
         server = asyncio.create_task(_serve(program, listener, stop), name="http")
         _settle_memory()
         log.info("ready", seconds=round(time.perf_counter() - began, 2))
@@ -58,10 +60,11 @@ async def run(program: Program, started: Started) -> None:
         listener.close()
 
 
-async def start(program: Program) -> None:
+async def start(program: Program, prepare: Prepare) -> None:
     """Raises DatabaseUnusable, Unavailable (broker), and what the storage raises."""
     outside, services = program.outside, program.services
     await outside.database.start()
+    await prepare(program)
     replayed = await warm_up(outside.engine.engine, services.uow)
     await services.admission.admit_all()
     await outside.link.start()

@@ -10,7 +10,7 @@ import structlog
 from app import banner, lifecycle
 from app.compose import Program, compose
 from app.demo import Demo
-from app.first_start import first_account
+from app.first_start import FirstLogin, first_account
 from app.settings import Settings
 
 DEMO_STOPS_S = 1.0
@@ -22,15 +22,19 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
     """Until a signal. Returns the exit code; raises what the lifecycle's `refusal` can word."""
     program = compose(settings)
     show: list[asyncio.Task[None]] = []
+    login: list[FirstLogin | None] = []
+
+    async def prepare(program: Program) -> None:
+        login.append(await first_account(program))
 
     async def started(program: Program, port: int) -> None:
-        banner.show(settings.model_copy(update={"http_port": port}), await first_account(program), demo=demo)
+        banner.show(settings.model_copy(update={"http_port": port}), login[0], demo=demo)
         if demo:
             show.append(asyncio.create_task(Demo(program).run(), name="demo"))
             show[0].add_done_callback(_demo_ended)
 
     try:
-        await lifecycle.run(program, started)
+        await lifecycle.run(program, prepare, started)
     finally:
         for task in show:
             task.cancel()

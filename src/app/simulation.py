@@ -50,8 +50,8 @@ class SimulatedDevice:
         while True:
             try:
                 await self._connection()
-            except aiomqtt.MqttError as error:
-                log.info("a simulated device lost its connection", device_id=self._login.device_id, error=str(error))
+            except* aiomqtt.MqttError as lost:
+                log.debug("a simulated device has no connection", device_id=self._login.device_id, error=repr(lost.exceptions[0]))
             await asyncio.sleep(AGAIN_AFTER_S)
 
     async def _connection(self) -> None:
@@ -82,11 +82,11 @@ class SimulatedDevice:
             await asyncio.sleep(self._every_s * self._random.uniform(0.9, 1.1))
 
     def _readings(self) -> dict[str, float]:
-        """Warms up while the relay is on, so that a rule on the temperature has something to do."""
+        """Cools while the relay is on, so that a rule on the temperature has something to do and an effect."""
         swing = 6 * math.sin(self._phase + self._ticks / 15)
-        warmth = 5.0 if self.relay else 0.0
+        cooling = 2.0 if self.relay else 0.0
         return {
-            "temperature": round(24 + swing + warmth + self._random.uniform(-0.3, 0.3), 2),
+            "temperature": round(24 + swing - cooling + self._random.uniform(-0.3, 0.3), 2),
             "humidity": round(55 - swing + self._random.uniform(-1, 1), 1),
             "power": round(120 + self._random.uniform(-4, 4), 1) if self.relay else 0.4,
         }

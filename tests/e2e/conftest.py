@@ -1,41 +1,38 @@
+"""The running program for a whole module of tests, and its log beside every failure."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
 
 import pytest
 
-from support.service import Service
-from support.story import Api, Hook, sign_in
+from support.service import RUNNING, Api, Service
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One running program for all tests of a file; each test brings its own devices."""
-    running = Service(tmp_path_factory.mktemp("service"))
-    try:
-        yield running.start()
-    finally:
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def owner(service: Service) -> Api:
-    return sign_in(service)
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0) as service:
+        yield service
 
 
 @pytest.fixture
-def own_service(tmp_path: Path) -> Iterator[Service]:
-    """A program of the test's own, to be killed."""
-    running = Service(tmp_path)
-    try:
-        yield running.start()
-    finally:
-        running.close()
+def service(running: Service) -> Service:
+    """The module's service; started again where the test before left it dead."""
+    if not running.is_running:
+        running.start()
+    return running
 
 
 @pytest.fixture
-def hook() -> Iterator[Hook]:
-    receiver = Hook()
-    yield receiver
-    receiver.close()
+async def owner(service: Service) -> AsyncIterator[Api]:
+    async with service.api() as api:
+        yield api
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of the service on port {each.port}", each.log(4_000)) for each in RUNNING]
+    return report

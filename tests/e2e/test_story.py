@@ -1,232 +1,210 @@
-"""The story a user lives through, against the real program from outside: MQTT, REST, the live feed and webhooks."""
+"""The story that the service exists for, told by real clients to the running program."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
-import json
-import queue
 import time
+from typing import Any
 
+import aiomqtt
 import pytest
-from standardwebhooks.webhooks import Webhook
+import standardwebhooks
 
-from support.device import Device, eventually
-from support.service import Service
-from support.story import Api, Hook, device_on, feed, generate, new_key, register, sign_in
+from support.device import a_device, register
+from support.receiver import answers, receiving
+from support.service import Api, Service
 
-TOO_WARM = {"name": "Too warm", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
-
-
-def nothing_more(device: Device) -> bool:
-    """Whether no further command comes; half a second is many times what one takes."""
-    try:
-        device.next_command(within_s=0.5)
-    except queue.Empty:
-        return True
-    return False
+HOT = {"metric": "temperature", "comparator": ">", "value": 30}
 
 
-# 1. A device becomes known and connects.
+async def a_key(owner: Api, name: str = "Robot") -> dict[str, Any]:
+    key: dict[str, Any] = await owner.post("/keys", {"name": name}, expect=201)
+    return key
 
 
-def test_a_registered_device_becomes_active_with_its_credentials(owner: Api) -> None:
-    device_id = register(owner)
-    assert owner.ok("GET", f"/devices/{device_id}")["deviceStatus"] == "PENDING"
-    generate(owner, device_id)
-    assert owner.ok("GET", f"/devices/{device_id}")["deviceStatus"] == "ACTIVE"
-    assert owner.refused("POST", f"/devices/{device_id}/credentials") == (409, "CREDENTIALS_EXIST")
+async def test_a_device_becomes_active_with_its_credentials(owner: Api) -> None:
+    device_id = await register(owner)
+    assert (await owner.get(f"/devices/{device_id}"))["deviceStatus"] == "PENDING"
+
+    credentials = await owner.post(f"/devices/{device_id}/credentials")
+
+    assert credentials["mqttUsername"] == device_id
+    assert (await owner.get(f"/devices/{device_id}"))["deviceStatus"] == "ACTIVE"
 
 
-@pytest.mark.parametrize(("version", "websocket"), [(4, False), (5, False), (4, True), (5, True)])
-def test_a_device_connects_over_each_protocol_and_transport(owner: Api, version: int, websocket: bool) -> None:
-    with device_on(owner, version=version, websocket=websocket) as device:
-        eventually(lambda: owner.ok("GET", f"/devices/{device.device_id}")["isOnline"])
-        answer = owner.ok("POST", f"/devices/{device.device_id}/command", {"cmd": "ON", "waitSeconds": 10})
-        assert answer["status"] == "DONE"
+@pytest.mark.parametrize(
+    "how",
+    [{"version": 4}, {"version": 5}, {"version": 4, "websocket": True}, {"version": 5, "websocket": True}],
+    ids=["MQTT 3.1.1", "MQTT 5", "MQTT 3.1.1 over WebSocket", "MQTT 5 over WebSocket"],
+)
+async def test_a_device_reports_and_obeys_over(service: Service, owner: Api, how: dict[str, Any]) -> None:
+    pump = await a_device(owner)
+    async with pump.online(service, **how) as line:
+        await line.report(temperature=21.5)
+        done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+        seen = await owner.get(pump.path)
+
+    assert done["status"] == "DONE"
+    assert (seen["isOnline"], seen["relayState"]) == (True, True)
+    latest = await owner.get(f"{pump.path}/telemetry/latest")
+    assert [(each["metric"], each["value"]) for each in latest["telemetry"]] == [("temperature", 21.5)]
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_wrong_password_is_refused(owner: Api, version: int) -> None:
-    device_id = register(owner)
-    generate(owner, device_id)
-    with Device(device_id, "x" * 32, owner.service.mqtt_port, version=version) as impostor:
-        assert impostor.connect() != 0
+async def test_a_wrong_password_is_refused(service: Service, owner: Api) -> None:
+    pump, other = await a_device(owner), await a_device(owner)
+
+    for password in ("x" * 32, other.credentials["mqttPassword"], ""):
+        with pytest.raises(aiomqtt.MqttError):
+            async with pump.client(service, password=password):
+                pass
 
 
-def test_topics_of_another_device_are_closed(owner: Api) -> None:
-    with device_on(owner) as mine, device_on(owner) as other:
-        other.switch(False)
-        assert mine.subscribe("cmd", other.device_id) >= 0x80
-        mine._send("state", {"relay": "ON"}, device_id=other.device_id)  # a broker may cut, or drop and acknowledge
-        other.report(temperature=20)
-        latest = owner.ok("GET", f"/devices/{other.device_id}/telemetry/latest")
-        assert latest["relayState"] is False
+async def test_other_devices_topics_are_out_of_reach(service: Service, owner: Api) -> None:
+    pump, spy = await a_device(owner), await a_device(owner)
+    async with pump.online(service, obeys=False) as line, spy.online(service) as spying:
+        granted = await spying.client.subscribe([(pump.topic("cmd"), 1), (pump.topic("#"), 1), ("#", 1), ("devices/+/state", 1)])  # fmt: skip
+        assert all(int(getattr(code, "value", code)) >= 0x80 for code in granted)
+        for below, lie in (("state", b"ON"), ("telemetry", b'{"temperature": 99}'), ("cmd", b'{"cmd": "ON"}')):
+            await spying.client.publish(pump.topic(below), lie, qos=1)
+
+        assert await line.settled(owner) == []
+        assert await spying.settled(owner) == []
+
+    assert (await owner.get(pump.path))["relayState"] is None
+    assert await owner.get(f"{pump.path}/telemetry") == []
 
 
-# 2. A rule acts on the change, once.
+async def test_a_rule_acts_once_on_each_crossing(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    rule = {"name": "too hot", "conditions": [HOT], "action": {"command": "OFF"}}
+    assert (await owner.post(f"{pump.path}/rules", rule, expect=400))["error"] == "UNKNOWN_METRIC"
+    async with pump.online(service) as line:
+        await line.report(temperature=20)
+        await owner.post(f"{pump.path}/rules", rule, expect=201)
+
+        await line.report(temperature=31)
+        order = await line.order("OFF")
+        await line.report(temperature=32)
+        assert await line.settled(owner) == []
+        await line.report(temperature=29)
+        await line.report(temperature=31)
+        assert await line.settled(owner) == ["OFF"]
+
+    executions = (await owner.get(f"{pump.path}/executions"))["data"]
+    by_rule = [each for each in executions if each["source"] == "rule"]
+    assert len(by_rule) == 2
+    assert order["id"] in {each["executionId"] for each in by_rule}
 
 
-def test_a_rule_fires_at_the_edge_and_only_there(owner: Api) -> None:
-    with device_on(owner) as device:
-        path = f"/devices/{device.device_id}/rules"
-        assert owner.refused("POST", path, TOO_WARM) == (400, "UNKNOWN_METRIC")
-        device.report(temperature=20)
-        owner.ok("POST", path, TOO_WARM)
-        device.report(temperature=31)
-        assert device.next_command()["cmd"] == "OFF"
-        device.report(temperature=32)
-        assert nothing_more(device)
-        device.report(temperature=29)
-        device.report(temperature=31)
-        assert device.next_command()["cmd"] == "OFF"
-        assert nothing_more(device)
-        assert [order["cmd"] for order in device.seen] == ["OFF", "OFF"]
+async def test_a_relay_change_reaches_feed_and_webhook_as_the_same_event(service: Service, owner: Api) -> None:
+    pump, key = await a_device(owner), await a_key(owner)
+    await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"], "scope": "READ"}, expect=201)
+    async with receiving(answers(200)) as receiver:
+        hook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+        async with service.feed(owner) as feed, pump.online(service) as line:
+            await line.switched(True)
+            told = await feed.next("relay_changed", deviceId=pump.device_id)
+            async with asyncio.timeout(15):
+                while not (got := [each for each in receiver.got if each.envelope["type"] == "relay_changed"]):
+                    await receiver.wait_for(len(receiver.got) + 1)
+        await owner.delete(f"/webhooks/{hook['webhookId']}")
+
+    [delivery] = got
+    told.pop("cursor")
+    assert delivery.envelope["data"] == told
+    assert told["relay"] == "ON"
+    assert told["triggeredBy"] == "device"
+    assert delivery.headers["webhook-id"] == told["eventId"]
+    assert delivery.headers["x-service-event"] == "relay_changed"
+    assert delivery.headers["x-service-delivery"] == delivery.envelope["id"]
+    by_hand = hmac.new(hook["secret"].encode(), delivery.body, hashlib.sha256).hexdigest()
+    assert delivery.headers["x-service-signature"] == f"sha256={by_hand}"
+    standardwebhooks.Webhook(hook["secret"]).verify(delivery.body, delivery.headers)
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        other = "whsec_" + base64.b64encode(bytes(32)).decode()
+        standardwebhooks.Webhook(other).verify(delivery.body, delivery.headers)
 
 
-# 3. One event, told twice, with one id.
+async def test_a_key_does_what_it_was_granted_and_nothing_else(service: Service, owner: Api) -> None:
+    pump, key = await a_device(owner), await a_key(owner)
+    async with service.api(**{"X-Api-Key": key["key"]}) as robot, pump.online(service) as line:
+        on = {"cmd": "ON", "waitSeconds": 10}
+        assert (await robot.post(f"{pump.path}/command", on, expect=403))["error"] == "GRANT_MISSING"
+
+        await owner.post(f"{pump.path}/grants", {"commands": ["ON"], "apiKeyId": key["keyId"]}, expect=201)
+
+        done = await robot.post(f"{pump.path}/command", on)
+        refused = await robot.post(f"{pump.path}/command", {"cmd": "OFF"}, expect=403)
+        assert done["status"] == "DONE"
+        assert refused["error"] == "COMMAND_NOT_GRANTED"
+        assert await line.settled(owner) == ["ON"]
+        assert (await robot.get("/keys", expect=403))["error"] == "SESSION_REQUIRED"
 
 
-def test_a_relay_change_reaches_feed_and_webhook_as_the_same_event(owner: Api, hook: Hook) -> None:
-    with device_on(owner) as device:
-        key_id, _ = new_key(owner)
-        owner.ok("POST", f"/devices/{device.device_id}/grants", {"commands": ["ON"], "apiKeyId": key_id})
-        secret = owner.ok("POST", "/webhooks", {"keyId": key_id, "url": hook.url})["secret"]
-        with feed(owner) as client:
-            assert client.initial["type"] == "initial_state"
-            device.switch(True)
-            seen = client.wait_for("relay_changed", deviceId=device.device_id)
-        delivery = hook.wait_for("relay_changed")
-    expected = hmac.new(secret.encode(), delivery.body, hashlib.sha256).hexdigest()
-    assert delivery.headers["x-service-signature"] == f"sha256={expected}"
-    Webhook(secret).verify(delivery.body, delivery.headers)
-    envelope = json.loads(delivery.body)
-    assert envelope["id"] == delivery.headers["x-service-delivery"]
-    assert envelope["data"]["eventId"] == seen["eventId"] == delivery.headers["webhook-id"]
-    assert (seen["relay"], seen["triggeredBy"]) == ("ON", "device")
-
-
-# 4. A key does what it was granted.
-
-
-def test_a_key_switches_only_what_it_was_granted(owner: Api) -> None:
-    with device_on(owner) as device:
-        path = f"/devices/{device.device_id}"
-        key_id, robot = new_key(owner)
-        assert robot.refused("POST", f"{path}/command/on") == (403, "GRANT_MISSING")
-        owner.ok("POST", f"{path}/grants", {"commands": ["ON"], "apiKeyId": key_id})
-        assert robot.ok("POST", f"{path}/command", {"cmd": "ON", "waitSeconds": 10})["status"] == "DONE"
-        assert device.next_command()["cmd"] == "ON"
-        assert robot.refused("POST", f"{path}/command/off") == (403, "COMMAND_NOT_GRANTED")
-        assert robot.refused("GET", "/keys") == (403, "SESSION_REQUIRED")
-        assert nothing_more(device)
-
-
-# 5. A schedule keeps its word.
-
-
-def test_a_schedule_fires_on_and_off(owner: Api) -> None:
-    with device_on(owner) as device, feed(owner, "?types=schedule_fired") as client:
+async def test_a_schedule_fires_on_and_off(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    async with pump.online(service) as line, service.feed(owner, "?types=schedule_fired") as feed:
         on_ts = int(time.time()) + 2
-        owner.ok("POST", f"/devices/{device.device_id}/schedules", {"slot": 0, "onTs": on_ts, "offTs": on_ts + 2})
-        assert len(device.plans.get(timeout=10)["s"]) == 1
-        assert client.wait_for("schedule_fired", edge="on", deviceId=device.device_id)["command"] == "ON"
-        assert client.wait_for("schedule_fired", edge="off", deviceId=device.device_id)["command"] == "OFF"
-        assert [device.next_command()["cmd"], device.next_command()["cmd"]] == ["ON", "OFF"]
-        history = owner.ok("GET", f"/devices/{device.device_id}/schedules/history")
-        assert history[0]["status"] == "COMPLETED"
+        slot = {"slot": 3, "onTs": on_ts, "offTs": on_ts + 1, "label": "two seconds ahead"}
+        schedule = await owner.post(f"{pump.path}/schedules", slot, expect=201)
+        plan = await line.plan(lambda plan: plan["s"])
+        fired = [await feed.next("schedule_fired", deviceId=pump.device_id) for _ in range(2)]
+        assert await line.settled(owner) == ["ON", "OFF"]
+
+    assert plan["s"] == [[3, on_ts, on_ts + 1, *plan["s"][0][3:]]]
+    assert [(each["edge"], each["command"], each["slot"]) for each in fired] == [("on", "ON", 3), ("off", "OFF", 3)]
+    assert {each["scheduleId"] for each in fired} == {schedule["scheduleId"]}
+    [past] = await owner.get(f"{pump.path}/schedules/history")
+    assert past["status"] == "COMPLETED"
 
 
-# 6. What needs approval waits for it.
+async def test_the_schedule_table_waits_on_the_broker_for_a_device_that_comes_later(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    on_ts = int(time.time()) + 3_600
+    await owner.post(f"{pump.path}/schedules", {"slot": 0, "onTs": on_ts, "offTs": on_ts + 60}, expect=201)
+
+    async with pump.online(service) as line:
+        plan = await line.plan(lambda plan: plan["s"] and plan["s"][0][1] == on_ts)
+        await line.publish("sched/rev", {"rev": plan["rev"]}, retain=True)
+
+    await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
 
 
-def test_a_command_that_needs_approval_waits_for_the_owner(owner: Api) -> None:
-    with device_on(owner) as device:
-        path = f"/devices/{device.device_id}"
-        owner.ok("POST", f"{path}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
-        key_id, robot = new_key(owner)
-        owner.ok("POST", f"{path}/grants", {"commands": ["FLUSH"], "apiKeyId": key_id})
-        asked = robot.call("POST", f"{path}/command", {"cmd": "FLUSH"})
-        assert (asked.status_code, asked.json()["approvalRequired"]) == (202, True)
-        assert nothing_more(device)
-        approve = f"{path}/approvals/{asked.json()['approvalId']}/approve"
-        execution_id = owner.ok("POST", approve)["executionId"]
-        order = device.next_command()
-        assert (order["cmd"], order["id"]) == ("FLUSH", execution_id)
-        assert owner.call("POST", approve).status_code == 409
+async def test_a_command_that_needs_approval_reaches_the_device_only_after_it(service: Service, owner: Api) -> None:
+    pump, key = await a_device(owner), await a_key(owner)
+    opening = {"name": "OPEN_VALVE", "label": "Open the valve", "requiresApproval": True}
+    await owner.post(f"{pump.path}/commands", opening, expect=201)
+    await owner.post(f"{pump.path}/grants", {"commands": ["OPEN_VALVE"], "apiKeyId": key["keyId"]}, expect=201)
+    async with service.api(**{"X-Api-Key": key["key"]}) as robot, pump.online(service) as line:
+        asked = await robot.post(f"{pump.path}/command", {"cmd": "OPEN_VALVE"}, expect=202)
+        assert asked["approvalRequired"] is True
+        assert await line.settled(owner) == []
+
+        approved = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve")
+
+        order = await line.order("OPEN_VALVE")
+        again = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve", expect=409)
+        assert await line.settled(owner) == []
+    assert order["id"] == approved["executionId"]
+    assert again["error"]
+    [approval] = await owner.get(f"{pump.path}/approvals")
+    assert (approval["status"], approval["executionId"]) == ("APPROVED", order["id"])
 
 
-# 7. Revoked is out.
+async def test_a_revoked_device_is_cut_off_within_a_second_and_stays_out(service: Service, owner: Api) -> None:
+    pump, other = await a_device(owner), await a_device(owner)
+    async with pump.online(service) as line, other.online(service) as bystander:
+        revoked = await owner.post(f"{pump.path}/revoke")
+        await line.cut(within_s=1.0)
+        assert await bystander.settled(owner) == []
 
-
-def test_a_revoked_device_is_cut_off_and_cannot_come_back(owner: Api) -> None:
-    device = device_on(owner)
-    began = time.monotonic()
-    assert owner.ok("POST", f"/devices/{device.device_id}/revoke")["deviceStatus"] == "REVOKED"
-    assert device.gone.wait(5)
-    assert time.monotonic() - began < 5
-    device.disconnect()
-    assert device.connect() != 0
-    device.disconnect()
-    eventually(lambda: not owner.ok("GET", f"/devices/{device.device_id}")["isOnline"])
-
-
-# 8. A crash loses nothing that was acknowledged.
-
-
-def test_after_kill_9_nothing_acknowledged_is_missing(own_service: Service, hook: Hook) -> None:
-    owner = sign_in(own_service)
-    device = device_on(owner)
-    path = f"/devices/{device.device_id}"
-    key_id, robot = new_key(owner)
-    owner.ok("POST", f"{path}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
-    owner.ok("POST", f"{path}/grants", {"commands": ["ON", "FLUSH"], "apiKeyId": key_id})
-    approval_id = robot.ok("POST", f"{path}/command", {"cmd": "FLUSH"})["approvalId"]
-    owner.ok("POST", "/webhooks", {"keyId": key_id, "url": hook.url})
-    hook.status = 503  # so that what is owed is still owed when the service dies
-    device.report(temperature=20)
-    rule_id = owner.ok("POST", f"{path}/rules", TOO_WARM)["ruleId"]
-    for reading in range(20):
-        device.report(temperature=31 + reading, reading=reading)
-    assert device.next_command()["cmd"] == "OFF"
-    device.switch(True)
-    hook.wait_for("relay_changed")
-    on_ts = int(time.time()) + 3
-    owner.ok("POST", f"{path}/schedules", {"slot": 1, "onTs": on_ts, "offTs": on_ts + 3600})
-
-    own_service.kill()
-    device.disconnect()
-    hook.status = 200
-    own_service.start()
-
-    owner = sign_in(own_service)
-    again = Device(device.device_id, owner.ok("POST", f"{path}/credentials", {"rotate": True})["mqttPassword"], own_service.mqtt_port)
-    with again.online():
-        readings = owner.ok("GET", f"{path}/telemetry?metric=reading&limit=100")
-        assert sorted(each["value"] for each in readings) == list(range(20))
-        assert owner.ok("GET", f"{path}/telemetry/latest")["relayState"] is True
-        (rule,) = owner.ok("GET", f"{path}/rules")
-        assert (rule["ruleId"], rule["lastMatched"]) == (rule_id, True)
-        again.report(temperature=60)  # still matched: no second edge because of a restart
-        assert again.next_command()["cmd"] == "ON"  # the schedule's
-        owner.ok("POST", f"{path}/approvals/{approval_id}/approve")
-        assert again.next_command()["cmd"] == "FLUSH"
-        retried = hook.wait_for("relay_changed", within_s=60)
-        assert json.loads(retried.body)["data"]["relay"] == "ON"
-        assert [order["cmd"] for order in again.seen] == ["ON", "FLUSH"]
-
-
-def test_ctrl_c_and_sigterm_end_the_service_quickly_with_exit_code_0(own_service: Service) -> None:
-    owner = sign_in(own_service)
-    with device_on(owner) as device, feed(owner):
-        device.report(temperature=20)
-        code, seconds = own_service.stop()
-        assert (code, seconds < 5) == (0, True)
-
-
-def test_the_secret_of_a_webhook_is_thirty_two_random_bytes(owner: Api, hook: Hook) -> None:
-    key_id, _ = new_key(owner)
-    secret = owner.ok("POST", "/webhooks", {"keyId": key_id, "url": hook.url})["secret"]
-    assert secret.startswith("whsec_")
-    assert len(base64.b64decode(secret.removeprefix("whsec_"))) == 32
+    assert revoked["deviceStatus"] == "REVOKED"
+    with pytest.raises(aiomqtt.MqttError):
+        async with pump.client(service):
+            pass
+    seen = await owner.until(pump.path, lambda device: not device["isOnline"])
+    assert (seen["deviceStatus"], seen["enabled"]) == ("REVOKED", False)
+    assert "device_offline" in [each["eventType"] for each in (await owner.get("/events", params={"deviceId": pump.device_id}))["data"]]  # fmt: skip

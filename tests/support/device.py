@@ -1,147 +1,157 @@
-"""A device as firmware would be: paho on a thread of its own, MQTT 3.1.1 or 5, TCP or WebSocket; what it hears is kept in order."""
+"""A real MQTT device with firmware: it registers itself, obeys commands, and remembers everything it was told.
+
+    pump = await a_device(owner)
+    async with pump.online(service) as line:
+        await line.report(temperature=21.4)      # returns after the PUBACK
+        order = await line.order()               # the next command
+
+`Line.settled` needs no waiting time: commands reach a device in the order they were queued, so when a last one has come,
+nothing that was queued before it is still to come.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import queue
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+import aiomqtt
 
-WITHIN_S = 10.0
+from support.service import Api, Service
+
+PATIENCE = 10.0
+VERSIONS = {4: aiomqtt.ProtocolVersion.V311, 5: aiomqtt.ProtocolVersion.V5}
 
 
+@dataclass
 class Device:
-    """Obeys commands unless told otherwise. `connect` returns the reason with which the broker answered: 0 is success."""
+    device_id: str
+    credentials: dict[str, Any]
 
-    def __init__(
-        self, device_id: str, password: str, port: int, *, version: int = 4, websocket: bool = False, obeys: bool = True
-    ) -> None:
-        self.device_id = device_id
-        self.obeys = obeys
-        self.relay = False
-        self.commands: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.plans: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.seen: list[dict[str, Any]] = []
-        self.gone = threading.Event()
-        self._port = port
-        self._answered: queue.Queue[int] = queue.Queue()
-        self._subscribed: queue.Queue[list[int]] = queue.Queue()
-        self._client = mqtt.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=device_id,
-            protocol=MQTTProtocolVersion(version),
-            transport="websockets" if websocket else "tcp",
-            reconnect_on_failure=False,
-        )
-        if websocket:
-            self._client.ws_set_options(path="/mqtt")
-        self._client.username_pw_set(device_id, password)
-        self._client.will_set(self.topic("status"), "offline", qos=1, retain=True)
-        self._client.on_connect = self._on_connect
-        self._client.on_disconnect = self._on_disconnect
-        self._client.on_subscribe = self._on_subscribe
-        self._client.on_message = self._on_message
+    @property
+    def path(self) -> str:
+        return f"/devices/{self.device_id}"
 
-    def topic(self, below: str, device_id: str | None = None) -> str:
-        return f"devices/{device_id or self.device_id}/{below}"
+    def topic(self, below: str) -> str:
+        return f"devices/{self.device_id}/{below}"
 
-    def connect(self) -> int:
-        self.gone.clear()
+    def client(self, service: Service, *, version: int = 5, websocket: bool = False, **more: Any) -> aiomqtt.Client:
+        by_socket: dict[str, Any] = {"port": self.credentials["mqttPort"]}
+        by_websocket = {"port": self.credentials["wsPort"], "transport": "websockets", "websocket_path": "/mqtt"}
+        options = {
+            "username": self.credentials["mqttUsername"],
+            "password": self.credentials["mqttPassword"],
+            "identifier": self.device_id,
+            "protocol": VERSIONS[version],
+            "timeout": PATIENCE,
+            **(by_websocket if websocket else by_socket),
+            **more,
+        }
+        return aiomqtt.Client(self.credentials["mqttHost"], **options)
+
+    @asynccontextmanager
+    async def online(self, service: Service, *, obeys: bool = True, **options: Any) -> AsyncIterator[Line]:
+        """Connected and subscribed. `obeys` False: commands arrive and are not answered."""
+        async with self.client(service, **options) as client:
+            line = Line(self, client, obeys)
+            listening = asyncio.create_task(line.listen())
+            try:
+                for below in ("cmd", "sched", "time"):
+                    await client.subscribe(self.topic(below), qos=1)
+                yield line
+            finally:
+                listening.cancel()
+                await asyncio.wait([listening], timeout=PATIENCE)
+
+
+@dataclass
+class Line:
+    """One connection of a device. `orders` and `plans`: all that came on `cmd` and `sched`."""
+
+    device: Device
+    client: aiomqtt.Client
+    obeys: bool = True
+    relay: bool = False
+    orders: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    _taken: int = 0
+    _news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def listen(self) -> None:
         try:
-            self._client.connect("127.0.0.1", self._port, keepalive=30)
-        except OSError:
-            return -1
-        self._client.loop_start()
-        try:
-            return self._answered.get(timeout=WITHIN_S)
-        except queue.Empty:
-            return -1
+            async for message in self.client.messages:
+                await self._on(str(message.topic).rpartition("/")[2], json.loads(bytes(message.payload)))  # type: ignore[arg-type]
+        except aiomqtt.MqttError:
+            pass
+        finally:
+            self.lost.set()
 
-    def online(self) -> Device:
-        """Connect, subscribe to what a device hears, and say so."""
-        assert self.connect() == 0
-        assert self.subscribe("cmd") < 0x80
-        assert self.subscribe("sched") < 0x80
-        self.publish("status", "online", retain=True)
-        return self
+    async def _on(self, below: str, message: dict[str, Any]) -> None:
+        async with self._news:
+            {"cmd": self.orders, "sched": self.plans, "time": []}[below].append(message)
+            self._news.notify_all()
+        if below == "cmd" and self.obeys:
+            await self.obey(message)
 
-    def subscribe(self, below: str, device_id: str | None = None) -> int:
-        """The broker's answer: the granted QoS, 0x80 and more for a refusal."""
-        self._client.subscribe(self.topic(below, device_id), qos=1)
-        return self._subscribed.get(timeout=WITHIN_S)[0]
+    async def obey(self, order: dict[str, Any]) -> None:
+        self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}.get(order["cmd"], self.relay)
+        relay = "ON" if self.relay else "OFF"
+        if order["cmd"] in ("ON", "OFF", "TOGGLE"):
+            await self.publish("state", {"relay": relay, "by": "cmd", "id": order["id"]})
+        await self.publish("result", {"id": order["id"], "status": "done", "relay": relay})
 
-    def publish(self, below: str, payload: Any, *, qos: int = 1, retain: bool = False, device_id: str | None = None) -> None:
-        """At QoS 1 it waits for the PUBACK: the service then has it durably."""
-        sent = self._send(below, payload, qos=qos, retain=retain, device_id=device_id)
-        sent.wait_for_publish(WITHIN_S)
-        assert sent.is_published()
+    async def publish(self, below: str, message: Any, *, qos: int = 1, retain: bool = False) -> None:
+        """At QoS 1 this returns after the PUBACK: from then on the service answers for it."""
+        payload = message if isinstance(message, bytes) else json.dumps(message).encode()
+        await self.client.publish(self.device.topic(below), payload, qos=qos, retain=retain, timeout=PATIENCE)
 
-    def report(self, **values: Any) -> None:
-        self.publish("telemetry", values)
+    async def report(self, **values: Any) -> None:
+        await self.publish("telemetry", {"m": values})
 
-    def switch(self, on: bool, *, by: str = "button", execution_id: str | None = None) -> None:
-        self.publish("state", self._state(on, by, execution_id), retain=True)
+    async def switched(self, relay: bool) -> None:
+        """Somebody pressed the button on the device."""
+        self.relay = relay
+        await self.publish("state", {"relay": "ON" if relay else "OFF", "by": "button"}, retain=True)
 
-    def next_command(self, within_s: float = WITHIN_S) -> dict[str, Any]:
-        return self.commands.get(timeout=within_s)
+    async def order(self, cmd: str | None = None) -> dict[str, Any]:
+        """The next command; it must be `cmd`, when that is given."""
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: len(self.orders) > self._taken)
+        order = self.orders[self._taken]
+        self._taken += 1
+        assert cmd in (None, order["cmd"]), f"{cmd} expected, got {order}"
+        return order
 
-    def disconnect(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+    async def plan(self, wanted: Any) -> dict[str, Any]:
+        """A schedule table for which `wanted(plan)` is true, waiting for it."""
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: any(map(wanted, self.plans)))
+        return next(plan for plan in self.plans if wanted(plan))
 
-    def __enter__(self) -> Device:
-        return self
+    async def settled(self, api: Api) -> list[str]:
+        """The names of all commands that came since the last look; none is on its way any more."""
+        last = (await api.post(f"{self.device.path}/command", {"cmd": "STATUS"}))["executionId"]
+        came: list[str] = []
+        while (order := await self.order())["id"] != last:
+            came.append(order["cmd"])
+        return came
 
-    def __exit__(self, *_: object) -> None:
-        self.disconnect()
-
-    def _state(self, on: bool, by: str, execution_id: str | None) -> dict[str, Any]:
-        self.relay = on
-        state: dict[str, Any] = {"relay": "ON" if on else "OFF", "by": by, "ts": time.time_ns() // 1_000_000}
-        return state if execution_id is None else {**state, "id": execution_id}
-
-    def _send(self, below: str, payload: Any, *, qos: int = 1, retain: bool = False, device_id: str | None = None) -> mqtt.MQTTMessageInfo:
-        body = payload if isinstance(payload, str | bytes) else json.dumps(payload)
-        return self._client.publish(self.topic(below, device_id), body, qos=qos, retain=retain)
-
-    def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any = None) -> None:
-        self._answered.put(reason.value)
-
-    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any = None) -> None:
-        self.gone.set()
-
-    def _on_subscribe(self, client: Any, data: Any, mid: int, reasons: Any, properties: Any = None) -> None:
-        self._subscribed.put([reason.value for reason in reasons])
-
-    def _on_message(self, client: Any, data: Any, message: mqtt.MQTTMessage) -> None:
-        order = json.loads(message.payload)
-        if message.topic.endswith("/sched"):
-            self.plans.put(order)
-            return
-        self.seen.append(order)
-        if self.obeys:
-            self._obey(order)
-        self.commands.put(order)
-
-    def _obey(self, order: dict[str, Any]) -> None:
-        on = {"ON": True, "OFF": False}.get(order["cmd"], self.relay)
-        if on != self.relay:
-            self._send("state", self._state(on, "cmd", order["id"]), retain=True)
-        self._send("result", {"id": order["id"], "status": "done", "relay": "ON" if on else "OFF"})
+    async def cut(self, within_s: float = PATIENCE) -> None:
+        """Until the service has ended the connection."""
+        await asyncio.wait_for(self.lost.wait(), within_s)
 
 
-def eventually(check: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
-    """The first true answer of `check`."""
-    deadline = time.monotonic() + within_s
-    while True:
-        found = check()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"still {found!r} after {within_s} s")
-        time.sleep(0.05)
+async def register(api: Api, name: str = "Pump") -> str:
+    body = {"name": name, "boardType": "ESP32", "appType": "PUMP"}
+    device_id: str = (await api.post("/devices/register", body, expect=201))["deviceId"]
+    return device_id
+
+
+async def a_device(api: Api, name: str = "Pump") -> Device:
+    """Registered, with credentials."""
+    device_id = await register(api, name)
+    return Device(device_id, await api.post(f"/devices/{device_id}/credentials"))

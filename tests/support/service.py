@@ -1,120 +1,262 @@
-"""The real program as a process of its own, on free ports and a data directory of its own; killed and started at will."""
+"""The real program as a subprocess: its own ports, its own data directory, and nothing of the environment it was started from.
+
+    with Service(folder) as service, …:
+        async with service.api() as owner:
+            await owner.post("/devices/register", {...}, expect=201)
+
+`kill` is SIGKILL, so what a test finds after `start` is what was durable. `RUNNING` lets a failed test show the log.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import httpx
+from websockets.asyncio.client import ClientConnection, connect
 
-ROOT = Path(__file__).resolve().parents[2]
 EMAIL = "owner@example.com"
 PASSWORD = "correct horse battery"
 READY_WITHIN_S = 30.0
-ENDS_WITHIN_S = 10.0
+STOPS_WITHIN_S = 5.0
+PATIENCE = 15.0
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+PORTS = ("LATCHBOARD_HTTP_PORT", "LATCHBOARD_MQTT_PORT", "LATCHBOARD_MQTT_WS_PORT")
+
+RUNNING: list[Service] = []
 
 
 def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
+    """Different ones, free a moment ago."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
-def program(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "app", *arguments]
+def program() -> list[str]:
+    """The installed command where there is one, else the same from the sources."""
+    script = Path(sys.executable).parent / "latchboard"
+    return [str(script)] if script.exists() else [sys.executable, "-c", "from app.cli import main; main()"]
 
 
-def environment(**settings: Any) -> dict[str, str]:
-    """This process's own without any LATCHBOARD_ variable, and the given settings."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LATCHBOARD_")}
-    chosen = {f"LATCHBOARD_{name.upper()}": str(value) for name, value in settings.items()}
-    return {**clean, **chosen, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
-
-
-def run(folder: Path, *arguments: str, within_s: float = 30.0, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command of the program to its end, in `folder`."""
-    return subprocess.run(
-        program(*arguments), cwd=folder, env=environment(**settings), capture_output=True, text=True, timeout=within_s, check=False
-    )
+def environment(*before: Path, **settings: Any) -> dict[str, str]:
+    """Ours without its LATCHBOARD_ variables, with `settings`; `before` stands in front of the sources."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LATCHBOARD_")}
+    path = os.pathsep.join([*map(str, before), str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return kept | {"PYTHONPATH": path} | {name: str(value) for name, value in settings.items()}
 
 
 class Service:
-    """`start` waits for `/readyz`; `kill` is SIGKILL; `stop` is SIGTERM and gives the exit code."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, *before: Path, **settings: Any) -> None:
+        """`settings` by variable name, over what every test needs; `before` goes in front of the sources' path."""
         self.folder = folder
-        self.http_port, self.mqtt_port, self.ws_port = free_ports(3)
+        self.data_dir = folder / "data"
         self.settings: dict[str, Any] = {
-            "data_dir": folder / "data",
-            "http_port": self.http_port,
-            "mqtt_port": self.mqtt_port,
-            "mqtt_ws_port": self.ws_port,
-            "mqtt_public_host": "127.0.0.1",
-            "owner_email": EMAIL,
-            "owner_password": PASSWORD,
-            "webhook_allow_private": "true",
-            "log_format": "json",
+            **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
+            "LATCHBOARD_DATA_DIR": self.data_dir,
+            "LATCHBOARD_MQTT_PUBLIC_HOST": "127.0.0.1",
+            "LATCHBOARD_OWNER_EMAIL": EMAIL,
+            "LATCHBOARD_OWNER_PASSWORD": PASSWORD,
+            "LATCHBOARD_WEBHOOK_ALLOW_PRIVATE": "true",
+            "LATCHBOARD_LOG_FORMAT": "json",
             **settings,
         }
-        self.log = folder / "service.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.log_file = folder / "service.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._before = before
+        self._token: str | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self.settings["LATCHBOARD_HTTP_PORT"])
+
+    @property
+    def mqtt_port(self) -> int:
+        return int(self.settings["LATCHBOARD_MQTT_PORT"])
+
+    @property
+    def ws_port(self) -> int:
+        return int(self.settings["LATCHBOARD_MQTT_WS_PORT"])
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.http_port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
-    def feed_url(self) -> str:
-        return f"ws://127.0.0.1:{self.http_port}/api/v1/ws"
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
-    def start(self, command: str = "serve") -> Service:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                program(command), cwd=self.folder, env=environment(**self.settings), stdout=log, stderr=log
+    def log(self, last: int = 20_000) -> str:
+        return self.log_file.read_text(errors="replace")[-last:] if self.log_file.exists() else ""
+
+    def launch(self, *arguments: str) -> subprocess.Popen[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                [*program(), *arguments],
+                cwd=self.folder,
+                env=environment(*self._before, **self.settings),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + READY_WITHIN_S
-        while not self.ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise AssertionError(f"the service did not become ready:\n{self.said()}")
-            time.sleep(0.05)
-        return self
 
-    def ready(self) -> bool:
+    def start(self) -> None:
+        """Returns once `/readyz` says so."""
+        assert not self.is_running
+        self.process = self.launch("serve")
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not self._ready():
+            assert self.process.poll() is None, f"ended with {self.process.returncode} before it was ready:\n{self.log(3_000)}"
+            assert time.monotonic() < deadline, f"not ready after {READY_WITHIN_S} s:\n{self.log(3_000)}"
+            time.sleep(0.03)
+
+    def refuses(self) -> tuple[int, str]:
+        """A start that is expected to fail: its exit code and what it said."""
+        process = self.launch("serve")
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
-        except httpx.HTTPError:
-            return False
+            return process.wait(READY_WITHIN_S), self.log()
+        finally:
+            _end(process)
+
+    def stop(self) -> float:
+        """SIGTERM; the seconds it took to exit with 0."""
+        assert self.process is not None
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(3 * STOPS_WITHIN_S)
+        assert code == 0, f"exit code {code}:\n{self.log(3_000)}"
+        return time.monotonic() - began
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(ENDS_WITHIN_S)
+        """SIGKILL: no code of the program runs any more."""
+        assert self.process is not None
+        _end(self.process)
 
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """The exit code, and the seconds it took."""
-        assert self._process is not None
-        began = time.monotonic()
-        self._process.send_signal(number)
-        code = self._process.wait(ENDS_WITHIN_S)
-        return code, time.monotonic() - began
+    def restart(self) -> None:
+        self.stop()
+        self.start()
 
-    def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            if self._process is not None and self._process.poll() is None:
-                self.stop()
+    async def kill_and_start(self) -> None:
+        """Killed at this very moment; back when this returns. Clients of the test live on meanwhile."""
         self.kill()
+        await asyncio.to_thread(self.start)
 
-    def said(self) -> str:
-        return self.log.read_text(errors="replace")
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def __enter__(self) -> Service:
+        RUNNING.append(self)
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        RUNNING.remove(self)
+        if self.process is not None:
+            _end(self.process)
+
+    @asynccontextmanager
+    async def api(self, **headers: str) -> AsyncIterator[Api]:
+        """The API with these headers; without any, as the Owner."""
+        async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", timeout=40) as raw:
+            api = Api(raw, headers)
+            if not headers:
+                api.headers = {"Authorization": f"Bearer {await self.token(api)}"}
+            yield api
+
+    async def token(self, api: Api) -> str:
+        """The Owner's access token, of one sign-in for the whole run."""
+        if self._token is None:
+            self._token = (await api.post("/auth/login", {"email": EMAIL, "password": PASSWORD}))["accessToken"]
+        return self._token
+
+    @asynccontextmanager
+    async def feed(self, api: Api, query: str = "") -> AsyncIterator[Feed]:
+        """The live feed with the credentials of `api`, past its first message."""
+        address = f"ws://127.0.0.1:{self.port}/api/v1/ws{query}"
+        async with connect(address, additional_headers=api.headers, open_timeout=PATIENCE, close_timeout=5) as socket:
+            feed = Feed(socket)
+            feed.state = await feed.next("initial_state")
+            yield feed
+
+
+class Api:
+    """A caller. Every call says which status it expects, and gives the JSON of the answer."""
+
+    def __init__(self, raw: httpx.AsyncClient, headers: dict[str, str]) -> None:
+        self.raw = raw
+        self.headers = headers
+
+    async def send(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        headers = {**self.headers, **more.pop("headers", {})}
+        return await self.raw.request(method, path, json=body, headers=headers, **more)
+
+    async def call(self, method: str, path: str, body: Any, expect: int, **more: Any) -> Any:
+        answer = await self.send(method, path, body, **more)
+        assert answer.status_code == expect, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    async def get(self, path: str, *, expect: int = 200, **more: Any) -> Any:
+        return await self.call("GET", path, None, expect, **more)
+
+    async def post(self, path: str, body: Any = None, *, expect: int = 200, **more: Any) -> Any:
+        return await self.call("POST", path, body, expect, **more)
+
+    async def patch(self, path: str, body: Any = None, *, expect: int = 200) -> Any:
+        return await self.call("PATCH", path, body, expect)
+
+    async def delete(self, path: str, *, expect: int = 200) -> Any:
+        return await self.call("DELETE", path, None, expect)
+
+    async def until(self, path: str, wanted: Any) -> Any:
+        """Read until `wanted(answer)` is true; gives that answer."""
+        async with asyncio.timeout(PATIENCE):
+            while not wanted(answer := await self.get(path)):
+                await asyncio.sleep(0.03)
+        return answer
+
+
+class Feed:
+    """A connection to the live feed. `seen` is everything that came, in order."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.state: dict[str, Any] = {}
+        self.seen: list[dict[str, Any]] = []
+
+    async def next(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next message of this type with these fields; others before it are passed over."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                message: dict[str, Any] = json.loads(await self.socket.recv())
+                self.seen.append(message)
+                if message["type"] == kind and fields.items() <= message.items():
+                    return message
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait(10)

@@ -25,11 +25,22 @@ impl TelemetryBatch {
     #[new]
     fn new(messages: &Bound<'_, PyAny>) -> PyResult<Self> {
         let heads: Vec<(u32, i64, Bound<'_, PyBytes>)> = match messages.cast::<PyList>() {
-            Ok(list) => list.iter().map(|message| triple(&message)).collect::<PyResult<_>>()?,
-            Err(_) => messages.try_iter()?.map(|message| triple(&message?)).collect::<PyResult<_>>()?,
+            Ok(list) => list
+                .iter()
+                .map(|message| triple(&message))
+                .collect::<PyResult<_>>()?,
+            Err(_) => messages
+                .try_iter()?
+                .map(|message| triple(&message?))
+                .collect::<PyResult<_>>()?,
         };
         // One allocation for all payloads; each message then holds its part of it.
-        let mut arena = BytesMut::with_capacity(heads.iter().map(|(_, _, payload)| payload.as_bytes().len()).sum());
+        let mut arena = BytesMut::with_capacity(
+            heads
+                .iter()
+                .map(|(_, _, payload)| payload.as_bytes().len())
+                .sum(),
+        );
         for (_, _, payload) in &heads {
             arena.extend_from_slice(payload.as_bytes());
         }
@@ -39,9 +50,15 @@ impl TelemetryBatch {
             let end = begin + payload.as_bytes().len();
             let payload = arena.slice(begin..end);
             begin = end;
-            Message { device, arrived_ms, payload }
+            Message {
+                device,
+                arrived_ms,
+                payload,
+            }
         });
-        Ok(Self { messages: cut.collect() })
+        Ok(Self {
+            messages: cut.collect(),
+        })
     }
 
     fn __len__(&self) -> usize {
@@ -50,18 +67,30 @@ impl TelemetryBatch {
 
     /// The messages as Python sees them: `(device number, arrival ms, payload)`.
     fn messages<'py>(&self, py: Python<'py>) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
-        let tuple = |message: &Message| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
+        let tuple = |message: &Message| {
+            (
+                message.device,
+                message.arrived_ms,
+                PyBytes::new(py, &message.payload),
+            )
+        };
         self.messages.iter().map(tuple).collect()
     }
 }
 
 fn triple<'py>(message: &Bound<'py, PyAny>) -> PyResult<(u32, i64, Bound<'py, PyBytes>)> {
-    let Ok(tuple) = message.cast::<PyTuple>() else { return message.extract() };
+    let Ok(tuple) = message.cast::<PyTuple>() else {
+        return message.extract();
+    };
     if tuple.len() != 3 {
         return message.extract();
     }
     let payload = tuple.get_item(2)?.cast_into::<PyBytes>()?;
-    Ok((tuple.get_item(0)?.extract()?, tuple.get_item(1)?.extract()?, payload))
+    Ok((
+        tuple.get_item(0)?.extract()?,
+        tuple.get_item(1)?.extract()?,
+        payload,
+    ))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

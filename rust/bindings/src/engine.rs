@@ -31,12 +31,17 @@ type ReadingTuple = (i64, u32, Option<f64>, Option<String>);
 impl Engine {
     #[new]
     fn new() -> Self {
-        Self { inner: Mutex::default() }
+        Self {
+            inner: Mutex::default(),
+        }
     }
 
     fn put_rules(&self, device_no: u32, rules: Vec<RuleTuple>) -> PyResult<()> {
         let mut engine = self.lock();
-        let specs = rules.into_iter().map(|rule| spec::spec(rule, &mut engine)).collect::<PyResult<_>>()?;
+        let specs = rules
+            .into_iter()
+            .map(|rule| spec::spec(rule, &mut engine))
+            .collect::<PyResult<_>>()?;
         engine.put_rules(device_no, specs);
         Ok(())
     }
@@ -61,13 +66,17 @@ impl Engine {
     }
 
     fn replay(&self, device_no: u32, ts_ms: i64, packed: &[u8]) -> PyResult<()> {
-        self.lock().replay(device_no, ts_ms, packed).map_err(unreadable)
+        self.lock()
+            .replay(device_no, ts_ms, packed)
+            .map_err(unreadable)
     }
 
     fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch) -> Ingested {
         let outcome = py.detach(|| {
             let messages = batch.messages.iter();
-            self.lock().ingest(messages.map(|message| (message.device, message.arrived_ms, &message.payload[..])))
+            self.lock().ingest(
+                messages.map(|message| (message.device, message.arrived_ms, &message.payload[..])),
+            )
         });
         Ingested::new(outcome)
     }
@@ -80,9 +89,16 @@ impl Engine {
         self.lock().next_timer_ms()
     }
 
-    fn checkpoint<'py>(&self, py: Python<'py>, limit: usize) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
+    fn checkpoint<'py>(
+        &self,
+        py: Python<'py>,
+        limit: usize,
+    ) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
         let taken = py.detach(|| self.lock().checkpoint(limit));
-        taken.into_iter().map(|(device, newest_ms, latest)| (device, newest_ms, PyBytes::new(py, &latest))).collect()
+        taken
+            .into_iter()
+            .map(|(device, newest_ms, latest)| (device, newest_ms, PyBytes::new(py, &latest)))
+            .collect()
     }
 
     /// (metric, value, unit, time, arrival) of each metric with a value.
@@ -96,7 +112,13 @@ impl Engine {
                     Value::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
                     Value::Text(text) => PyString::new(py, &text).into_any(),
                 };
-                Ok((entry.name.to_string(), value, entry.unit.map(ToString::to_string), entry.ts_ms, entry.heard_ms))
+                Ok((
+                    entry.name.to_string(),
+                    value,
+                    entry.unit.map(ToString::to_string),
+                    entry.ts_ms,
+                    entry.heard_ms,
+                ))
             })
             .collect()
     }
@@ -125,7 +147,9 @@ fn unpack(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<Vec<Readi
             if metric_no.is_none_or(|wanted| wanted == metric) {
                 let (value, text) = match value {
                     Value::Number(value) => (Some(value), None),
-                    Value::Bool(value) => (Some(f64::from(u8::from(value))), Some(value.to_string())),
+                    Value::Bool(value) => {
+                        (Some(f64::from(u8::from(value))), Some(value.to_string()))
+                    }
                     Value::Text(text) => (None, Some(text.into_owned())),
                 };
                 found.push((ts_ms, metric, value, text));

@@ -33,7 +33,11 @@ pub fn parse(payload: &[u8]) -> Result<Json<'_>, Malformed> {
     let mut reader = Reader { text, at: 0 };
     let value = reader.value(0)?;
     reader.skip_space();
-    if reader.at == text.len() { Ok(value) } else { Err(Malformed) }
+    if reader.at == text.len() {
+        Ok(value)
+    } else {
+        Err(Malformed)
+    }
 }
 
 struct Reader<'a> {
@@ -133,7 +137,11 @@ impl<'a> Reader<'a> {
 
     fn open(&mut self, depth: usize) -> Result<(), Malformed> {
         self.at += 1;
-        if depth > MAX_DEPTH { Err(Malformed) } else { Ok(()) }
+        if depth > MAX_DEPTH {
+            Err(Malformed)
+        } else {
+            Ok(())
+        }
     }
 
     /// The string whose opening quote is at hand.
@@ -196,7 +204,11 @@ impl<'a> Reader<'a> {
     }
 
     fn hex4(&mut self) -> Result<u32, Malformed> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(Malformed)?;
+        let digits = self
+            .text
+            .as_bytes()
+            .get(self.at..self.at + 4)
+            .ok_or(Malformed)?;
         let mut code = 0;
         for &digit in digits {
             code = code * 16 + char::from(digit).to_digit(16).ok_or(Malformed)?;
@@ -220,7 +232,12 @@ impl<'a> Members<'a> {
         }
         self.list.push((key, value));
         if self.list.len() == TABLE_FROM {
-            self.table = self.list.iter().enumerate().map(|(i, (key, _))| (key.clone(), i)).collect();
+            self.table = self
+                .list
+                .iter()
+                .enumerate()
+                .map(|(i, (key, _))| (key.clone(), i))
+                .collect();
         } else if self.list.len() > TABLE_FROM {
             let place = self.list.len() - 1;
             self.table.insert(self.list[place].0.clone(), place);
@@ -242,7 +259,9 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_repeated_key_counts_at_the_first_place() {
-        let Ok(Json::Object(members)) = parse(br#"{"a":1,"b":2,"a":3}"#) else { panic!() };
+        let Ok(Json::Object(members)) = parse(br#"{"a":1,"b":2,"a":3}"#) else {
+            panic!()
+        };
         let keys: Vec<_> = members.iter().map(|(key, _)| key.as_ref()).collect();
         assert_eq!(keys, ["a", "b"]);
         assert_eq!(members[0].1, Json::Number(3.0));
@@ -252,8 +271,21 @@ mod tests {
     fn broken_payloads_are_malformed() {
         let deep = "[".repeat(33) + &"]".repeat(33);
         for text in [
-            "", "{", "{\"a\"}", "[1,]", "{\"a\":1,}", "\"\\ud800\"", "\"\\udc00\"", "\"\\x\"", "nul",
-            "1 2", "\u{feff}{}", "\"\n\"", deep.as_str(), "-", "'a'",
+            "",
+            "{",
+            "{\"a\"}",
+            "[1,]",
+            "{\"a\":1,}",
+            "\"\\ud800\"",
+            "\"\\udc00\"",
+            "\"\\x\"",
+            "nul",
+            "1 2",
+            "\u{feff}{}",
+            "\"\n\"",
+            deep.as_str(),
+            "-",
+            "'a'",
         ] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }

@@ -41,7 +41,11 @@ impl Key {
             head[place] = *byte;
             mask[place] = 0xff;
         }
-        Self { words: words(&head), masks: words(&mask), text: text.into() }
+        Self {
+            words: words(&head),
+            masks: words(&mask),
+            text: text.into(),
+        }
     }
 
     #[inline]

@@ -19,6 +19,9 @@ pub mod signing;
 pub mod timers;
 pub mod window;
 
+mod armed;
 mod device;
 mod evaluate;
 mod fleet;
+mod ingest;
+mod special;

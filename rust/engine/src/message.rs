@@ -95,7 +95,11 @@ pub fn time(ts: f64, arrived_ms: i64) -> Result<i64, Fault> {
     if ts > (arrived_ms + DAY_MS) as f64 {
         return Err(Fault::Future);
     }
-    Ok(if ts >= OLDEST_TS { ts as i64 } else { arrived_ms })
+    Ok(if ts >= OLDEST_TS {
+        ts as i64
+    } else {
+        arrived_ms
+    })
 }
 
 fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>) {
@@ -108,7 +112,9 @@ fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>
         Ok(ts_ms) => ts_ms,
         Err(fault) => return parsed.faults.push(fault),
     };
-    let enveloped = members.iter().any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
+    let enveloped = members
+        .iter()
+        .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
     let units = match members.iter().find(|(key, _)| key == "u") {
         Some((_, Json::Object(_))) => take(&mut members, "u"),
         Some((_, Json::Null)) | None => None,
@@ -123,11 +129,19 @@ fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>
         Some(Json::Object(values)) => values,
         _ => members,
     };
-    let units = if let Some(Json::Object(units)) = units { units } else { Vec::new() };
+    let units = if let Some(Json::Object(units)) = units {
+        units
+    } else {
+        Vec::new()
+    };
     let mut readings = Vec::with_capacity(values.len());
     for (name, value) in values {
         match accept(&name, value) {
-            Ok(value) => readings.push(Reading { name, value, unit: None }),
+            Ok(value) => readings.push(Reading {
+                name,
+                value,
+                unit: None,
+            }),
             Err(fault) => parsed.faults.push(fault),
         }
     }
@@ -161,7 +175,9 @@ fn attach_units<'a>(units: Object<'a>, readings: &mut [Reading<'a>], faults: &mu
     for reading in readings {
         match units.remove(&reading.name) {
             None => {}
-            Some(Json::Text(unit)) if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) => {
+            Some(Json::Text(unit))
+                if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) =>
+            {
                 reading.unit = Some(unit);
             }
             Some(_) => faults.push(Fault::BadValue),

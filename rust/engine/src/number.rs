@@ -51,7 +51,11 @@ pub fn scan(text: &[u8], at: usize) -> Option<(f64, usize)> {
     if digits <= MAX_DIGITS && mantissa <= EXACT_MANTISSA && exponent.unsigned_abs() <= 22 {
         let power = EXACT_POWERS[exponent.unsigned_abs() as usize];
         let magnitude = mantissa as f64;
-        let value = if exponent < 0 { magnitude / power } else { magnitude * power };
+        let value = if exponent < 0 {
+            magnitude / power
+        } else {
+            magnitude * power
+        };
         return Some((if negative { -value } else { value }, i));
     }
     Some((by_the_library(&text[at..i])?, i))
@@ -88,18 +92,35 @@ mod tests {
     #[test]
     fn numbers_round_as_the_standard_library_rounds_them() {
         for text in [
-            "0", "-0", "21.4", "1e22", "1e23", "9007199254740993", "123456789012345678901234567890",
-            "0.1e-5", "1E+2", "-1.7976931348623157e308", "5e-324", "2.2250738585072011e-308", "1e999",
+            "0",
+            "-0",
+            "21.4",
+            "1e22",
+            "1e23",
+            "9007199254740993",
+            "123456789012345678901234567890",
+            "0.1e-5",
+            "1E+2",
+            "-1.7976931348623157e308",
+            "5e-324",
+            "2.2250738585072011e-308",
+            "1e999",
         ] {
             let expected: f64 = text.parse().unwrap();
             let (value, end) = scan(text.as_bytes(), 0).unwrap();
-            assert_eq!((value.to_bits(), end), (expected.to_bits(), text.len()), "{text}");
+            assert_eq!(
+                (value.to_bits(), end),
+                (expected.to_bits(), text.len()),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn what_json_does_not_call_a_number_is_none() {
-        for text in ["", "-", "01", "1.", ".5", "+1", "1e", "1e+", "x", "-x", "00"] {
+        for text in [
+            "", "-", "01", "1.", ".5", "+1", "1e", "1e+", "x", "-x", "00",
+        ] {
             assert_eq!(scan(text.as_bytes(), 0), None, "{text}");
         }
     }

@@ -45,7 +45,10 @@ const SCRATCH: usize = 2048;
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { bytes: [0; SCRATCH], len: 0 }
+        Self {
+            bytes: [0; SCRATCH],
+            len: 0,
+        }
     }
 }
 
@@ -130,14 +133,22 @@ pub fn read_latest(latest: &[u8]) -> Result<(i64, Vec<LatestMetric<'_>>), Unread
             0 => None,
             size => Some(cursor.text(size - 1)?),
         };
-        metrics.push(LatestMetric { metric, value, ts_ms, heard_ms, unit });
+        metrics.push(LatestMetric {
+            metric,
+            value,
+            ts_ms,
+            heard_ms,
+            unit,
+        });
     }
     Ok((newest_ms, metrics))
 }
 
 /// The readings of a packed row, in the order of the message.
 pub fn readings(packed: &[u8]) -> Readings<'_> {
-    Readings { cursor: Cursor { data: packed } }
+    Readings {
+        cursor: Cursor { data: packed },
+    }
 }
 
 pub struct Readings<'a> {
@@ -183,14 +194,17 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, size: u64) -> Result<&'a [u8], Unreadable> {
-        let cut = usize::try_from(size).ok().and_then(|size| self.data.split_at_checked(size));
+        let cut = usize::try_from(size)
+            .ok()
+            .and_then(|size| self.data.split_at_checked(size));
         let (part, rest) = cut.ok_or(Unreadable("packed readings end in the middle of a value"))?;
         self.data = rest;
         Ok(part)
     }
 
     fn text(&mut self, size: u64) -> Result<&'a str, Unreadable> {
-        std::str::from_utf8(self.take(size)?).map_err(|_| Unreadable("packed readings hold text that is not UTF-8"))
+        std::str::from_utf8(self.take(size)?)
+            .map_err(|_| Unreadable("packed readings hold text that is not UTF-8"))
     }
 
     fn varint(&mut self) -> Result<u64, Unreadable> {
@@ -212,12 +226,16 @@ impl<'a> Cursor<'a> {
 
     fn reading(&mut self) -> Result<(u32, Value<'a>), Unreadable> {
         let key = self.varint()?;
-        let metric = u32::try_from(key >> 3).map_err(|_| Unreadable("a metric number is too large"))?;
+        let metric =
+            u32::try_from(key >> 3).map_err(|_| Unreadable("a metric number is too large"))?;
         let value = match key & 7 {
             FALSE => Value::Bool(false),
             TRUE => Value::Bool(true),
             DOUBLE => {
-                let bytes = self.take(8)?.try_into().map_err(|_| Unreadable("a double has eight bytes"))?;
+                let bytes = self
+                    .take(8)?
+                    .try_into()
+                    .map_err(|_| Unreadable("a double has eight bytes"))?;
                 Value::Number(f64::from_le_bytes(bytes))
             }
             TEXT => {
@@ -239,8 +257,14 @@ mod tests {
     #[test]
     fn readings_come_back_as_they_went_in() {
         let values = [
-            Value::Number(21.4), Value::Number(-3.0), Value::Number(-0.0), Value::Number(2147483648.0),
-            Value::Number(-2147483648.0), Value::Bool(true), Value::Bool(false), Value::Text("é".into()),
+            Value::Number(21.4),
+            Value::Number(-3.0),
+            Value::Number(-0.0),
+            Value::Number(2147483648.0),
+            Value::Number(-2147483648.0),
+            Value::Bool(true),
+            Value::Bool(false),
+            Value::Text("é".into()),
         ];
         let mut packed = Vec::new();
         for (i, value) in values.iter().enumerate() {

@@ -19,7 +19,10 @@ pub const NO_DUE: i64 = i64::MAX;
 pub enum Test {
     /// Satisfied by these outcomes of comparing the value with the number.
     Number(u8, f64),
-    Text { equal: bool, text: Box<str> },
+    Text {
+        equal: bool,
+        text: Box<str>,
+    },
     /// Not reported for this many milliseconds.
     Silent(i64),
 }
@@ -64,12 +67,20 @@ const COMMAND: u32 = (1 << 24) - 1;
 
 impl Cell {
     fn new(spec: &Spec, plain: bool) -> Self {
-        let count = if plain { spec.conditions.len() as u32 } else { 0 };
+        let count = if plain {
+            spec.conditions.len() as u32
+        } else {
+            0
+        };
         let mut packed = spec.command & COMMAND | count << COUNT_SHIFT;
         packed |= if spec.any { ANY } else { 0 };
         packed |= if spec.matched { MATCHED } else { 0 };
         packed |= if plain { 0 } else { SPECIAL };
-        Self { rule: spec.rule, last_fired: spec.last_fired, packed }
+        Self {
+            rule: spec.rule,
+            last_fired: spec.last_fired,
+            packed,
+        }
     }
 
     pub fn command(&self) -> u32 {
@@ -137,7 +148,11 @@ pub struct Compiled {
 pub fn compile(specs: &[Spec], layout: &Layout) -> Compiled {
     let mut compiled = Compiled::default();
     for spec in specs {
-        let ops: Option<Vec<_>> = spec.conditions.iter().map(|condition| op(condition, layout)).collect();
+        let ops: Option<Vec<_>> = spec
+            .conditions
+            .iter()
+            .map(|condition| op(condition, layout))
+            .collect();
         match ops {
             Some(ops) if is_plain(spec) => {
                 compiled.cells.push(Cell::new(spec, true));
@@ -164,7 +179,9 @@ fn is_plain(spec: &Spec) -> bool {
 }
 
 fn op(condition: &Condition, layout: &Layout) -> Option<(u16, f64)> {
-    let Test::Number(mask, threshold) = condition.test else { return None };
+    let Test::Number(mask, threshold) = condition.test else {
+        return None;
+    };
     let slot = u16::try_from(layout.find(&condition.metric)?).ok()?;
     Some((slot << 3 | u16::from(mask), threshold))
 }

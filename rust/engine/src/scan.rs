@@ -94,7 +94,10 @@ fn members(payload: &[u8], at: usize, layout: &Layout, numbers: &mut Numbers) ->
 
 #[inline(always)]
 fn member(payload: &[u8], at: usize, layout: &Layout, numbers: &mut Numbers) -> Option<usize> {
-    let guess = numbers.readings.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
+    let guess = numbers
+        .readings
+        .last()
+        .map_or(0, |(slot, _)| usize::from(*slot) + 1);
     let (slot, colon) = layout.key_at(payload, at, guess)?;
     let (value, end) = number::scan(payload, skip_space(payload, colon))?;
     numbers.put(slot, value)?;

@@ -10,7 +10,14 @@ use sha2::{Digest, Sha256, compress256};
 const BLOCK: usize = 64;
 /// First words of SHA-256 (FIPS 180-4, 5.3.3).
 const INITIAL: [u32; 8] = [
-    0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19,
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
 ];
 const PREFIX: &str = "whsec_";
 
@@ -31,7 +38,10 @@ impl Key {
         } else {
             block[..key.len()].copy_from_slice(key);
         }
-        Self { inner: padded(&block, 0x36), outer: padded(&block, 0x5c) }
+        Self {
+            inner: padded(&block, 0x36),
+            outer: padded(&block, 0x5c),
+        }
     }
 
     fn sign(&self, content: &[u8]) -> [u8; 32] {
@@ -61,7 +71,11 @@ fn finish(mut state: [u32; 8], tail: &[u8]) -> [u8; 32] {
     last[..rest.len()].copy_from_slice(rest);
     last[rest.len()] = 0x80;
     // The length takes eight bytes; with the mark that makes nine.
-    let size = if rest.len() + 9 > BLOCK { BLOCK * 2 } else { BLOCK };
+    let size = if rest.len() + 9 > BLOCK {
+        BLOCK * 2
+    } else {
+        BLOCK
+    };
     let bits = (BLOCK + tail.len()) as u64 * 8;
     last[size - 8..size].copy_from_slice(&bits.to_be_bytes());
     for block in last[..size].chunks_exact(BLOCK) {
@@ -81,9 +95,14 @@ pub struct Signer {
 
 impl Signer {
     pub fn new(secret: &str) -> Result<Self, BadSecret> {
-        let decoded = secret.strip_prefix(PREFIX).and_then(|rest| STANDARD.decode(rest).ok());
+        let decoded = secret
+            .strip_prefix(PREFIX)
+            .and_then(|rest| STANDARD.decode(rest).ok());
         let decoded = decoded.filter(|key| !key.is_empty()).ok_or(BadSecret)?;
-        Ok(Self { whole: Key::new(secret.as_bytes()), decoded: Key::new(&decoded) })
+        Ok(Self {
+            whole: Key::new(secret.as_bytes()),
+            decoded: Key::new(&decoded),
+        })
     }
 
     /// `sha256=<hex>` over the body, keyed with the whole secret.
@@ -120,7 +139,8 @@ mod tests {
     fn hmac_equals_rfc_4231() {
         let digest = Key::new(b"Jefe").sign(b"what do ya want for nothing?");
         assert_eq!(digest[..4], [0x5b, 0xdc, 0xc1, 0x46]);
-        let digest = Key::new(&[0xaa; 131]).sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
+        let digest =
+            Key::new(&[0xaa; 131]).sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
         assert_eq!(digest[..4], [0x60, 0xe4, 0x31, 0x59]);
     }
 

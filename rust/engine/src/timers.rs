@@ -17,7 +17,9 @@ pub struct Timers {
 impl Timers {
     /// After `device.cold.due` was set.
     pub fn note(&mut self, device: &mut Device, handle: u32) {
-        let Some(cold) = device.cold.as_mut() else { return };
+        let Some(cold) = device.cold.as_mut() else {
+            return;
+        };
         if cold.due < cold.queued {
             cold.queued = cold.due;
             self.queue.push(Reverse((cold.due, handle)));
@@ -28,7 +30,10 @@ impl Timers {
     pub fn next(&mut self, devices: &mut [Device]) -> Option<i64> {
         while let Some(&Reverse((at, handle))) = self.queue.peek() {
             let device = &mut devices[handle as usize];
-            let exact = device.cold.as_ref().is_some_and(|cold| cold.queued == at && cold.due == at);
+            let exact = device
+                .cold
+                .as_ref()
+                .is_some_and(|cold| cold.queued == at && cold.due == at);
             if exact {
                 return Some(at);
             }

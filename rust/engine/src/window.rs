@@ -29,10 +29,24 @@ struct Steady {
 }
 
 impl Window {
-    pub fn new(days: u8, span: Option<(u16, u16)>, tzif: &[u8], name: &str) -> Result<Self, BadZone> {
+    pub fn new(
+        days: u8,
+        span: Option<(u16, u16)>,
+        tzif: &[u8],
+        name: &str,
+    ) -> Result<Self, BadZone> {
         let zone = TimeZone::tzif(name, tzif).map_err(|error| BadZone(error.to_string()))?;
         let span = span.map(|(from, to)| (i64::from(from), i64::from(to)));
-        Ok(Self { days, span, zone, steady: Steady { since: 0, until: 0, offset: 0 } })
+        Ok(Self {
+            days,
+            span,
+            zone,
+            steady: Steady {
+                since: 0,
+                until: 0,
+                offset: 0,
+            },
+        })
     }
 
     pub fn is_open(&mut self, at_ms: i64) -> bool {
@@ -66,17 +80,40 @@ impl Window {
 
     /// An instant beyond what the calendar holds counts as UTC.
     fn steady_at(&self, at_s: i64) -> Steady {
-        let Ok(at) = Timestamp::from_second(at_s) else { return Steady { since: at_s, until: at_s, offset: 0 } };
+        let Ok(at) = Timestamp::from_second(at_s) else {
+            return Steady {
+                since: at_s,
+                until: at_s,
+                offset: 0,
+            };
+        };
         let offset = i64::from(self.zone.to_offset(at).seconds());
         // `preceding` is strict: an instant that is itself a change begins its own stretch.
-        let since = self.zone.preceding(at).next().map_or(i64::MIN, |change| change.timestamp().as_second());
-        let until = self.zone.following(at).next().map_or(i64::MAX, |change| change.timestamp().as_second());
+        let since = self
+            .zone
+            .preceding(at)
+            .next()
+            .map_or(i64::MIN, |change| change.timestamp().as_second());
+        let until = self
+            .zone
+            .following(at)
+            .next()
+            .map_or(i64::MAX, |change| change.timestamp().as_second());
         let since = if self.changes_at(at_s) { at_s } else { since };
-        Steady { since, until, offset }
+        Steady {
+            since,
+            until,
+            offset,
+        }
     }
 
     fn changes_at(&self, at_s: i64) -> bool {
-        let Ok(before) = Timestamp::from_second(at_s - 1) else { return true };
-        self.zone.following(before).next().is_some_and(|change| change.timestamp().as_second() == at_s)
+        let Ok(before) = Timestamp::from_second(at_s - 1) else {
+            return true;
+        };
+        self.zone
+            .following(before)
+            .next()
+            .is_some_and(|change| change.timestamp().as_second() == at_s)
     }
 }

@@ -12,6 +12,7 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 
 from yarl import URL
 
@@ -61,6 +62,10 @@ class AddressGuard:
 
     def refusal(self, url: str) -> str | None:
         """Why nothing can ever be delivered to this URL, or None."""
+        return _refusal(self, url)
+
+    def judge(self, url: str) -> str | None:
+        """`refusal`, worked out anew."""
         if len(url) > MAX_URL:
             return f"is longer than {MAX_URL} characters."
         if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
@@ -106,3 +111,9 @@ class AddressGuard:
         if not self.allow_private and not is_public(address):
             return f"must not use the address {address}; deliveries go to public addresses only."
         return None
+
+
+@lru_cache(maxsize=4_096)
+def _refusal(guard: AddressGuard, url: str) -> str | None:
+    """The answer depends on nothing but the two, and is asked for at every attempt."""
+    return guard.judge(url)

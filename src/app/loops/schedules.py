@@ -1,13 +1,13 @@
 """The ticker: wakes at the earliest due second of all slots, and once to publish each device's own plan.
 
-It sleeps until something is due, never longer than half a minute, since the wall clock may be set meanwhile. How much it was set
-is seen by the monotonic clock beside it: edges that a clock set forward jumps over have not been missed by anybody.
+It sleeps until something is due, never longer than half a minute, since the wall clock may be set meanwhile. What became due
+after a look that found nothing has not been missed, only not been reached: the clock was set forward, or so many are due at once
+that the last ones wait. Such time is forgiven; lateness counts from when the service was there to be in time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 
 import structlog
 
@@ -21,8 +21,6 @@ LONGEST_SLEEP_S = 30.0
 PAUSES_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 ELSEWHERE_S = 0.1
 """What is due is in another instance's hands; look again soon."""
-SET_FORWARD_MS = 2 * SECOND_MS
-"""Less than this is how clocks drift and loops lag."""
 MAX_WAITING = 100_000
 
 log = structlog.get_logger("schedules")
@@ -35,8 +33,8 @@ class ScheduleLoop:
         self._firing = firing
         self._clock = clock
         self._bell = bell
-        self._seen: tuple[int, float] | None = None
-        self._forgiven_ms = 0
+        self._caught_up_ms: int | None = None
+        """When nothing was due, or since when we have been looking."""
         self.failures = 0
         self.fired = 0
         self.set_aside = 0
@@ -51,6 +49,7 @@ class ScheduleLoop:
                 attempt = 0
             except Exception as error:
                 self.failures += 1
+                self._caught_up_ms = None
                 sleep_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
                 attempt += 1
                 log.warning("schedules wait", error=repr(error), attempt=attempt, pause_s=sleep_s)
@@ -61,20 +60,22 @@ class ScheduleLoop:
     async def _work(self) -> float:
         """Run all that is due; returns for how long there is nothing, in seconds."""
         while True:
-            now_ms = self._look()
+            now_ms = self._clock.now_ms()
             due_ts = await self._firing.next_due_ts()
+            if self._caught_up_ms is None or self._caught_up_ms > now_ms:
+                self._caught_up_ms = now_ms
             if due_ts is None or due_ts * SECOND_MS > now_ms:
-                self._forgiven_ms = 0
+                self._caught_up_ms = now_ms
                 left_ms = LONGEST_SLEEP_S * 1000 if due_ts is None else due_ts * SECOND_MS - self._clock.now_ms()
                 return min(max(0.001, left_ms / 1000), LONGEST_SLEEP_S)
-            if not await self._fire(now_ms):
+            if not await self._fire(now_ms, (now_ms - self._caught_up_ms) // SECOND_MS):
                 return ELSEWHERE_S
             self.late_ms = now_ms - due_ts * SECOND_MS
             await asyncio.sleep(0)
 
-    async def _fire(self, now_ms: int) -> int:
+    async def _fire(self, now_ms: int, forgiven_s: int) -> int:
         try:
-            fired = await self._firing.fire_due(now_ms, forgiven_s=self._forgiven_ms // SECOND_MS)
+            fired = await self._firing.fire_due(now_ms, forgiven_s=forgiven_s)
         except Stuck as stuck:
             self.set_aside += 1
             log.error("a slot is set aside", schedule_id=stuck.schedule.schedule_id, exc_info=stuck.__cause__)
@@ -82,17 +83,6 @@ class ScheduleLoop:
             return 1
         self.fired += fired
         return fired
-
-    def _look(self) -> int:
-        """The time; what the wall clock was set forward since the last look is forgiven until all that is due has run."""
-        now_ms, steady = self._clock.now_ms(), time.monotonic()
-        if self._seen is not None:
-            ahead_ms = now_ms - self._seen[0] - round((steady - self._seen[1]) * 1000)
-            if ahead_ms >= SET_FORWARD_MS:
-                log.warning("the clock was set forward", seconds=ahead_ms // 1000)
-                self._forgiven_ms += ahead_ms
-        self._seen = (now_ms, steady)
-        return now_ms
 
 
 class PlanOutbox:

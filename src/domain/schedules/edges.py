@@ -99,8 +99,7 @@ def opening(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recurrenc
 
 
 def turn(schedule: Schedule, now_ts: int, recurrence: Recurrence, forgiven_s: int = 0) -> Turn:
-    """What the due slot does at `now_ts`. `forgiven_s`: seconds by which the wall clock was set forward; no edge is missed
-    for having been jumped over."""
+    """What the due slot does at `now_ts`. `forgiven_s`: lateness that does not count (a clock set forward, a long queue)."""
     if schedule.next_fire_ts is None or schedule.next_edge is None:
         raise ValueError(f"schedule {schedule.schedule_id} has no edge to decide")
     allowed_s = allowed_late_s(schedule) + forgiven_s

@@ -159,3 +159,30 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
         await eventually(lambda: loop.failures > 0)
         world.link.broken = None
         await eventually(lambda: len(world.link.sent) > 0)
+
+
+async def test_what_waits_in_a_long_queue_has_not_been_missed(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices, bell = [await world.device(online=True) for _ in range(20)], Doorbell()
+    for device in devices:
+        await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
+    fire_due = world.firing.fire_due
+
+    async def slow(now_ms: int, **named: Any) -> int:
+        world.clock.forward(2 * MINUTE * 1000)
+        return await fire_due(now_ms, **named)
+
+    monkeypatch.setattr(world.firing, "fire_due", slow)
+    async with running(ticker(world, bell)):
+        await asyncio.sleep(0.01)
+        world.clock.forward(60_000)
+        bell.ring()
+        await eventually(lambda: len(world.fired()) == 20)
+    assert world.skipped() == []
+
+
+async def test_what_was_due_long_before_the_start_has_been_missed(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
+    world.clock.forward(10 * MINUTE * 1000)
+    async with running(ticker(world, Doorbell())):
+        await eventually(lambda: world.skipped() == [("on", "MISSED")])

@@ -16,16 +16,22 @@ impl Signer {
     #[new]
     fn new(secret: &str) -> PyResult<Self> {
         let inner = signing::Signer::new(secret);
-        let inner = inner.map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
+        let inner = inner
+            .map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
         Ok(Self { inner })
     }
 
-    fn service<'py>(&self, py: Python<'py>, body: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyString>> {
+    fn service<'py>(
+        &self,
+        py: Python<'py>,
+        body: &Bound<'py, PyBytes>,
+    ) -> PyResult<Bound<'py, PyString>> {
         PyString::from_bytes(py, &self.inner.service(body.as_bytes()))
     }
 
     fn standard(&self, message_id: &str, timestamp_s: i64, body: &Bound<'_, PyBytes>) -> String {
-        self.inner.standard(message_id, timestamp_s, body.as_bytes())
+        self.inner
+            .standard(message_id, timestamp_s, body.as_bytes())
     }
 
     /// (service, standard) of each (message id, timestamp, body).

@@ -24,12 +24,27 @@ pub type RuleTuple = (
 );
 
 pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
-    let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired) = rule;
+    let (
+        rule,
+        priority,
+        any,
+        conditions,
+        clear,
+        for_ms,
+        cooldown_ms,
+        command,
+        matched,
+        held_since,
+        last_fired,
+    ) = rule;
     Ok(Spec {
         rule,
         priority,
         any,
-        conditions: conditions.into_iter().map(condition).collect::<PyResult<_>>()?,
+        conditions: conditions
+            .into_iter()
+            .map(condition)
+            .collect::<PyResult<_>>()?,
         clear: clear.into_iter().map(condition).collect::<PyResult<_>>()?,
         for_ms,
         cooldown_ms,
@@ -42,15 +57,26 @@ pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
 
 fn condition((metric, comparator, number, text): ConditionTuple) -> PyResult<Condition> {
     let test = match (comparator.as_str(), text) {
-        ("==", Some(text)) => Test::Text { equal: true, text: text.into() },
-        ("!=", Some(text)) => Test::Text { equal: false, text: text.into() },
+        ("==", Some(text)) => Test::Text {
+            equal: true,
+            text: text.into(),
+        },
+        ("!=", Some(text)) => Test::Text {
+            equal: false,
+            text: text.into(),
+        },
         ("silent", None) => Test::Silent(number as i64),
         (comparator, None) => Test::Number(mask(comparator)?, number),
         (comparator, Some(_)) => {
-            return Err(PyValueError::new_err(format!("text cannot be compared by {comparator}")));
+            return Err(PyValueError::new_err(format!(
+                "text cannot be compared by {comparator}"
+            )));
         }
     };
-    Ok(Condition { metric: metric.into(), test })
+    Ok(Condition {
+        metric: metric.into(),
+        test,
+    })
 }
 
 fn mask(comparator: &str) -> PyResult<u8> {

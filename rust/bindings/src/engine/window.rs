@@ -21,7 +21,9 @@ impl Window {
         name: &str,
     ) -> PyResult<Self> {
         let inner = window::Window::new(days_mask, from_minute.zip(to_minute), tzif, name);
-        let inner = inner.map_err(|fault| PyValueError::new_err(format!("the zone {name} cannot be read: {}", fault.0)))?;
+        let inner = inner.map_err(|fault| {
+            PyValueError::new_err(format!("the zone {name} cannot be read: {}", fault.0))
+        })?;
         Ok(Self { inner })
     }
 

@@ -58,8 +58,10 @@ def devices() -> None:
         sa.Column("last_seen_ms", NUMBER, nullable=True),
         sa.Column("sched_rev", NUMBER, nullable=False),
         sa.Column("sched_rev_device", NUMBER, nullable=True),
-        sa.CheckConstraint("profile IN ('native', 'tasmota', 'esphome', 'shelly')", name="ck_devices__profile_known"),
-        sa.CheckConstraint("status IN ('PENDING', 'ACTIVE', 'DISABLED', 'REVOKED', 'DELETING')", name="ck_devices__status_known"),
+        sa.CheckConstraint("profile IN ('native', 'tasmota', 'esphome', 'shelly')", name=op.f("ck_devices__profile_known")),
+        sa.CheckConstraint(
+            "status IN ('PENDING', 'ACTIVE', 'DISABLED', 'REVOKED', 'DELETING')", name=op.f("ck_devices__status_known")
+        ),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.account_id"], name="fk_devices__account_id", ondelete="CASCADE"),
         sa.ForeignKeyConstraint(
             ["device_type_id"], ["device_types.device_type_id"], name="fk_devices__device_type_id", ondelete="SET NULL"
@@ -109,9 +111,11 @@ def definitions() -> None:
         sa.Column("shape", sa.Text(), nullable=False),
         sa.Column("requires_approval", sa.Boolean(), nullable=False),
         sa.Column("created_ms", NUMBER, nullable=False),
-        sa.CheckConstraint("kind IN ('ACTION', 'QUERY')", name="ck_definitions__kind_known"),
-        sa.CheckConstraint("shape IN ('BUTTON', 'TOGGLE', 'NUMBER', 'SELECT', 'MULTI')", name="ck_definitions__shape_known"),
-        sa.CheckConstraint("(device_id IS NULL) <> (device_type_id IS NULL)", name="ck_definitions__one_place"),
+        sa.CheckConstraint("kind IN ('ACTION', 'QUERY')", name=op.f("ck_definitions__kind_known")),
+        sa.CheckConstraint(
+            "shape IN ('BUTTON', 'TOGGLE', 'NUMBER', 'SELECT', 'MULTI')", name=op.f("ck_definitions__shape_known")
+        ),
+        sa.CheckConstraint("(device_id IS NULL) <> (device_type_id IS NULL)", name=op.f("ck_definitions__one_place")),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.account_id"], name="fk_definitions__account_id", ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["device_id"], ["devices.device_id"], name="fk_definitions__device_id", ondelete="CASCADE"),
         sa.ForeignKeyConstraint(
@@ -148,7 +152,7 @@ def rules() -> None:
         sa.Column("disabled_reason", sa.Text(), nullable=True),
         sa.Column("created_at", NUMBER, nullable=False),
         sa.Column("revision", NUMBER, nullable=False),
-        sa.CheckConstraint("match IN ('ALL', 'ANY')", name="ck_rules__match_known"),
+        sa.CheckConstraint("match IN ('ALL', 'ANY')", name=op.f("ck_rules__match_known")),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.account_id"], name="fk_rules__account_id", ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["device_id"], ["devices.device_id"], name="fk_rules__device_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("rule_no", name="pk_rules"),

@@ -55,7 +55,7 @@ def memberships() -> None:
         sa.Column("user_id", sa.Text(), nullable=False),
         sa.Column("role", sa.Text(), nullable=False),
         sa.Column("created_ms", NUMBER, nullable=False),
-        sa.CheckConstraint("role IN ('Owner', 'Admin', 'Member', 'Viewer')", name="ck_memberships__role_known"),
+        sa.CheckConstraint("role IN ('Owner', 'Admin', 'Member', 'Viewer')", name=op.f("ck_memberships__role_known")),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.account_id"], name="fk_memberships__account_id", ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["user_id"], ["users.user_id"], name="fk_memberships__user_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("seq", name="pk_memberships"),

@@ -141,7 +141,7 @@ def deliveries() -> None:
         sa.Column("claimed_until_ms", NUMBER, nullable=True),
         sa.Column("ready_ms", NUMBER, nullable=False),
         sa.Column("created_ms", NUMBER, nullable=False),
-        sa.CheckConstraint("state IN ('PENDING', 'DELIVERED', 'GIVEN_UP', 'CANCELLED')", name="ck_deliveries__state_known"),
+        sa.CheckConstraint("state IN ('PENDING', 'DELIVERED', 'GIVEN_UP', 'CANCELLED')", name=op.f("ck_deliveries__state_known")),
         sa.ForeignKeyConstraint(["webhook_id"], ["webhooks.webhook_id"], name="fk_deliveries__webhook_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("no", name="pk_deliveries"),
         sqlite_autoincrement=True,

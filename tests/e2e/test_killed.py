@@ -1,0 +1,259 @@
+"""SIGKILL in the middle of work, then a start: nothing acknowledged is missing, and nothing happens twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import aiomqtt
+import httpx
+import pytest
+
+from support.device import Line, a_device, register
+from support.receiver import answers, receiving, says_and_closes
+from support.service import Api, Service
+
+HOT = {"metric": "temperature", "comparator": ">", "value": 30}
+RULE = {"name": "too hot", "conditions": [HOT], "action": {"command": "OFF"}}
+
+
+async def counted(line: Line, acknowledged: list[int]) -> None:
+    """Reports 0, 1, 2, … one after the other until the service is gone; keeps what was acknowledged."""
+    with contextlib.suppress(aiomqtt.MqttError):
+        for number in range(100_000):
+            await line.report(count=number)
+            acknowledged.append(number)
+
+
+async def test_every_acknowledged_reading_is_there_and_none_twice(service: Service, owner: Api) -> None:
+    devices = [await a_device(owner, f"Meter {number}") for number in range(3)]
+    acknowledged: dict[str, list[int]] = {device.device_id: [] for device in devices}
+    async with contextlib.AsyncExitStack() as online:
+        lines = [await online.enter_async_context(device.online(service)) for device in devices]
+        reporting = [asyncio.create_task(counted(line, acknowledged[line.device.device_id])) for line in lines]
+        async with asyncio.timeout(15):
+            while min(map(len, acknowledged.values())) < 40:
+                await asyncio.sleep(0.005)
+        await service.kill_and_start()
+        await asyncio.wait(reporting, timeout=15)
+
+    for device in devices:
+        stored = [int(row["value"]) for row in await owner.get(f"{device.path}/telemetry?metric=count&limit=1000")]
+        assert len(stored) == len(set(stored))
+        assert set(acknowledged[device.device_id]) <= set(stored)
+
+
+async def test_everything_answered_with_201_is_there(service: Service, owner: Api) -> None:
+    """Each kind of thing is the last one answered before its own kill, with a crowd of registrations under way."""
+    pump = await a_device(owner)
+    async with pump.online(service) as line:
+        await line.report(temperature=20)
+    key = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    later = int(time.time()) + 3_600
+    things: list[tuple[str, str, dict[str, Any], str]] = [
+        (f"{pump.path}/rules", "ruleId", RULE, f"{pump.path}/rules"),
+        (f"{pump.path}/grants", "grantId", {"commands": ["ON"], "apiKeyId": key["keyId"]}, f"{pump.path}/grants"),
+        (f"{pump.path}/schedules", "scheduleId", {"slot": 1, "onTs": later, "offTs": later + 9}, f"{pump.path}/schedules"),
+        ("/webhooks", "webhookId", {"keyId": key["keyId"], "url": "http://127.0.0.1:9/"}, "/webhooks"),
+    ]
+    registered: list[str] = []
+
+    async def go_on_registering() -> None:
+        with contextlib.suppress(httpx.TransportError):
+            while True:
+                registered.append(await register(owner))
+
+    for path, id_name, body, listed in things:
+        crowd = [asyncio.create_task(go_on_registering()) for _ in range(3)]
+        made = await owner.post(path, body, expect=201)
+        await service.kill_and_start()
+        await asyncio.wait_for(asyncio.gather(*crowd), 15)
+        assert [each[id_name] for each in await owner.get(listed)] == [made[id_name]]
+
+    assert len(registered) == len(set(registered))
+    assert set(registered) <= {device["deviceId"] for device in await owner.get("/devices")}
+
+
+async def test_a_request_repeated_with_its_idempotency_key_is_still_the_same_one(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    once = {"Idempotency-Key": "switch-on-once"}
+    order = {"cmd": "ON", "ttlSeconds": 600}
+    first = await owner.post(f"{pump.path}/command", order, headers=once)
+    await service.kill_and_start()
+
+    again = await owner.post(f"{pump.path}/command", order, headers=once)
+
+    assert again["executionId"] == first["executionId"]
+    async with pump.online(service) as line:
+        assert await line.settled(owner) == ["ON"]
+
+
+async def test_a_command_queued_for_an_absent_device_is_delivered_once_when_it_comes(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    queued = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
+    assert queued["status"] == "QUEUED"
+    await service.kill_and_start()
+
+    async with pump.online(service) as line:
+        order = await line.order("ON")
+        assert await line.settled(owner) == []
+        done = await owner.until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["finishedAt"])
+    assert order["id"] == queued["executionId"]
+    assert done["status"] == "DONE"
+
+
+async def test_a_command_that_was_sent_but_not_answered_comes_again_as_the_same_one(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    async with pump.online(service, obeys=False) as line:
+        sent = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
+        first = await line.order("ON")
+        await service.kill_and_start()
+
+    async with pump.online(service, obeys=False) as line:
+        if (again := await line.order())["cmd"] == "ON":
+            assert again["id"] == first["id"]
+        await line.obey(first)
+        await owner.until(f"{pump.path}/executions/{sent['executionId']}", lambda each: each["status"] == "DONE")
+    executions = (await owner.get(f"{pump.path}/executions"))["data"]
+    assert [each["executionId"] for each in executions if each["cmd"] == "ON"] == [first["id"]]
+
+
+async def test_a_rule_that_had_fired_does_not_fire_again_for_the_same_crossing(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    async with pump.online(service) as line:
+        await line.report(temperature=20)
+        await owner.post(f"{pump.path}/rules", RULE, expect=201)
+        await line.report(temperature=31)
+        await service.kill_and_start()
+
+    async with pump.online(service) as line:
+        await line.report(temperature=32)
+        await line.settled(owner)  # the first OFF too, if it was killed on its way
+        await line.report(temperature=29)
+        await line.report(temperature=31)
+        assert await line.settled(owner) == ["OFF"]
+    executions = (await owner.get(f"{pump.path}/executions"))["data"]
+    assert len([each for each in executions if each["source"] == "rule"]) == 2
+
+
+async def test_a_webhook_delivery_owed_to_a_receiver_that_was_down_is_made(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    key = await owner.post("/keys", {"name": "Receiver"}, expect=201)
+    await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
+    async with receiving(says_and_closes(b"")) as receiver:
+        hook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+        async with pump.online(service) as line:
+            await line.switched(True)
+            await service.kill_and_start()
+        receiver.behave = answers(200)
+        log = f"/webhooks/{hook['webhookId']}/deliveries"
+        attempts = await owner.until(log, lambda each: any(map(_told_of_the_relay, each)))
+    await owner.delete(f"/webhooks/{hook['webhookId']}")
+
+    [event] = (await owner.get("/events", params={"deviceId": pump.device_id, "type": "relay_changed"}))["data"]
+    told = [got for got in receiver.got if got.envelope["type"] == "relay_changed"]
+    assert {got.headers["webhook-id"] for got in told} == {event["id"]}
+    assert len({got.envelope["id"] for got in told}) == len(told)  # each attempt has an id of its own
+    assert len(list(filter(_told_of_the_relay, attempts))) == 1
+    assert all(got.signed_with(hook["secret"]) for got in told)
+
+
+def _told_of_the_relay(attempt: dict[str, Any]) -> bool:
+    return attempt["succeeded"] is True and attempt["eventType"] == "relay_changed"
+
+
+async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_approved(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    key = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    opening = {"name": "OPEN", "label": "Open", "requiresApproval": True}
+    await owner.post(f"{pump.path}/commands", opening, expect=201)
+    await owner.post(f"{pump.path}/grants", {"commands": ["OPEN"], "apiKeyId": key["keyId"]}, expect=201)
+    async with service.api(**{"X-Api-Key": key["key"]}) as robot:
+        order = {"cmd": "OPEN", "params": {"turns": 3}}
+        asked = await robot.post(f"{pump.path}/command", order, expect=202)
+    await service.kill_and_start()
+    [waiting] = await owner.get(f"{pump.path}/approvals")
+    assert (waiting["approvalId"], waiting["status"], waiting["params"]) == (asked["approvalId"], "PENDING", {"turns": 3})
+
+    approved = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve")
+    await service.kill_and_start()
+
+    await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve", expect=409)
+    async with pump.online(service) as line:
+        arrived = await line.order("OPEN")
+        assert await line.settled(owner) == []
+    assert (arrived["id"], arrived["params"]) == (approved["executionId"], {"turns": 3})
+
+
+async def test_a_schedule_due_while_the_service_was_dead_fires_once_unless_it_is_to_be_skipped(
+    service: Service, owner: Api
+) -> None:
+    prompt, skipping = await a_device(owner, "Prompt"), await a_device(owner, "Skipping")
+    on_ts, off_ts = int(time.time()) + 1, int(time.time()) + 3_600
+    slot = {"slot": 0, "onTs": on_ts, "offTs": off_ts}
+    await owner.post(f"{prompt.path}/schedules", slot | {"misfire": "FIRE"}, expect=201)
+    await owner.post(f"{skipping.path}/schedules", slot | {"misfire": "SKIP", "misfireGraceSeconds": 0}, expect=201)
+    service.kill()
+    await asyncio.sleep(max(0.0, on_ts + 2.1 - time.time()))
+    await service.kill_and_start()
+
+    await owner.until(f"{prompt.path}/schedules", lambda slots: slots[0]["lastFiredAt"])
+    async with prompt.online(service) as line, skipping.online(service) as other:
+        assert await line.settled(owner) == ["ON"]
+        assert await other.settled(owner) == []
+    await service.kill_and_start()
+    async with prompt.online(service) as line:
+        assert await line.settled(owner) == []
+    assert len(await _fired(owner, prompt.device_id)) == 1
+    [slot] = await owner.get(f"{prompt.path}/schedules")
+    assert (slot["status"], slot["nextFireAt"] is not None) == ("ACTIVE", True)
+
+
+async def _fired(owner: Api, device_id: str) -> list[dict[str, Any]]:
+    page = await owner.get("/events", params={"deviceId": device_id, "type": "schedule_fired"})
+    return list(page["data"])
+
+
+async def test_a_feed_client_comes_back_with_its_cursor_and_has_missed_nothing(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    async with pump.online(service) as line, service.feed(owner) as feed:
+        await line.switched(True)
+        cursor = (await feed.next("relay_changed", deviceId=pump.device_id))["cursor"]
+        await line.switched(False)
+        await service.kill_and_start()
+
+    async with service.feed(owner, f"?cursor={cursor}&deviceId={pump.device_id}") as feed, pump.online(service) as line:
+        missed = await feed.next("relay_changed")
+        await line.switched(True)
+        fresh = await feed.next("relay_changed")
+
+    page = await owner.get("/events", params={"deviceId": pump.device_id, "type": "relay_changed"})
+    assert (missed["relay"], fresh["relay"]) == ("OFF", "ON")
+    assert [each["id"] for each in page["data"][:2]] == [fresh["eventId"], missed["eventId"]]
+    assert page["total"] == 3
+
+
+async def test_a_revoked_device_stays_revoked(service: Service, owner: Api) -> None:
+    pump, key = await a_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
+    await owner.post(f"{pump.path}/revoke")
+    await owner.delete(f"/keys/{key['keyId']}")
+    await service.kill_and_start()
+
+    with pytest.raises(aiomqtt.MqttError):
+        async with pump.client(service):
+            pass
+    async with service.api(**{"X-Api-Key": key["key"]}) as robot:
+        assert (await robot.get("/devices", expect=401))["error"] == "UNAUTHENTICATED"
+
+
+async def test_a_device_whose_service_died_under_it_is_shown_offline_until_it_is_back(service: Service, owner: Api) -> None:
+    pump = await a_device(owner)
+    async with pump.online(service) as line:
+        assert await line.settled(owner) == []
+        await service.kill_and_start()
+
+    await owner.until(pump.path, lambda device: not device["isOnline"])
+    async with pump.online(service):
+        await owner.until(pump.path, lambda device: device["isOnline"])

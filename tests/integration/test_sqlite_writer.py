@@ -1,0 +1,198 @@
+"""The writer: shares commits, survives what goes wrong at the disk, and lets nobody wait without end."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.sqlite_backend import SqliteBackend
+from adapters.storage.sql.unit_of_work import SqlUnitOfWork
+from domain.kernel.errors import Unavailable
+from support.storage import an_account, sqlite_url
+
+
+class Bench:
+    """A backend whose lane can be told to fail or to stall at a statement."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.backend = SqliteBackend(path, patience_s=0.4, hold_s=0.4, busy_ms=200)
+        self.uow = SqlUnitOfWork(self.backend)
+        self.fails: dict[str, Exception] = {}
+        self.stalls: dict[str, asyncio.Event] = {}
+
+    async def start(self) -> None:
+        await self.backend.start()
+        lane, fetch = self.backend.writer.lane, self.backend.writer.lane.fetch
+
+        async def told(sql: str, params: Any = ()) -> Any:
+            if sql in self.stalls:
+                await self.stalls[sql].wait()
+            if sql in self.fails:
+                raise self.fails.pop(sql)
+            return await fetch(sql, params)
+
+        lane.fetch = told  # type: ignore[method-assign]
+
+    async def add(self, calls: list[int] | None = None) -> Any:
+        account = an_account()
+        async with self.uow.write() as tx:
+            await tx.accounts.add(account)
+            if calls is not None:
+                tx.after_commit(lambda: calls.append(1))
+        return account.account_id
+
+    def stored(self) -> set[str]:
+        connection = sqlite3.connect(self.path)
+        rows = connection.execute("SELECT account_id FROM accounts").fetchall()
+        connection.close()
+        return {row[0] for row in rows}
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    database = SqlDatabase(sqlite_url(tmp_path / "db"))
+    await database.start()
+    await database.stop()
+    bench = Bench(tmp_path / "db")
+    await bench.start()
+    yield bench
+    await bench.backend.stop()
+
+
+async def test_transactions_that_come_together_share_a_commit(bench: Bench) -> None:
+    added = await asyncio.gather(*[bench.add() for _ in range(200)])
+    assert bench.stored() == set(added)
+    assert bench.backend.writer.transactions == 200
+    assert bench.backend.writer.commits < 100
+
+
+async def test_a_block_returns_only_after_its_commit(bench: Bench) -> None:
+    bench.stalls["COMMIT"] = gate = asyncio.Event()
+    calls: list[int] = []
+    task = asyncio.create_task(bench.add(calls))
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    assert calls == []
+    assert bench.stored() == set()
+    gate.set()
+    assert bench.stored() | {await task} == bench.stored()
+    assert calls == [1]
+
+
+async def test_a_commit_that_fails_fails_everyone_in_it_and_nobody_after(bench: Bench) -> None:
+    bench.fails["COMMIT"] = sqlite3.OperationalError("disk I/O error")
+    calls: list[int] = []
+    results = await asyncio.gather(*[bench.add(calls) for _ in range(10)], return_exceptions=True)
+    failed = [result for result in results if isinstance(result, Unavailable)]
+    saved = {result for result in results if not isinstance(result, BaseException)}
+    assert failed
+    assert bench.stored() == saved
+    assert len(calls) == len(saved)
+    assert await bench.add() in bench.stored()
+
+
+async def test_a_transaction_that_cannot_be_rolled_back_alone_takes_its_group_down(bench: Bench) -> None:
+    bench.fails["ROLLBACK TO turn"] = sqlite3.OperationalError("no such savepoint: turn")
+
+    async def fail() -> None:
+        async with bench.uow.write() as tx:
+            await tx.accounts.add(an_account())
+            raise ValueError
+
+    results = await asyncio.gather(bench.add(), fail(), bench.add(), return_exceptions=True)
+    assert isinstance(results[0], Unavailable)
+    assert isinstance(results[1], ValueError)
+    assert bench.stored() == {results[2]}
+
+
+async def test_a_commit_that_stalls_is_answered_in_time(bench: Bench) -> None:
+    bench.stalls["COMMIT"] = gate = asyncio.Event()
+    results = await asyncio.gather(bench.add(), _later(bench.add), return_exceptions=True)
+    assert "may or may not" in str(results[0])
+    assert isinstance(results[1], Unavailable)
+    gate.set()
+    del bench.stalls["COMMIT"]
+    assert await bench.add() in bench.stored()
+
+
+async def _later(call: Any) -> Any:
+    await asyncio.sleep(0.05)
+    return await call()
+
+
+async def test_a_transaction_that_keeps_its_turn_too_long_is_rolled_back(bench: Bench) -> None:
+    account = an_account()
+
+    async def dawdle() -> None:
+        async with bench.uow.write() as tx:
+            await tx.accounts.add(account)
+            await asyncio.Event().wait()
+
+    with pytest.raises(Unavailable, match="nothing of it was saved"):
+        await dawdle()
+    added = await bench.add()
+    assert bench.stored() == {added}
+
+
+async def test_another_processs_lock_is_waited_for_and_then_reported(bench: Bench) -> None:
+    other = sqlite3.connect(bench.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="locked"):
+        await bench.add()
+    other.execute("COMMIT")
+    other.close()
+    assert await bench.add() in bench.stored()
+
+
+async def test_stopping_finishes_what_waits_and_takes_nothing_more(bench: Bench) -> None:
+    tasks = [asyncio.create_task(bench.add()) for _ in range(30)]
+    await asyncio.sleep(0)
+    writer = bench.backend.writer
+    await writer.stop()
+    added = await asyncio.gather(*tasks)
+    assert bench.stored() == set(added)
+    assert not writer.alive
+    with pytest.raises(Unavailable, match="stopping"):
+        await bench.add()
+    with pytest.raises(Unavailable):
+        await bench.backend.check()
+
+
+async def test_no_reader_in_time_is_said_so(bench: Bench) -> None:
+    async with contextlib_stack(bench, 6):
+        with pytest.raises(Unavailable, match="reads"):
+            async with bench.uow.read():
+                pass
+    async with bench.uow.read() as tx:
+        assert not await tx.accounts.any()
+
+
+def contextlib_stack(bench: Bench, count: int) -> Any:
+    from contextlib import AsyncExitStack, asynccontextmanager
+
+    @asynccontextmanager
+    async def held() -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for _ in range(count):
+                await stack.enter_async_context(bench.backend._readers.lane())  # type: ignore[union-attr]
+            yield
+
+    return held()
+
+
+async def test_an_idle_reader_does_not_keep_the_log_from_being_reused(bench: Bench) -> None:
+    async with bench.uow.read() as tx:
+        await tx.accounts.any()
+    await bench.add()
+    await asyncio.sleep(0.1)
+    connection = sqlite3.connect(bench.path)
+    busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    connection.close()
+    assert busy == 0

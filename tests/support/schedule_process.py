@@ -1,0 +1,73 @@
+"""The ticker in a process of its own, to be killed: a line on stdout for each batch that is durable, `done` when nothing is due.
+
+    python -m support.schedule_process populate|fire DATABASE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+
+from adapters.ids import SystemIds
+from adapters.storage.sql.database import SqlDatabase
+from domain.events.model import Event
+from domain.events.service import EventRecorder
+from support.schedule_world import DAY, NOW, ScheduleWorld
+
+SLOTS = 120
+
+
+class NoFeed:
+    def publish(self, event: Event) -> None: ...
+
+
+class StoredWorld(ScheduleWorld):
+    """A `ScheduleWorld` whose services work on a database."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        uow = database.unit_of_work(EventRecorder(ids=SystemIds(), observers=(), feed=NoFeed()))
+        super().__init__()
+        self.uow = uow  # type: ignore[assignment]
+        for service in (self.commands, self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
+            service._uow = uow  # type: ignore[attr-defined]
+        self.admission._uow = uow  # type: ignore[assignment]
+        self.commands._ids = SystemIds()
+
+
+async def populate(world: StoredWorld) -> None:
+    await world.populate()
+    device = await world.device()
+    await world.put(device, NOW + 60, NOW + DAY)
+    slot = await world.slot(device)
+    async with world.uow.write() as tx:
+        for number in range(1, SLOTS):
+            other = await tx.devices.add(replace(device, device_id=f"dev_copy{number:016d}", name=f"Copy {number}"))
+            await tx.schedules.add(
+                replace(
+                    slot,
+                    schedule_id=f"sched_copy{number:016d}",
+                    device_id=other.device_id,
+                    device_no=other.device_no,
+                )
+            )
+
+
+async def fire(world: StoredWorld) -> None:
+    world.clock.ms = (NOW + 60) * 1000
+    while await world.firing.fire_due(world.clock.now_ms(), limit=3):
+        print("batch", flush=True)
+
+
+async def main(what: str, path: str) -> None:
+    database = SqlDatabase(f"sqlite+aiosqlite:///{path}")
+    await database.start()
+    try:
+        await (populate if what == "populate" else fire)(StoredWorld(database))
+        print("done", flush=True)
+    finally:
+        await database.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
