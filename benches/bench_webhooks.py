@@ -1,7 +1,7 @@
 """What the courier, the delivery loop and the live feed carry, on loopback, with receivers in a process of their own.
 
-Each function is one claim. Run as a program (`python benches/bench_webhooks.py`) it prints those that are no single time: how
-slow receivers change the others, and how far one event has to go to a thousand clients.
+Each function is one claim. Run as a program (`PYTHONPATH=src:tests python benches/bench_webhooks.py`) it prints those that are no
+single time: how slow receivers change the others, and how long one event takes to a thousand clients.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,8 +23,6 @@ import httpx
 import pytest
 import uvloop
 
-sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("src", "tests")]
-
 from adapters.delivery.courier import HttpCourier
 from adapters.delivery.guard import AddressGuard
 from adapters.engine.native import NativeSigners
@@ -31,6 +30,8 @@ from adapters.storage.sql.database import SqlDatabase
 from domain.webhooks.ports import Post
 from support.webhook_world import MovableClock, WebhookWorld
 
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"}
 POSTS = 2_000
 BODY = json.dumps(
     {"id": "whd_" + "x" * 20, "type": "relay_changed", "createdAt": "2026-11-21T04:00:00.000Z", "data": {"filler": "x" * 150}}
@@ -75,7 +76,7 @@ async def receive() -> None:
 @contextlib.contextmanager
 def receivers() -> Iterator[tuple[str, str]]:
     """URLs of a fast receiver and of one that never answers in time."""
-    process = subprocess.Popen([sys.executable, __file__, "receive"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, __file__, "receive"], stdout=subprocess.PIPE, env=ENVIRONMENT)
     assert process.stdout is not None
     fast, dead = json.loads(process.stdout.readline())
     try:
@@ -192,6 +193,7 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
 async def fan_out(clients: int, events: int) -> tuple[float, list[float], float]:
     """Frames/s while one event after another goes to all clients; ms from the commit to each client; KiB a client."""
     import psutil
+
     from support.feed_world import feeding
 
     async with feeding() as feed:
@@ -200,7 +202,7 @@ async def fan_out(clients: int, events: int) -> tuple[float, list[float], float]
         before = psutil.Process().memory_info().rss
         crowd = await asyncio.create_subprocess_exec(
             sys.executable, __file__, "listen", f"{feed.url}?token={token}", str(clients), str(events),
-            stdout=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT,
         )  # fmt: skip
         assert crowd.stdout is not None
         await crowd.stdout.readline()

@@ -63,6 +63,7 @@ def demo() -> None:
     chosen = _settings()
     changes: dict[str, Any] = {"webhook_allow_private": True}
     if "data_dir" not in chosen.model_fields_set:
+        _do(_closed(chosen.data_dir))
         changes["data_dir"] = chosen.data_dir / "demo"
     _serve(chosen.model_copy(update=changes), demo=True)
 
@@ -208,6 +209,13 @@ def _do(work: Coroutine[Any, Any, Result]) -> Result:
 def _fail(message: str, code: int) -> NoReturn:
     err.print(f"[bold red]latchboard:[/] {message}" if err.is_terminal else f"latchboard: {message}", markup=err.is_terminal)
     raise typer.Exit(code)
+
+
+async def _closed(data_dir: Path) -> None:
+    """Made with the mode of every data directory, also where only a directory below it is used."""
+    from app.outside import prepare_data_dir
+
+    prepare_data_dir(data_dir)
 
 
 async def _document() -> dict[str, Any]:

@@ -127,9 +127,7 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
             ready=dispatch.ready,
             timers=bells.timers,
         ),
-        deliveries=DeliveryLoop(
-            deliveries=services.deliveries, courier=outside.courier, clock=clock, bell=bells.deliveries
-        ),
+        deliveries=DeliveryLoop(deliveries=services.deliveries, courier=outside.courier, clock=clock, bell=bells.deliveries),
         dispatch=dispatch,
         schedules=ScheduleLoop(firing=services.firing, clock=clock, bell=bells.schedules),
         checkpoint=CheckpointLoop(engine=engine, uow=uow, seen=seen, turnstile=services.turnstile),
@@ -141,19 +139,26 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
             PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
             ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
             DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, bell=bells.upkeep),
-            RuleTimerLoop(
-                engine=engine,
-                ingest=services.ingest,
-                uow=uow,
-                clock=clock,
-                turnstile=services.turnstile,
-                bell=bells.timers,
-            ),
-            WatchingLoop(
-                watching=WatchingService(uow=uow, clock=clock), hub=outside.feed, engine=engine, bell=bells.watching
-            ),
+            _rule_timers(outside, services, bells),
+            _watching(outside, services, bells),
         ),
     )
+
+
+def _rule_timers(outside: Outside, services: Services, bells: Bells) -> RuleTimerLoop:
+    return RuleTimerLoop(
+        engine=outside.engine.engine,
+        ingest=services.ingest,
+        uow=services.uow,
+        clock=outside.clock,
+        turnstile=services.turnstile,
+        bell=bells.timers,
+    )
+
+
+def _watching(outside: Outside, services: Services, bells: Bells) -> WatchingLoop:
+    watching = WatchingService(uow=services.uow, clock=outside.clock)
+    return WatchingLoop(watching=watching, hub=outside.feed, engine=outside.engine.engine, bell=bells.watching)
 
 
 def _http(program: Program) -> Quart:
@@ -179,13 +184,9 @@ def _blueprints(program: Program) -> list[Blueprint]:
         courier=outside.courier,
         on_changed=loops.deliveries.cut,
     )
-    log = DeliveryLog(
-        uow=s.uow, clock=outside.clock, ids=outside.ids, deliveries=s.deliveries, send=loops.deliveries.send
-    )
+    log = DeliveryLog(uow=s.uow, clock=outside.clock, ids=outside.ids, deliveries=s.deliveries, send=loops.deliveries.send)
     return [
-        health_blueprint(
-            checks=program.troubles, metrics=program.metrics.text, metrics_type=figures.CONTENT_TYPE
-        ),
+        health_blueprint(checks=program.troubles, metrics=program.metrics.text, metrics_type=figures.CONTENT_TYPE),
         auth_blueprint(sessions=s.sessions, passwords=s.passwords),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),

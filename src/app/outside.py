@@ -49,7 +49,7 @@ class StartRefused(Exception):
 
 class Outside:
     def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
-        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused and what the engine raises."""
+        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused, EngineMissing, EngineStale."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
         self.ids = SystemIds()
@@ -140,13 +140,9 @@ def _embedded(settings: Settings) -> DeviceLink:
     ]
     if settings.mqtt_tls_port is not None:
         listeners.append(embedded.Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
-    limits = embedded.BrokerLimits(
-        rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit)
-    )
+    limits = embedded.BrokerLimits(rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit))
     link: DeviceLink = embedded.EmbeddedLink(
-        embedded.BrokerSettings(
-            tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits
-        )
+        embedded.BrokerSettings(tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits)
     )
     return link
 

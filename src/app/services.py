@@ -88,9 +88,7 @@ class Services:
     def _people(self, outside: Outside) -> None:
         uow, clock, ids, hasher = self.uow, outside.clock, outside.ids, outside.hasher
         self.operator = OperatorService(uow=uow, clock=clock, ids=ids, hasher=hasher)
-        self.sessions = SessionService(
-            uow=uow, clock=clock, ids=ids, hasher=hasher, tokens=outside.tokens, digest=outside.digest
-        )
+        self.sessions = SessionService(uow=uow, clock=clock, ids=ids, hasher=hasher, tokens=outside.tokens, digest=outside.digest)
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=outside.digest, mailer=outside.mailer
         )
@@ -126,9 +124,7 @@ class Services:
             hasher=outside.hasher,
             admission=self.admission,
             presence=self.presence,
-            endpoint=Endpoint(
-                settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port
-            ),
+            endpoint=Endpoint(settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port),
         )
 
     def _commands(self, outside: Outside, bells: Bells) -> None:
@@ -183,18 +179,14 @@ class Services:
             plans=self.plans,
             schedule_bell=bells.schedules.ring,
         )
-        self.firing = FiringService(
-            uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.plans
-        )
+        self.firing = FiringService(uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.plans)
 
     def _telemetry(self, settings: Settings, outside: Outside) -> None:
         uow, clock, engine = self.uow, outside.clock, outside.engine
         self.rules = RuleService(
             uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=self.turnstile
         )
-        self.ingest = IngestService(
-            ids=outside.ids, engine=engine.engine, commands=self.commands, announcer=self.recorder
-        )
+        self.ingest = IngestService(ids=outside.ids, engine=engine.engine, commands=self.commands, announcer=self.recorder)
         self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate)
         self.trials = TrialService(
             uow=uow,
@@ -231,5 +223,3 @@ class Services:
 def _payload(at_ms: int, values: Mapping[str, Value]) -> bytes:
     """A native telemetry payload, for trials over history."""
     return json.dumps({"ts": at_ms, "m": dict(values)}).encode()
-
-

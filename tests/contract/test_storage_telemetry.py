@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.storage import NOW, World
 
 
@@ -11,6 +13,18 @@ async def test_a_reading_that_comes_twice_is_kept_once(world: World) -> None:
         await tx.readings.add([(1, NOW, 7, b"a"), (1, NOW + 1, 4_294_967_295, b"c")])
         await tx.readings.add([])
         assert list(await tx.readings.between(1, 0, NOW + 9, 9)) == [(NOW + 1, b"c"), (NOW, b"b"), (NOW, b"a")]
+
+
+async def test_readings_of_a_transaction_that_fails_are_not_kept(world: World) -> None:
+    async def fail() -> None:
+        async with world.uow.write() as tx:
+            await tx.readings.add([(1, NOW, 7, b"a")])
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        await fail()
+    async with world.uow.read() as tx:
+        assert list(await tx.readings.between(1, 0, NOW + 9, 9)) == []
 
 
 async def test_a_span_begins_with_its_start_and_ends_before_its_end(world: World) -> None:

@@ -46,18 +46,9 @@ async def test_every_acknowledged_reading_is_there_and_none_twice(service: Servi
 
 
 async def test_everything_answered_with_201_is_there(service: Service, owner: Api) -> None:
-    """Each kind of thing is the last one answered before its own kill, with a crowd of registrations under way."""
     pump = await a_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
-    key = await owner.post("/keys", {"name": "Robot"}, expect=201)
-    later = int(time.time()) + 3_600
-    things: list[tuple[str, str, dict[str, Any], str]] = [
-        (f"{pump.path}/rules", "ruleId", RULE, f"{pump.path}/rules"),
-        (f"{pump.path}/grants", "grantId", {"commands": ["ON"], "apiKeyId": key["keyId"]}, f"{pump.path}/grants"),
-        (f"{pump.path}/schedules", "scheduleId", {"slot": 1, "onTs": later, "offTs": later + 9}, f"{pump.path}/schedules"),
-        ("/webhooks", "webhookId", {"keyId": key["keyId"], "url": "http://127.0.0.1:9/"}, "/webhooks"),
-    ]
     registered: list[str] = []
 
     async def go_on_registering() -> None:
@@ -65,13 +56,21 @@ async def test_everything_answered_with_201_is_there(service: Service, owner: Ap
             while True:
                 registered.append(await register(owner))
 
-    for path, id_name, body, listed in things:
-        crowd = [asyncio.create_task(go_on_registering()) for _ in range(3)]
-        made = await owner.post(path, body, expect=201)
-        await service.kill_and_start()
-        await asyncio.wait_for(asyncio.gather(*crowd), 15)
-        assert [each[id_name] for each in await owner.get(listed)] == [made[id_name]]
+    crowd = [asyncio.create_task(go_on_registering()) for _ in range(3)]
+    later = int(time.time()) + 3_600
+    key = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    things: list[tuple[str, str, dict[str, Any]]] = [
+        (f"{pump.path}/rules", "ruleId", RULE),
+        (f"{pump.path}/grants", "grantId", {"commands": ["ON"], "apiKeyId": key["keyId"]}),
+        (f"{pump.path}/schedules", "scheduleId", {"slot": 1, "onTs": later, "offTs": later + 9}),
+        ("/webhooks", "webhookId", {"keyId": key["keyId"], "url": "http://127.0.0.1:9/"}),
+    ]
+    made = [(await owner.post(path, body, expect=201))[id_name] for path, id_name, body in things]
+    await service.kill_and_start()
+    await asyncio.wait_for(asyncio.gather(*crowd), 15)
 
+    found = [[each[id_name] for each in await owner.get(path)] for path, id_name, _ in things]
+    assert found == [[one] for one in made]
     assert len(registered) == len(set(registered))
     assert set(registered) <= {device["deviceId"] for device in await owner.get("/devices")}
 
@@ -187,28 +186,28 @@ async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_appro
     assert (arrived["id"], arrived["params"]) == (approved["executionId"], {"turns": 3})
 
 
-async def test_a_schedule_due_while_the_service_was_dead_fires_once_unless_it_is_to_be_skipped(
-    service: Service, owner: Api
-) -> None:
-    prompt, skipping = await a_device(owner, "Prompt"), await a_device(owner, "Skipping")
-    on_ts, off_ts = int(time.time()) + 1, int(time.time()) + 3_600
-    slot = {"slot": 0, "onTs": on_ts, "offTs": off_ts}
-    await owner.post(f"{prompt.path}/schedules", slot | {"misfire": "FIRE"}, expect=201)
-    await owner.post(f"{skipping.path}/schedules", slot | {"misfire": "SKIP", "misfireGraceSeconds": 0}, expect=201)
+async def test_a_schedule_due_while_the_service_was_dead_fires_once(service: Service, owner: Api) -> None:
+    """And when ON and OFF were both due, only OFF runs: the pump is not switched on by a late ON."""
+    pump, rested = await a_device(owner, "On"), await a_device(owner, "Rested")
+    on_ts = int(time.time()) + 1
+    slot = {"slot": 0, "onTs": on_ts}
+    await owner.post(f"{pump.path}/schedules", slot | {"offTs": on_ts + 3_600}, expect=201)
+    await owner.post(f"{rested.path}/schedules", slot | {"offTs": on_ts + 1}, expect=201)
     service.kill()
-    await asyncio.sleep(max(0.0, on_ts + 2.1 - time.time()))
+    await asyncio.sleep(max(0.0, on_ts + 1.1 - time.time()))
     await service.kill_and_start()
 
-    await owner.until(f"{prompt.path}/schedules", lambda slots: slots[0]["lastFiredAt"])
-    async with prompt.online(service) as line, skipping.online(service) as other:
+    await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["lastFiredAt"])
+    await owner.until(f"{rested.path}/schedules/history", lambda slots: slots)
+    async with pump.online(service) as line, rested.online(service) as other:
         assert await line.settled(owner) == ["ON"]
-        assert await other.settled(owner) == []
+        assert await other.settled(owner) == ["OFF"]
     await service.kill_and_start()
-    async with prompt.online(service) as line:
+    async with pump.online(service) as line:
         assert await line.settled(owner) == []
-    assert len(await _fired(owner, prompt.device_id)) == 1
-    [slot] = await owner.get(f"{prompt.path}/schedules")
-    assert (slot["status"], slot["nextFireAt"] is not None) == ("ACTIVE", True)
+    assert [each["eventType"] for each in await _fired(owner, pump.device_id)] == ["schedule_fired"]
+    [left] = await owner.get(f"{pump.path}/schedules")
+    assert (left["status"], left["nextFireAt"] is not None) == ("ACTIVE", True)
 
 
 async def _fired(owner: Api, device_id: str) -> list[dict[str, Any]]:
@@ -248,12 +247,14 @@ async def test_a_revoked_device_stays_revoked(service: Service, owner: Api) -> N
         assert (await robot.get("/devices", expect=401))["error"] == "UNAUTHENTICATED"
 
 
-async def test_a_device_whose_service_died_under_it_is_shown_offline_until_it_is_back(service: Service, owner: Api) -> None:
+async def test_a_device_that_comes_back_at_once_was_never_offline(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        assert await line.settled(owner) == []
+        await line.settled(owner)
         await service.kill_and_start()
+    async with pump.online(service) as line:
+        await line.settled(owner)
+        log = await owner.get(f"{pump.path}/events")
 
-    await owner.until(pump.path, lambda device: not device["isOnline"])
-    async with pump.online(service):
-        await owner.until(pump.path, lambda device: device["isOnline"])
+    assert (await owner.get(pump.path))["isOnline"] is True
+    assert [each["eventType"] for each in log if each["eventType"].startswith("device_o")] == ["device_online"]

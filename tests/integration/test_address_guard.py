@@ -33,7 +33,8 @@ def test_special_addresses_are_closed(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["1.1.1.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860::8888"]
+    "address",
+    ["1.1.1.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860::8888"],
 )
 def test_public_addresses_are_open(address: str) -> None:
     GUARD.check(address)

@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from adapters.storage.sql.database import SqlDatabase
 from domain.devices.model import Device
 from domain.events.policy import encode_cursor
 from support.feed_world import FeedWorld, feeding
+from support.webhook_world import WebhookWorld
 
 
-@pytest.fixture
-async def feed() -> AsyncIterator[FeedWorld]:
-    async with feeding() as world:
+@pytest.fixture(params=["memory", "sqlite"])
+async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FeedWorld]:
+    if request.param == "memory":
+        async with feeding() as world:
+            yield world
+        return
+    database = SqlDatabase(f"sqlite+aiosqlite:///{tmp_path}/feed.db")
+    await database.start()
+    async with feeding(await WebhookWorld(database.unit_of_work).populate()) as world:
         yield world
+    await database.stop()
 
 
 async def test_a_cursor_resumes_with_what_was_missed_and_goes_on_live(feed: FeedWorld) -> None:

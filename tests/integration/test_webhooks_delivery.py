@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
+from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
+from adapters.storage.sql.database import SqlDatabase
 from domain.events.model import Event
 from domain.kernel.errors import Conflict, Refused
 from domain.webhooks.lanes import Lanes
@@ -16,11 +19,15 @@ from support.receiver import answers, in_turn, never_answers, receiving, resets
 from support.webhook_world import ACCOUNT, WebhookWorld
 
 
-@pytest.fixture
-async def world() -> AsyncIterator[WebhookWorld]:
-    world = await WebhookWorld().populate()
+@pytest.fixture(params=["memory", "sqlite"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WebhookWorld]:
+    database = SqlDatabase(f"sqlite+aiosqlite:///{tmp_path}/hooks.db")
+    if request.param == "sqlite":
+        await database.start()
+    world = await WebhookWorld(database.unit_of_work if request.param == "sqlite" else MemoryUnitOfWork).populate()
     async with world.delivering():
         yield world
+    await database.stop()
 
 
 async def test_a_delivery_carries_the_event_unchanged_in_an_envelope_signed_both_ways(world: WebhookWorld) -> None:

@@ -1,4 +1,4 @@
-"""Random events, faults, rotations, grants that come and go, and kill -9: in the end nothing owed is lost and nothing else was sent."""
+"""Random events, faults, rotations, grants that come and go, and kill -9: nothing owed is lost, nothing else is sent."""
 
 from __future__ import annotations
 

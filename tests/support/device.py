@@ -133,8 +133,12 @@ class Line:
         return next(plan for plan in self.plans if wanted(plan))
 
     async def settled(self, api: Api) -> list[str]:
-        """The names of all commands that came since the last look; none is on its way any more."""
-        last = (await api.post(f"{self.device.path}/command", {"cmd": "STATUS"}))["executionId"]
+        """The names of all commands that came since the last look; none is on its way any more, and if the device obeys,
+        all are done."""
+        ask = {"cmd": "STATUS", "waitSeconds": PATIENCE if self.obeys else 0}
+        asked = await api.post(f"{self.device.path}/command", ask)
+        last = asked["executionId"]
+        assert not self.obeys or asked["status"] == "DONE", asked
         came: list[str] = []
         while (order := await self.order())["id"] != last:
             came.append(order["cmd"])

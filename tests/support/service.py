@@ -54,7 +54,8 @@ def program() -> list[str]:
 
 def environment(*before: Path, **settings: Any) -> dict[str, str]:
     """Ours without its LATCHBOARD_ variables, with `settings`; `before` stands in front of the sources."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LATCHBOARD_")}
+    ours = ("LATCHBOARD_", "PYTHONDONTWRITEBYTECODE")  # without bytecode each start compiles everything anew
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     path = os.pathsep.join([*map(str, before), str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
     return kept | {"PYTHONPATH": path} | {name: str(value) for name, value in settings.items()}
 

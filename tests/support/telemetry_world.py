@@ -43,12 +43,8 @@ class TelemetryWorld(DeviceWorld):
         self.announcer = Announcements()
         self.plans = Plans()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.rules = RuleService(
-            **shared, ids=self.ids, engine=self.engine, commands=self.commands, turnstile=asyncio.Lock()
-        )
-        self.ingest = IngestService(
-            ids=self.ids, engine=self.engine, commands=self.commands, announcer=self.announcer
-        )
+        self.rules = RuleService(**shared, ids=self.ids, engine=self.engine, commands=self.commands, turnstile=asyncio.Lock())
+        self.ingest = IngestService(ids=self.ids, engine=self.engine, commands=self.commands, announcer=self.announcer)
         self.telemetry = TelemetryService(**shared, engine=self.engine, gate=self.gate)
         self.trials = TrialService(
             **shared,

@@ -1,4 +1,6 @@
-"""A service with webhooks in a process of its own, to be killed: commands as JSON lines on stdin, an answer for each once it is durable.
+"""A service with webhooks in a process of its own, to be killed.
+
+Commands come as JSON lines on stdin; each is answered once it is durable.
 
     python -m support.webhook_process DATABASE EPOCH_MS SPEED
 

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::outcome::{Edge, Outcome};
-use crate::rules::{EQUAL, GREATER, HEAD_ANY, LESS, NEVER, NO_DUE};
+use crate::rules::{HEAD_ANY, NEVER, NO_DUE};
 use crate::special::evaluate_special;
 
 /// Handles of the two commands that contradict each other, given out by the engine before all others.
@@ -77,7 +77,7 @@ fn evaluate_plain(
     let (ops, heads) = device.ops.split_at(thresholds.len());
     let mut hold: u64 = 0;
     for (place, (&op, &threshold)) in ops.iter().zip(thresholds).enumerate() {
-        let holds = op as u8 & 7 & comparison(values[usize::from(op >> 3)], threshold) != 0;
+        let holds = satisfies(op as u8 & 7, values[usize::from(op >> 3)], threshold);
         hold |= u64::from(holds) << place;
     }
     let mut matched: u64 = 0;
@@ -107,20 +107,18 @@ fn plain(ops: &[u16], thresholds: &[f64], values: &[f64], any: bool) -> bool {
     let mut all_hold = true;
     let mut one_holds = false;
     for (&op, &threshold) in ops.iter().zip(thresholds) {
-        let hold = op as u8 & 7 & comparison(values[usize::from(op >> 3)], threshold) != 0;
+        let hold = satisfies(op as u8 & 7, values[usize::from(op >> 3)], threshold);
         all_hold &= hold;
         one_holds |= hold;
     }
     if any { one_holds } else { all_hold }
 }
 
-/// The outcome as a bit; none for NaN.
+/// Whether comparing the two has an outcome that the mask names. NaN is neither below nor above nor equal, and names none.
 #[inline]
-pub(crate) fn comparison(value: f64, threshold: f64) -> u8 {
-    let less = LESS * u8::from(value < threshold);
-    let equal = EQUAL * u8::from(value == threshold);
-    let greater = GREATER * u8::from(value > threshold);
-    less | equal | greater
+pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
+    let outcome = u8::from(value <= threshold) | u8::from(value >= threshold) << 1;
+    mask << 1 >> outcome & 1 != 0
 }
 
 #[cold]

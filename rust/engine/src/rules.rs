@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use crate::layout::Layout;
 
+/// The outcomes of a comparison, each at the bit that "not above" (1) and "not below" (2) add up to, less one.
 pub const LESS: u8 = 1;
-pub const EQUAL: u8 = 2;
-pub const GREATER: u8 = 4;
+pub const GREATER: u8 = 2;
+pub const EQUAL: u8 = 4;
 /// No time: before every instant for what has happened, after every instant for what is due.
 pub const NEVER: i64 = i64::MIN;
 pub const NO_DUE: i64 = i64::MAX;

@@ -1,7 +1,7 @@
 //! Rules that do more than compare numbers: they wait, cool down, hold on, listen for silence, or compare text.
 
 use crate::device::{Device, Kind};
-use crate::evaluate::{Which, comparison, fire, report};
+use crate::evaluate::{Which, fire, report, satisfies};
 use crate::message::Value;
 use crate::outcome::Outcome;
 use crate::rules::{Check, NEVER, NO_DUE, Special, Test};
@@ -95,7 +95,7 @@ fn holds(device: &Device, check: &Check, at_ms: i64) -> bool {
     let Some(slot) = check.slot else { return false };
     match &check.condition.test {
         // A text's number is NaN, so it satisfies nothing.
-        Test::Number(mask, threshold) => mask & comparison(device.floats[slot], *threshold) != 0,
+        Test::Number(mask, threshold) => satisfies(*mask, device.floats[slot], *threshold),
         Test::Text { equal, text } => {
             device.kind(slot) == Kind::Text
                 && matches!(device.value(slot), Some(Value::Text(last)) if (*last == **text) == *equal)

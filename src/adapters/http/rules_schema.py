@@ -65,7 +65,9 @@ class TestRule(Body):
 
     __test__ = False
 
-    readings: dict[MetricName, bool | float | ConditionText] | None = Field(default=None, max_length=128, examples=[{"temperature": 31}])
+    readings: dict[MetricName, bool | float | ConditionText] | None = Field(
+        default=None, max_length=128, examples=[{"temperature": 31}]
+    )
     from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds.")
     to: UnixMs | None = Field(default=None, description="Unix milliseconds.")
 

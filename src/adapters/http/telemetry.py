@@ -35,7 +35,9 @@ class HistoryQuery(Query):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     since: UnixMs = Field(default=0, description="Unix milliseconds, inclusive.")
     until: UnixMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds, exclusive.")
-    step: str | None = Field(default=None, max_length=6, description="`30s`, `1m`, `1h`, `1d`: min, max, mean and count per stretch.")
+    step: str | None = Field(
+        default=None, max_length=6, description="`30s`, `1m`, `1h`, `1d`: min, max, mean and count per stretch."
+    )
 
 
 class ExportQuery(Query):

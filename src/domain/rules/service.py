@@ -130,9 +130,7 @@ class RuleService:
         policy.check(rule, known)
         await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
 
-    async def _changed(
-        self, tx: RulesTx, caller: Session, device: Device, rule: Rule, kind: str, now_ms: int
-    ) -> None:
+    async def _changed(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, kind: str, now_ms: int) -> None:
         fact = Fact(
             account_id=device.account_id,
             kind=kind,

@@ -66,9 +66,7 @@ class Verdict:
 
 
 class IngestService:
-    def __init__(
-        self, *, ids: IdSource, engine: TelemetryEngine, commands: UnattendedCommands, announcer: Announcer
-    ) -> None:
+    def __init__(self, *, ids: IdSource, engine: TelemetryEngine, commands: UnattendedCommands, announcer: Announcer) -> None:
         self._ids = ids
         self._engine = engine
         self._commands = commands

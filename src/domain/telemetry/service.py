@@ -66,9 +66,7 @@ class TelemetryService:
         values = sorted(self._engine.latest(device.device_no), key=lambda reading: reading.metric)
         return Latest(device, tuple(_plain(r.metric, r.value, r.unit, r.ts_ms) for r in values))
 
-    async def history(
-        self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None, limit: int
-    ) -> list[Reading]:
+    async def history(self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None, limit: int) -> list[Reading]:
         """At most `limit` readings, newest first. Raises NotFound, Refused."""
         found: list[Reading] = []
         async with self._uow.read() as tx:
@@ -83,9 +81,7 @@ class TelemetryService:
                     break
         return found[:limit]
 
-    async def buckets(
-        self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None, step_ms: int
-    ) -> list[Bucket]:
+    async def buckets(self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None, step_ms: int) -> list[Bucket]:
         """Min, max, mean and count of numbers per stretch of `step_ms`, newest first. Raises Invalid on too many stretches."""
         if (span.until_ms - span.since_ms) // step_ms > MAX_BUCKETS:
             raise Invalid.field("step", f"gives more than {MAX_BUCKETS} stretches; take a longer step or a shorter time.")
@@ -106,9 +102,7 @@ class TelemetryService:
             for (from_ms, no), (low, high, total, count) in newest_first
         ]
 
-    async def bounded(
-        self, caller: Caller, device_id: DeviceId, span: Span, step_ms: int, count: int
-    ) -> Span:
+    async def bounded(self, caller: Caller, device_id: DeviceId, span: Span, step_ms: int, count: int) -> Span:
         """The last `count` stretches of the span that can hold readings: an open end is now, an open begin follows from it."""
         until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
         if until_ms == span.until_ms and span.since_ms > 0:
@@ -136,9 +130,7 @@ class TelemetryService:
         since_ms = span.since_ms
         while True:
             async with self._uow.read() as tx:
-                rows = await tx.readings.between(
-                    device.device_no, since_ms, span.until_ms, PAGE_MESSAGES, newest_first=False
-                )
+                rows = await tx.readings.between(device.device_no, since_ms, span.until_ms, PAGE_MESSAGES, newest_first=False)
             rows, since_ms = _whole_instants(rows)
             if not rows:
                 return
@@ -157,9 +149,7 @@ class TelemetryService:
     ) -> AsyncIterator[Sequence[tuple[int, bytes]]]:
         until_ms, scanned = span.until_ms, 0
         while scanned < MAX_SCANNED_MESSAGES:
-            rows = await tx.readings.between(
-                device.device_no, span.since_ms, until_ms, PAGE_MESSAGES, newest_first=newest_first
-            )
+            rows = await tx.readings.between(device.device_no, span.since_ms, until_ms, PAGE_MESSAGES, newest_first=newest_first)
             rows, until_ms = _whole_instants_back(rows)
             if not rows:
                 return

@@ -64,9 +64,7 @@ class TrialService:
         self._make_batch = make_batch
         self._encode = encode
 
-    async def on_readings(
-        self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, Value]
-    ) -> DryRun:
+    async def on_readings(self, caller: Session, device_id: DeviceId, rule_id: RuleId, readings: Mapping[str, Value]) -> DryRun:
         async with self._uow.read() as tx:
             device = await device_of(tx, caller.account_id, device_id)
             rule = await rule_of(tx, device_id, rule_id)
@@ -90,9 +88,7 @@ class TrialService:
         since_ms = span.since_ms
         while run.messages < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
             async with self._uow.read() as tx:
-                rows = await tx.readings.between(
-                    device.device_no, since_ms, span.until_ms, PAGE_MESSAGES, newest_first=False
-                )
+                rows = await tx.readings.between(device.device_no, since_ms, span.until_ms, PAGE_MESSAGES, newest_first=False)
             if not rows:
                 run.tick(span.until_ms)
                 return True

@@ -142,9 +142,7 @@ class UplinkService:
                     await self._apply_report(tx, device, report, at_ms, answers)
         return answers
 
-    async def _apply_report(
-        self, tx: TelemetryTx, device: Device, report: Report, at_ms: int, answers: Answers
-    ) -> None:
+    async def _apply_report(self, tx: TelemetryTx, device: Device, report: Report, at_ms: int, answers: Answers) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
                 await self._reports.on_state(tx, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)

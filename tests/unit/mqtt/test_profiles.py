@@ -47,7 +47,11 @@ def told(profile: Profile, cmd: str, params: object = None) -> list[tuple[str, b
         ("state", '{"relay":"ON","by":"cmd","id":"exe_1","ts":1}', RelayReport(True, "exe_1", "cmd")),
         ("state", '{"relay":"OFF","future":"field"}', RelayReport(False)),
         ("result", '{"id":"exe_1","status":"done","relay":"ON"}', ResultReport("exe_1", "done", None, True, None)),
-        ("result", '{"id":"exe_1","status":"error","code":"STUCK","data":{"a":1}}', ResultReport("exe_1", "error", "STUCK", None, {"a": 1})),
+        (
+            "result",
+            '{"id":"exe_1","status":"error","code":"STUCK","data":{"a":1}}',
+            ResultReport("exe_1", "error", "STUCK", None, {"a": 1}),
+        ),
         ("sched/rev", '{"rev": 17}', PlanReport(17)),
         ("hello", '{"fw":"1.2.0","sched":17}', HelloReport("1.2.0", 17)),
         ("time/get", "", TimeRequest()),
@@ -105,7 +109,11 @@ def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
         ("stat/POWER", "ON", [RelayReport(True)]),
         ("stat/POWER1", "OFF", [RelayReport(False)]),
         ("stat/RESULT", '{"POWER":"ON"}', [RelayReport(True)]),
-        ("tele/STATE", '{"Time":"2026-11-21T04:00:00","Uptime":"0T00:10:12","POWER1":"OFF","Wifi":{"RSSI":82}}', [RelayReport(False)]),
+        (
+            "tele/STATE",
+            '{"Time":"2026-11-21T04:00:00","Uptime":"0T00:10:12","POWER1":"OFF","Wifi":{"RSSI":82}}',
+            [RelayReport(False)],
+        ),
         ("stat/RESULT", '{"TelePeriod":60}', []),
         ("stat/STATUS5", '{"StatusNET":{}}', []),
     ],
@@ -158,7 +166,9 @@ def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
         "params": {"id": 0, "on": True},
     }
     answer = '{"id":"exe_bbbbbbbbbbbbbbbbbbbb","src":"shellyplus1-a8032abe54dc","result":{"was_on":false}}'
-    assert said(Profile.SHELLY, "answer/rpc", answer) == [ResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done", data={"was_on": False})]
+    assert said(Profile.SHELLY, "answer/rpc", answer) == [
+        ResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done", data={"was_on": False})
+    ]
     refusal = '{"id":"exe_1","error":{"code":-103,"message":"Invalid argument"}}'
     assert said(Profile.SHELLY, "answer/rpc", refusal) == [ResultReport("exe_1", "error", code="-103", data="Invalid argument")]
 
@@ -175,7 +185,13 @@ def test_a_partial_shelly_notification_says_only_what_changed() -> None:
 
 @pytest.mark.parametrize(
     ("profile", "topic_filter"),
-    [(Profile.NATIVE, "cmd"), (Profile.NATIVE, "#"), (Profile.TASMOTA, "cmnd/#"), (Profile.ESPHOME, "switch/relay/command"), (Profile.SHELLY, "rpc")],
+    [
+        (Profile.NATIVE, "cmd"),
+        (Profile.NATIVE, "#"),
+        (Profile.TASMOTA, "cmnd/#"),
+        (Profile.ESPHOME, "switch/relay/command"),
+        (Profile.SHELLY, "rpc"),
+    ],
 )
 def test_a_device_hears_commands_once_it_subscribed_to_them(profile: Profile, topic_filter: str) -> None:
     assert codec.listens(profile, topic_filter)

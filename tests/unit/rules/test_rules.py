@@ -124,7 +124,9 @@ async def test_a_deleted_rule_is_gone_from_engine_and_list(world: TelemetryWorld
         await world.rules.delete(world.session(), device.device_id, RuleId(rule.rule_id))
 
 
-async def test_of_two_rules_with_the_same_command_the_lower_priority_runs_and_the_other_is_reported(world: TelemetryWorld) -> None:
+async def test_of_two_rules_with_the_same_command_the_lower_priority_runs_and_the_other_is_reported(
+    world: TelemetryWorld,
+) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
     await world.rule(device, name="second", priority=200)

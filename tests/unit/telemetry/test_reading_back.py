@@ -36,7 +36,9 @@ async def test_paging_over_many_messages_of_one_instant_loses_and_doubles_none(
             world.clock.forward(-1_000)
     found = await world.telemetry.history(world.session(), device.device_id, ALL, metric="temperature", limit=1000)
     assert sorted(reading.value or 0 for reading in found) == list(range(10))
-    exported = [r.value async for page in world.telemetry.export(world.session(), device.device_id, ALL, metric=None) for r in page]
+    exported = [
+        r.value async for page in world.telemetry.export(world.session(), device.device_id, ALL, metric=None) for r in page
+    ]
     assert sorted(value or 0 for value in exported) == list(range(10))
     assert begin <= found[-1].at_ms
 
@@ -45,7 +47,11 @@ async def test_text_and_booleans_keep_their_words(world: TelemetryWorld) -> None
     device = await world.device()
     await world.report(device, mode="eco", door=True, level=2)
     latest = await world.telemetry.latest(world.session(), device.device_id)
-    assert [(r.metric, r.value, r.text) for r in latest.readings] == [("door", 1.0, "true"), ("level", 2.0, None), ("mode", None, "eco")]
+    assert [(r.metric, r.value, r.text) for r in latest.readings] == [
+        ("door", 1.0, "true"),
+        ("level", 2.0, None),
+        ("mode", None, "eco"),
+    ]
     history = await world.telemetry.history(world.session(), device.device_id, ALL, metric=None, limit=10)
     assert {(r.metric, r.value, r.text) for r in history} == {("door", 1.0, "true"), ("level", 2.0, None), ("mode", None, "eco")}
 

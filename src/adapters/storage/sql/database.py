@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from pathlib import Path
 
 from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -17,7 +15,7 @@ from adapters.storage.sql.schema import migrate
 from adapters.storage.sql.sqlite_backend import SqliteBackend
 from adapters.storage.sql.unit_of_work import Backend, SqlUnitOfWork
 from domain.events.ports import Recorder
-from domain.kernel.errors import Unavailable
+from domain.kernel.errors import DomainError, Unavailable
 
 
 class DatabaseUnusable(Unavailable):
@@ -64,7 +62,9 @@ class SqlDatabase:
         engine = self._engine or create_async_engine(self._url, poolclass=NullPool)
         try:
             await migrate(engine)
-        except (DBAPIError, sqlite3.Error, OSError) as error:
+        except DomainError:
+            raise
+        except Exception as error:  # each driver has its own, some of them bare
             raise DatabaseUnusable(
                 f"The database {self._url.render_as_string()} cannot be opened: {error}. "
                 "Check that it is a Latchboard database and that the service may write to it."

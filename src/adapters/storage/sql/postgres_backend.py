@@ -29,6 +29,7 @@ class PostgresSession:
     def __init__(self, connection: AsyncConnection, *, writable: bool) -> None:
         self._connection = connection
         self._closed = False
+        self._begun = False
         self.writable = writable
         self.calls: list[Callable[[], None]] = []
 
@@ -37,19 +38,21 @@ class PostgresSession:
 
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check()
-        return await self._execute(statement, params)
+        return await self._execute(statement, dict(params))
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check(writing=True)
-        return await self._execute(statement, params)
+        return await self._execute(statement, dict(params))
 
     async def many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         self._check(writing=True)
-        for row in rows:
-            await self._execute(statement, row)
+        if rows:
+            await self._execute(statement, [dict(row) for row in rows])
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
+        if not self._begun:
+            await self._execute(_ALIVE, {})  # SQLAlchemy begins with the first statement that goes through it
         raw = await self._connection.get_raw_connection()
         driver: Any = raw.driver_connection
         try:
@@ -61,9 +64,12 @@ class PostgresSession:
         self._check(writing=True)
         self.calls.append(call)
 
-    async def _execute(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
+    async def _execute(
+        self, statement: ClauseElement, params: dict[str, Any] | list[dict[str, Any]]
+    ) -> Sequence[Row]:
+        self._begun = True
         try:
-            result = await self._connection.execute(statement, dict(params))  # type: ignore[call-overload]
+            result = await self._connection.execute(statement, params)  # type: ignore[call-overload]
         except DBAPIError as error:
             _tell(error, error.orig)
         found: Sequence[Row] = result.fetchall() if result.returns_rows else []

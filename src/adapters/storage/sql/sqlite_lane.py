@@ -102,8 +102,12 @@ class Lane:
             str(path), isolation_level=None, cached_statements=512, timeout=busy_ms / 1000, factory=connect
         )
         lane = cls(connection, owed)
-        for pragma in _pragmas(reader=reader):
-            await lane.fetch(pragma)
+        try:
+            for pragma in _pragmas(reader=reader):
+                await lane.fetch(pragma)
+        except BaseException:
+            await lane.close()  # its thread would keep the process from ending
+            raise
         return lane
 
     def owe(self, *controls: str) -> None:
@@ -147,11 +151,14 @@ class Lane:
 
 
 def _pragmas(*, reader: bool) -> tuple[str, ...]:
-    """FULL: a commit is on the disk when it returns, also through a power cut. A negative cache size is in KiB."""
+    """FULL: a commit is on the disk when it returns, also through a power cut. A negative cache size is in KiB.
+
+    The size limit gives the disk back what a burst took for the log."""
     both = ("PRAGMA foreign_keys=ON", "PRAGMA temp_store=MEMORY", "PRAGMA mmap_size=268435456")
     if reader:
         return (*both, "PRAGMA cache_size=-8000", "PRAGMA query_only=ON")
-    return ("PRAGMA journal_mode=WAL", *both, "PRAGMA synchronous=FULL", "PRAGMA cache_size=-64000")
+    writer = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA journal_size_limit=67108864")
+    return (*writer, *both, "PRAGMA cache_size=-64000")
 
 
 def told(error: sqlite3.Error) -> Exception:

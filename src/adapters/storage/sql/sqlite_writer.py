@@ -106,7 +106,8 @@ class GroupWriter:
 
     async def begin(self) -> Turn:
         """Wait for the turn. Raises Unavailable when it does not come in time."""
-        if self._holding is not None and self._holding.holder is asyncio.current_task():
+        holding = self._holding
+        if holding is not None and not holding.ended.done() and holding.holder is asyncio.current_task():
             raise NestedWrite
         if self._closing or not self.alive:
             raise Unavailable(_STOPPING)

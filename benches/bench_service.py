@@ -1,0 +1,135 @@
+"""The whole program from outside: how fast it is ready, what it carries until durable, how soon a rule's command arrives.
+
+A real process (broker, engine, SQLite, HTTP) on free ports; the fleet is simulated by the extension on threads of its own, on the
+same cores. Run it on an otherwise idle machine: `make bench` says medians, `--benchmark-json` keeps the extra figures.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import paho.mqtt.client as mqtt
+import pytest
+
+from adapters.engine import _native
+from support.service import EMAIL, PASSWORD, Service
+
+FLEET = 200
+SECONDS = 10.0
+PUMPS, EDGES = 12, 9
+"""A rule may fire ten times a minute before it is taken for a loop."""
+HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0")
+    service.start()
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def api(service: Service) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as client:
+        login = client.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
+        client.headers["Authorization"] = f"Bearer {login['accessToken']}"
+        yield client
+
+
+def bench_second_start_to_ready(benchmark: Any, tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    service.start()
+    service.stop()
+    benchmark.pedantic(service.start, teardown=lambda: service.stop(), rounds=5)
+
+
+def bench_durable_telemetry_flat_out(benchmark: Any, service: Service, api: httpx.Client) -> None:
+    """QoS 1, five metrics: published, judged, stored, synced, and only then acknowledged."""
+    devices = [enrol(api, f"d{number}") for number in range(FLEET)]
+    before = cpu_seconds(service)
+    stats = benchmark.pedantic(play, args=(service, devices, 1e9, SECONDS), rounds=1)
+    benchmark.extra_info["messages_per_s"] = round(stats["confirmed"] / SECONDS)
+    benchmark.extra_info["puback_p50_ms"] = stats["confirmation_p50_us"] / 1000
+    benchmark.extra_info["service_cpu_s_per_s"] = round((cpu_seconds(service) - before) / SECONDS, 2)
+    benchmark.extra_info["resident_mib"] = resident_mib(service)
+
+
+def bench_reading_to_command_at_1000_messages_a_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
+    """From the publish of a reading that makes a rule match to the command on the device's socket."""
+    devices = [enrol(api, f"d{number}") for number in range(FLEET)]
+    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(PUMPS)]
+    for pump in pumps:
+        pump.report(20)
+        assert api.post(f"/devices/{pump.device_id}/rules", json=HOT).status_code == 201
+    fleet = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=1_000.0, seconds=60.0)
+    time.sleep(2.0)
+    took = sorted(benchmark.pedantic(lambda: [pump.edge() for _ in range(EDGES) for pump in pumps], rounds=1))
+    fleet.stop()
+    benchmark.extra_info["edges"] = len(took)
+    benchmark.extra_info["p50_ms"] = round(statistics.median(took) * 1000, 2)
+    benchmark.extra_info["p99_ms"] = round(took[int(len(took) * 0.99) - 1] * 1000, 2)
+    benchmark.extra_info["resident_mib"] = resident_mib(service)
+
+
+def enrol(api: httpx.Client, name: str) -> tuple[str, str]:
+    new = api.post("/devices/register", json={"name": name, "boardType": "esp32", "appType": "pump"}).json()
+    credentials = api.post(f"/devices/{new['deviceId']}/credentials", json={}).json()
+    return new["deviceId"], credentials["mqttPassword"]
+
+
+def play(service: Service, devices: list[tuple[str, str]], rate: float, seconds: float) -> dict[str, int]:
+    simulation = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=rate, qos=1, seconds=seconds)
+    while simulation.running():
+        time.sleep(0.05)
+    return simulation.stats()
+
+
+class Pump:
+    """One real device that notices when its commands arrive."""
+
+    def __init__(self, service: Service, device_id: str, password: str) -> None:
+        self.device_id = device_id
+        self._arrived = threading.Event()
+        self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+        self._client.username_pw_set(device_id, password)
+        self._client.on_message = lambda *_: self._arrived.set()
+        ready = threading.Event()
+        self._client.on_subscribe = lambda *_: ready.set()
+        self._client.connect("127.0.0.1", service.mqtt_port)
+        self._client.loop_start()
+        self._client.subscribe(f"devices/{device_id}/cmd", 1)
+        assert ready.wait(5)
+
+    def report(self, temperature: float) -> None:
+        self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": temperature}), 1).wait_for_publish(
+            5
+        )
+
+    def edge(self) -> float:
+        """Seconds from a reading above the limit to the command."""
+        self.report(20)
+        self._arrived.clear()
+        began = time.perf_counter()
+        self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": 31}), 1)
+        assert self._arrived.wait(5)
+        return time.perf_counter() - began
+
+
+def cpu_seconds(service: Service) -> float:
+    assert service.process is not None
+    fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def resident_mib(service: Service) -> int:
+    assert service.process is not None
+    line = next(row for row in Path(f"/proc/{service.process.pid}/status").read_text().splitlines() if row.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024

@@ -1,0 +1,1 @@
+"""The workers: one loop a module, each with an owner (the supervisor) and a way to stop."""

@@ -1,0 +1,52 @@
+"""The wheel holds every package. maturin drops one silently when its name is missing from the list, or when git ignores a file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src"
+
+
+def settings() -> dict[str, object]:
+    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["maturin"]
+    return found
+
+
+def test_every_top_level_package_is_listed() -> None:
+    assert sorted(path.name for path in SOURCES.iterdir() if (path / "__init__.py").exists()) == sorted(settings()["python-packages"])  # type: ignore[call-overload]
+
+
+def test_every_folder_with_python_files_is_a_package() -> None:
+    """A folder without `__init__.py` imports from a checkout and is missing from an installed program's type checks."""
+    folders = {path.parent for path in SOURCES.rglob("*.py")} - {SOURCES}
+    assert not sorted(str(folder.relative_to(SOURCES)) for folder in folders if not (folder / "__init__.py").exists())
+
+
+def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
+    """Built from the checkout as it is, with the extension taken from the build that `make setup` left."""
+    extension = SOURCES / "adapters" / "engine" / "_native.abi3.so"
+    if not extension.exists() or not (ROOT / "target" / "release").exists():
+        pytest.skip("the extension is not built here; `make setup` builds it")
+    built = subprocess.run(
+        [sys.executable, "-m", "maturin", "build", "--release", "--locked", "--offline", "--out", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr[-2_000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        names = set(opened.namelist())
+    wanted = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*") if _belongs(path)}
+    assert not wanted - names
+    assert any(name.startswith("adapters/engine/_native") and name.endswith(".so") for name in names)
+    assert not [name for name in names if name.startswith(("tests/", "benches/", "data/"))]
+
+
+def _belongs(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts and path.suffix in {".py", ".pyi", ".mako", ".html", ".typed"}

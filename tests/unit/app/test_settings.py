@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, SettingsError, load, unknown_names
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_any_setting_everything_has_a_default() -> None:
+    chosen = load()
+    assert (chosen.http_host, chosen.http_port, chosen.mqtt_port, chosen.mqtt_ws_port) == ("127.0.0.1", 8080, 1883, 8083)
+    assert (chosen.engine, chosen.broker, chosen.mqtt_tls_port) == ("native", "embedded", None)
+    assert chosen.database == "sqlite+aiosqlite:///data/latchboard.db"
+
+
+def test_the_environment_goes_before_dotenv_and_that_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("latchboard.toml").write_text('http_port = 1001\nmqtt_port = 1002\nlog_level = "DEBUG"\n')
+    Path(".env").write_text("LATCHBOARD_HTTP_PORT=2001\nLATCHBOARD_MQTT_PORT=2002\n")
+    monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "3001")
+    chosen = load()
+    assert (chosen.http_port, chosen.mqtt_port, chosen.log_level) == (3001, 2002, "DEBUG")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("HTTP_PORT", "eighty", "integer"),
+        ("HTTP_PORT", "70000", "65535"),
+        ("ENGINE", "fast", "'native' or 'reference'"),
+        ("BROKER", "localhost", "mqtt://"),
+        ("DATABASE_URL", "mysql://db", "postgresql+asyncpg://"),
+        ("LOG_LEVEL", "loud", "'DEBUG'"),
+        ("LOG_FORMAT", "xml", "'console' or 'json'"),
+        ("INGEST_LIMIT", "-1", "greater than or equal to 0"),
+        ("WEBHOOK_ALLOW_PRIVATE", "perhaps", "boolean"),
+        ("MQTT_TLS_PORT", "8883", "LATCHBOARD_MQTT_TLS_CERTIFICATE"),
+        ("OWNER_EMAIL", "ada@example.com", "LATCHBOARD_OWNER_PASSWORD"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, allowed: str
+) -> None:
+    monkeypatch.setenv(f"LATCHBOARD_{name}", value)
+    with pytest.raises(SettingsError) as refused:
+        load()
+    assert f"LATCHBOARD_{name}" in str(refused.value)
+    assert allowed in str(refused.value)
+
+
+def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "x")
+    monkeypatch.setenv("LATCHBOARD_ENGINE", "y")
+    with pytest.raises(SettingsError) as refused:
+        load()
+    assert len(str(refused.value).splitlines()) == 2
+
+
+def test_a_secret_stays_out_of_messages_and_out_of_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATCHBOARD_DATABASE_URL", "mysql://ada:hunter2@db/latch")
+    with pytest.raises(SettingsError) as refused:
+        load()
+    assert "hunter2" not in str(refused.value)
+    monkeypatch.setenv("LATCHBOARD_DATABASE_URL", "postgresql+asyncpg://ada:hunter2@db/latch")
+    monkeypatch.setenv("LATCHBOARD_BROKER", "mqtt://service:hunter2@host:1883")
+    monkeypatch.setenv("LATCHBOARD_OWNER_EMAIL", "ada@example.com")
+    monkeypatch.setenv("LATCHBOARD_OWNER_PASSWORD", "hunter2hunter2")
+    shown = load().masked()
+    assert "hunter2" not in str(shown)
+    assert shown["LATCHBOARD_DATABASE_URL"] == "postgresql+asyncpg://ada:***@db/latch"
+
+
+def test_a_misspelt_variable_is_named() -> None:
+    environ = {"LATCHBOARD_HTTP_PROT": "1", "LATCHBOARD_HTTP_PORT": "2", "PATH": "/bin"}
+    assert unknown_names(environ) == ["LATCHBOARD_HTTP_PROT"]
+
+
+def test_every_variable_of_the_contract_is_a_setting() -> None:
+    contract = (
+        "DATA_DIR HTTP_HOST HTTP_PORT MQTT_HOST MQTT_PORT MQTT_WS_PORT MQTT_TLS_PORT MQTT_PUBLIC_HOST BROKER DATABASE_URL ENGINE "
+        "OWNER_EMAIL OWNER_PASSWORD SECRET_KEYS SMTP_URL WEBHOOK_ALLOW_PRIVATE LOG_FORMAT LOG_LEVEL"
+    )
+    assert {name.lower() for name in contract.split()} <= set(Settings.model_fields)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app import supervisor
+from app.supervisor import Supervisor
+
+WITHIN_S = 5.0
+
+
+class Stumbling:
+    """Fails so many times, then works."""
+
+    def __init__(self, name: str = "stumbling", failures: int = 1) -> None:
+        self.name = name
+        self.starts = 0
+        self.working = asyncio.Event()
+        self.finished = False
+        self._failures = failures
+
+    async def run(self) -> None:
+        self.starts += 1
+        if self.starts <= self._failures:
+            raise ValueError("stumbled")
+        self.working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.finished = True
+
+
+class Returning:
+    name = "returning"
+
+    def __init__(self) -> None:
+        self.starts = 0
+
+    async def run(self) -> None:
+        self.starts += 1
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "PAUSES_S", (0.001,))
+
+
+async def test_a_worker_that_fails_is_started_again_and_reported() -> None:
+    loop = Stumbling(failures=3)
+    watched = Supervisor([loop])
+    watched.start()
+    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
+    assert loop.starts == 4
+    assert watched.watches[0].failures == 3
+    assert watched.troubles() == {"stumbling": "ValueError: stumbled"}
+    await watched.stop()
+
+
+async def test_a_worker_that_has_run_steadily_is_healthy_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STEADY_AFTER_S", 0.01)
+    loop = Stumbling()
+    watched = Supervisor([loop])
+    watched.start()
+    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
+    async with asyncio.timeout(WITHIN_S):
+        while watched.troubles():
+            await asyncio.sleep(0.01)
+    await watched.stop()
+
+
+async def test_a_worker_that_returns_counts_as_failed() -> None:
+    loop = Returning()
+    watched = Supervisor([loop])
+    watched.start()
+    async with asyncio.timeout(WITHIN_S):
+        while loop.starts < 2:
+            await asyncio.sleep(0.001)
+    assert "returned" in watched.troubles()["returning"]
+    await watched.stop()
+
+
+async def test_stopping_lets_each_worker_finish_what_it_has_in_hand() -> None:
+    loops = [Stumbling(str(number), failures=0) for number in range(3)]
+    watched = Supervisor(loops)
+    watched.start()
+    for loop in loops:
+        await asyncio.wait_for(loop.working.wait(), WITHIN_S)
+    await watched.stop()
+    assert all(loop.finished for loop in loops)
