@@ -47,7 +47,7 @@ $(VENV)/.installed: requirements.lock | $(VENV)/bin/python
 $(VENV)/.built: $(RUST_SOURCES) pyproject.toml $(VENV)/.installed
 	@command -v cargo >/dev/null || { echo "A Rust toolchain is needed: https://rustup.rs"; exit 1; }
 	@echo "==> Rust extension (release build; the first one takes some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
 apt: # what real-component tests need, where it may be installed

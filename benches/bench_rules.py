@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import psutil
 import pytest
-import rule_peers
 
 from adapters.engine import _native
 from adapters.engine.native import NativeEngine
@@ -22,6 +21,7 @@ from adapters.engine.reference import ReferenceEngine
 from domain.rules.model import Comparator, Condition, RuleSpec
 from domain.telemetry.batch import PlainBatch
 from domain.telemetry.packing import LatestMetric, pack_latest
+from support import rule_peers
 
 METRICS = ("temperature", "humidity", "pressure", "voltage", "rssi")
 BATCH = 256

@@ -49,7 +49,7 @@ class StartRefused(Exception):
 
 class Outside:
     def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
-        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused, EngineMissing, EngineStale."""
+        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused and the engine's errors."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
         self.ids = SystemIds()

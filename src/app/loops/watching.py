@@ -38,7 +38,7 @@ class WatchingLoop:
         attempt = 0
         while True:
             try:
-                await self._look()
+                await self.look()
                 attempt = 0
             except Exception as error:
                 self.failures += 1
@@ -50,7 +50,8 @@ class WatchingLoop:
             await self._bell.wait(LOOK_EVERY_S)
             await asyncio.sleep(SETTLE_S)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Once before the uplink is opened, so that no reading of a watched device comes in unwatched after a restart."""
         wanted = await self._watching.watched(self._hub.interests())
         for device_no in wanted - self.watched:
             self._engine.watch(device_no, True)
