@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from app.loops.doorbell import Doorbell
 from app.loops.schedules import PlanOutbox
 from app.outside import Outside
+from app.patience import PatientLock
 from app.settings import Settings
 from domain.accounts.operator import OperatorService
 from domain.accounts.passwords import PasswordService
@@ -184,7 +185,7 @@ class Services:
     def _telemetry(self, settings: Settings, outside: Outside) -> None:
         uow, clock, engine = self.uow, outside.clock, outside.engine
         self.rules = RuleService(
-            uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=self.turnstile
+            uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=PatientLock(self.turnstile)
         )
         self.ingest = IngestService(ids=outside.ids, engine=engine.engine, commands=self.commands, announcer=self.recorder)
         self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate)

@@ -1,0 +1,149 @@
+"""A start that cannot succeed says what is wrong and what to set, and leaves no traceback. A stop finishes what is in hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sqlite3
+from pathlib import Path
+
+import aiomqtt
+import httpx
+import pytest
+
+from support.device import Line, a_device
+from support.receiver import never_answers, receiving
+from support.service import PORTS, STOPS_WITHIN_S, Service
+
+
+def refused(service: Service, code: int, *words: str) -> None:
+    got, said = service.refuses()
+    assert (got, "Traceback" in said) == (code, False), said
+    for word in words:
+        assert word in said
+
+
+@pytest.mark.parametrize("variable", PORTS)
+def test_a_port_that_is_in_use_is_named_with_its_variable(tmp_path: Path, variable: str) -> None:
+    service = Service(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", service.settings[variable]))
+        taken.listen()
+        refused(service, 1, str(service.settings[variable]), variable)
+
+
+def test_every_wrong_setting_is_named_with_its_value(tmp_path: Path) -> None:
+    wrong = {
+        "LATCHBOARD_HTTP_PORT": "eighty",
+        "LATCHBOARD_MQTT_PORT": "70000",
+        "LATCHBOARD_ENGINE": "quantum",
+        "LATCHBOARD_BROKER": "carrier pigeon",
+        "LATCHBOARD_LOG_LEVEL": "LOUD",
+        "LATCHBOARD_WEBHOOK_ALLOW_PRIVATE": "perhaps",
+    }
+    refused(Service(tmp_path, **wrong), 2, *wrong.keys(), *wrong.values())
+
+
+def test_settings_that_belong_together_are_asked_for_together(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    del service.settings["LATCHBOARD_OWNER_PASSWORD"]
+    refused(service, 2, "LATCHBOARD_OWNER_EMAIL", "LATCHBOARD_OWNER_PASSWORD")
+
+
+def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file, not a directory")
+    refused(Service(tmp_path), 1, str(tmp_path / "data"), "LATCHBOARD_DATA_DIR")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    service = Service(tmp_path, LATCHBOARD_DATA_DIR=tmp_path / "closed" / "data")
+    refused(service, 1, str(tmp_path / "closed"), "LATCHBOARD_DATA_DIR")
+
+
+def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    with service:
+        service.stop()
+    database = service.data_dir / "latchboard.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    refused(service, 1, "9999", "newer")
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "latchboard.db").write_bytes(b"these are my holiday notes\n" * 400)
+    refused(Service(tmp_path), 1, "latchboard.db")
+
+
+def test_without_the_native_engine_it_says_how_to_get_it_or_do_without(tmp_path: Path) -> None:
+    blocker = tmp_path / "blocker"
+    blocker.mkdir()
+    (blocker / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Blocker:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.endswith('._native'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Blocker())\n"
+    )
+    refused(Service(tmp_path, blocker), 1, "make setup", "LATCHBOARD_ENGINE=reference")
+
+
+async def counting(line: Line, acknowledged: list[int]) -> None:
+    with contextlib.suppress(aiomqtt.MqttError):
+        for number in range(1_000_000):
+            await line.report(count=number)
+            acknowledged.append(number)
+
+
+async def reading(service: Service, headers: dict[str, str]) -> None:
+    async with httpx.AsyncClient(base_url=service.url, headers=headers, timeout=10) as raw:
+        while service.is_running:
+            with contextlib.suppress(httpx.TransportError):
+                await raw.get("/api/v1/devices")
+
+
+async def test_sigterm_under_load_stops_in_time_and_loses_nothing(tmp_path: Path) -> None:
+    """Devices report, clients read, one waits for a result that does not come, a receiver does not answer, a feed is open."""
+    with Service(tmp_path, LATCHBOARD_INGEST_LIMIT=0) as service:
+        async with service.api() as owner, receiving(never_answers()) as receiver:
+            meters = [await a_device(owner, f"Meter {number}") for number in range(3)]
+            key = await owner.post("/keys", {"name": "Receiver"}, expect=201)
+            whole = {"commands": ["*"], "apiKeyId": key["keyId"], "appliesVia": "project"}
+            await owner.post(f"{meters[0].path}/grants", whole, expect=201)
+            await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+            acknowledged: list[list[int]] = [[] for _ in meters]
+            async with contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(service.feed(owner))
+                lines = [await stack.enter_async_context(meter.online(service, obeys=False)) for meter in meters]
+                load = [asyncio.create_task(counting(*pair)) for pair in zip(lines, acknowledged, strict=True)]
+                load += [asyncio.create_task(reading(service, owner.headers)) for _ in range(4)]
+                waiting = {"cmd": "ON", "waitSeconds": 30}
+                load.append(asyncio.create_task(owner.send("POST", f"{meters[0].path}/command", waiting)))  # type: ignore[arg-type]
+                await lines[0].order("ON")
+                await receiver.wait_for(1)
+                async with asyncio.timeout(15):
+                    while min(map(len, acknowledged)) < 30:
+                        await asyncio.sleep(0.01)
+
+                took = await asyncio.to_thread(service.stop)
+
+                assert took < STOPS_WITHIN_S
+                await asyncio.wait(load, timeout=15)
+                for task in load:
+                    assert task.done()
+                    task.exception()
+            await asyncio.to_thread(service.start)
+            for meter, numbers in zip(meters, acknowledged, strict=True):
+                newest = (await owner.get(f"{meter.path}/telemetry?metric=count&limit=1"))[0]["value"]
+                assert newest >= numbers[-1]
+                stored = await owner.get(f"{meter.path}/telemetry?metric=count&limit=1000")
+                assert set(numbers[-900:]) <= {int(row["value"]) for row in stored}
+    assert "Traceback" not in service.log()

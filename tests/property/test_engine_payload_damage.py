@@ -1,0 +1,60 @@
+"""Damaged payloads: both engines read the same from bytes that were cut, swapped, repeated or written over."""
+
+from __future__ import annotations
+
+import os
+import random
+
+from adapters.engine.native import NativeEngine
+from adapters.engine.reference import ReferenceEngine
+from domain.telemetry.batch import PlainBatch
+
+CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5
+NOW_MS = 1_790_000_000_000
+WHOLE = (
+    b'{"ts":1790000000000,"m":{"t":21.5,"mode":"eco","on":true},"u":{"t":"C"}}',
+    b'[{"t":1e3,"h":-0.5},{"t":"\\u00e9\\ud83d\\ude00\\n"}]',
+    b'{"temperature":21.4,"humidity":40,"pressure":1013.25,"voltage":3.301,"rssi":-67}',
+    '{"é":"ü","a\\"b":null,"n":NaN,"i":-Infinity,"x":[{"y":[1,2]}]}'.encode(),
+    b' { "t" : 0.1e-5 , "t" : 2 , "ts" : 12 } ',
+)
+PIECES = (
+    b'"', b"\\", b"\\u", b"\\ud83d", b"\\udc00", b"{", b"}", b"[", b"]", b",", b":", b"-", b"+", b".", b"e", b"0", b"01", b"9" * 25,
+    b"null", b"true", b"NaN", b"Infinity", b"-Infinity", b"\x00", b"\x1f", b"\x7f", b"\xc2\x80", b"\xff", b"\xed\xa0\x80", b" ", b"\t",
+    b"\xc2\xa0", b'"ts":', b'"m":{', b'"u":{', b"1e309", b"1E-400", b"\xef\xbb\xbf", b"//", b"'",
+)  # fmt: skip
+
+
+def damaged(chance: random.Random) -> bytes:
+    payload = bytearray(chance.choice(WHOLE))
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 6))):
+        at = chance.randrange(len(payload) + 1)
+        match chance.randrange(5):
+            case 0:
+                del payload[at : at + chance.choice((1, 1, 2, 9))]
+            case 1:
+                payload[at:at] = chance.choice(PIECES)
+            case 2:
+                payload[at : at + 1] = chance.choice(PIECES)
+            case 3:
+                payload[at:at] = payload[at : at + chance.randrange(12)]
+            case _:
+                payload[at : at + 1] = bytes([chance.randrange(256)])
+    return bytes(payload)
+
+
+def test_both_engines_read_the_same_from_damaged_payloads() -> None:
+    chance = random.Random(int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0")))
+    native, reference = NativeEngine(), ReferenceEngine()
+    for number in range(CASES):
+        device_no = number // 20 + 1
+        payload = damaged(chance)
+        batch = PlainBatch.of([(device_no, NOW_MS, payload)])
+        got, expected = native.ingest(batch), reference.ingest(batch)
+        parts = ("rows", "new_names", "new_metrics", "faults", "seen", "messages", "readings")
+        for part in parts:
+            assert getattr(got, part) == getattr(expected, part), (number, payload, part)
+        assert repr(native.latest(device_no)) == repr(reference.latest(device_no)), (number, payload)
+        if number % 20 == 19:
+            native.drop_device(device_no)
+            reference.drop_device(device_no)
