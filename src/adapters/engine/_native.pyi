@@ -3,7 +3,18 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, final
 
-__all__: list[str]
+__all__ = [
+    "Broker",
+    "Engine",
+    "Ingested",
+    "Signer",
+    "Simulation",
+    "TelemetryBatch",
+    "UplinkBatch",
+    "Window",
+    "source_digest",
+    "unpack",
+]
 
 _ConditionTuple = tuple[str, str, float, str | None]
 _RuleTuple = tuple[
