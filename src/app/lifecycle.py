@@ -67,6 +67,7 @@ async def start(program: Program, prepare: Prepare) -> None:
     await prepare(program)
     replayed = await warm_up(outside.engine.engine, services.uow)
     await services.admission.admit_all()
+    await program.loops.watching.look()
     await outside.link.start()
     program.supervisor.start()
     log.info("started", replayed=replayed, engine=outside.engine.name)

@@ -95,7 +95,8 @@ async def test_what_is_owed_can_be_called_off(world: World) -> None:
         await tx.webhooks.add(webhook)
         await tx.deliveries.add([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        await tx.deliveries.cancel_of(webhook.webhook_id)
+        assert await tx.deliveries.cancel_of(webhook.webhook_id, 9) == 1
+        assert await tx.deliveries.cancel_of(webhook.webhook_id, 9) == 0
         assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
         assert not await tx.deliveries.finish(claimed)
 
@@ -142,3 +143,32 @@ async def test_settled_deliveries_are_forgotten_with_their_attempts(world: World
             await tx.deliveries.finish(replace(one, state=DeliveryState.DELIVERED))
         assert [await tx.deliveries.forget_before(NOW + 9, 2) for _ in range(3)] == [2, 1, 0]
         assert [one.delivery_no for one in await tx.deliveries.log(webhook.webhook_id, 9)] == [claimed[3].no]
+
+
+async def test_many_deliveries_are_finished_at_once_and_what_is_settled_stays(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook) for _ in range(3)])
+        first, second, third = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        await tx.deliveries.finish(replace(third, state=DeliveryState.CANCELLED))
+        done = replace(first, state=DeliveryState.DELIVERED, attempts=1)
+        again = replace(second, attempts=1, due_ms=NOW + 5)
+        await tx.deliveries.finish_all([done, again, replace(third, state=DeliveryState.DELIVERED)])
+        assert (await tx.deliveries.get(first.no)).state is DeliveryState.DELIVERED
+        assert await tx.deliveries.get(second.no) == replace(again, claimed_until_ms=None)
+        assert (await tx.deliveries.get(third.no)).state is DeliveryState.CANCELLED
+
+
+async def test_a_webhook_that_is_passed_over_does_not_hide_the_others(world: World) -> None:
+    hooks = [a_webhook(world) for _ in range(5)]
+    async with world.uow.write() as tx:
+        for hook in hooks:
+            await tx.webhooks.add(hook)
+            await tx.deliveries.add([a_delivery(hook, due_ms=NOW + offset) for offset in (-1, 0, 5)])
+        busy = [hooks[0].webhook_id, hooks[3].webhook_id]
+        claimed = await tx.deliveries.claim(NOW, NOW + 60, 5, busy=busy)
+        assert len(claimed) == 5
+        assert not {one.webhook_id for one in claimed} & set(busy)
+        assert len(await tx.deliveries.claim(NOW, NOW + 60, 5, busy=busy)) == 1
+        assert len(await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[hook.webhook_id for hook in hooks])) == 0

@@ -63,8 +63,9 @@ class Device:
                     await client.subscribe(self.topic(below), qos=1)
                 yield line
             finally:
-                listening.cancel()
-                await asyncio.wait([listening], timeout=PATIENCE)
+                while not listening.done():  # Python 3.11 may lose a cancellation that meets the end of a `wait_for`
+                    listening.cancel()
+                    await asyncio.wait([listening], timeout=0.2)
 
 
 @dataclass

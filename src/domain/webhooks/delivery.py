@@ -21,7 +21,7 @@ from domain.kernel.ids import DeliveryId, IdSource, Prefix, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.lanes import Lanes
-from domain.webhooks.model import ANSWER_WITHIN_S, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.model import ANSWER_WITHIN_S, CALL_OFF, Attempt, Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import LEASE_MS, Health, Settled
 from domain.webhooks.ports import Post, Reply, WebhooksTx
 from domain.webhooks.scope import Scopes
@@ -90,6 +90,8 @@ class DeliveryService:
         self._lanes = lanes
         self._kept: dict[tuple[WebhookId, int], Signer] = {}
         self._changed: dict[WebhookId, int] = {}
+        self._called_off: set[WebhookId] = set()
+        """Disabled ones to which something may still be owed. Forgotten by a restart: then it is called off when it is due."""
 
     async def turn(self, ended: Sequence[Ended]) -> Turn:
         """Raises Unavailable when the database does not answer; `ended` must then be given again."""
@@ -100,12 +102,13 @@ class DeliveryService:
         try:
             async with self._uow.write() as tx:
                 await self._settle(tx, ended)
+                await self._call_off(tx)
                 room = self._lanes.room()
                 if room:
                     busy = self._lanes.busy()
                     claimed = await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, room, busy=busy)
-                    for delivery in self._lanes.offer(claimed):
-                        await tx.deliveries.finish(replace(delivery, claimed_until_ms=None))
+                    back = self._lanes.offer(claimed)
+                    await tx.deliveries.finish_all([replace(delivery, claimed_until_ms=None) for delivery in back])
                 begun += self._lanes.next(now_ms)
                 jobs += await self._begin(tx, begun, now_ms)
                 next_due_ms = await tx.deliveries.next_due_ms()
@@ -115,14 +118,15 @@ class DeliveryService:
             raise
         started = {job.delivery.no for job in jobs}
         self._leave(delivery for delivery in begun if delivery.no not in started)
-        return Turn(jobs, bool(room) and len(claimed) >= room, now_ms, next_due_ms)
+        more = bool(self._called_off) or (bool(room) and len(claimed) >= room)
+        return Turn(jobs, more, now_ms, next_due_ms)
 
     async def stop(self, ended: Sequence[Ended]) -> None:
         """The last words: how attempts ended, and everything claimed but not begun given back."""
         async with self._uow.write() as tx:
             await self._settle(tx, ended)
-            for delivery in self._lanes.drain():
-                await tx.deliveries.finish(replace(delivery, claimed_until_ms=None))
+            left = self._lanes.drain()
+            await tx.deliveries.finish_all([replace(delivery, claimed_until_ms=None) for delivery in left])
 
     def over(self, job: Job, duration_s: float | None) -> None:
         """The job's place is free again."""
@@ -132,6 +136,10 @@ class DeliveryService:
     def on_changed(self, webhook: Webhook) -> None:
         """The webhook was rotated, disabled, deleted or moved: attempts that began before must not be sent any more."""
         self._changed[webhook.webhook_id] = webhook.generation if webhook.enabled else webhook.generation + 1
+        if webhook.enabled:
+            self._called_off.discard(webhook.webhook_id)
+        else:
+            self._called_off.add(webhook.webhook_id)
 
     def is_current(self, job: Job) -> bool:
         return job.webhook.generation >= self._changed.get(job.webhook.webhook_id, 0)
@@ -188,12 +196,17 @@ class DeliveryService:
 
     async def _settle(self, tx: WebhooksTx, ended: Sequence[Ended]) -> None:
         results = [self._settled(one) for one in ended]
-        for result in results:
-            await tx.deliveries.finish(result.delivery)
         if results:
+            await tx.deliveries.finish_all([result.delivery for result in results])
             await tx.deliveries.finish_attempt([result.attempt for result in results])
         for one in ended:
             await self._heed(tx, one)
+
+    async def _call_off(self, tx: WebhooksTx) -> None:
+        """A step for one of the disabled webhooks."""
+        webhook_id = next(iter(self._called_off), None)
+        if webhook_id is not None and await tx.deliveries.cancel_of(webhook_id, CALL_OFF) < CALL_OFF:
+            tx.after_commit(lambda: self._called_off.discard(webhook_id))
 
     def _settled(self, ended: Ended) -> Settled:
         job = ended.job
@@ -215,7 +228,6 @@ class DeliveryService:
         await tx.webhooks.save(after)
         self._scopes.changing(tx, webhook.account_id, ended.at_ms)
         if not after.enabled:
-            await tx.deliveries.cancel_of(webhook.webhook_id)
             await tx.record(_disabled_fact(after, ended.at_ms))
             tx.after_commit(lambda: self.on_changed(after))
 

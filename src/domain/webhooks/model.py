@@ -17,6 +17,8 @@ MAX_ATTEMPTS = 1 + len(PAUSES_S)
 ANSWER_WITHIN_S = 10.0
 GIVE_UP_AFTER_MS = 5 * 24 * 3_600_000
 LOG_LENGTH = 50
+CALL_OFF = 1_000
+"""Rows a step when what is owed to a disabled webhook is called off: there may be millions, and others must write in between."""
 
 
 @dataclass(frozen=True, slots=True)

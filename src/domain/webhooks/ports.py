@@ -42,16 +42,22 @@ class DeliveryRepository(Protocol):
         self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()
     ) -> Sequence[Delivery]:
         """PENDING, due and not under a lease, oldest due first, none of the `busy` webhooks: now under a lease until
-        `until_ms`. On PostgreSQL `FOR UPDATE SKIP LOCKED`."""
+        `until_ms`. Costs the same however much is owed to the busy ones. On PostgreSQL `FOR UPDATE SKIP LOCKED`."""
         ...
 
     async def finish(self, delivery: Delivery) -> bool:
         """Write state, attempts, due time; drop the lease. False when the row is gone or no longer PENDING."""
         ...
 
+    async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
+        """`finish` of many; those that are gone or no longer PENDING are passed over."""
+        ...
+
     async def next_due_ms(self) -> int | None: ...
 
-    async def cancel_of(self, webhook_id: WebhookId) -> None: ...
+    async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
+        """Up to `limit` PENDING ones are CANCELLED; how many."""
+        ...
 
     async def start_attempt(self, attempts: Sequence[Attempt]) -> None: ...
 

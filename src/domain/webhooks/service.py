@@ -17,7 +17,7 @@ from domain.kernel.facts import Fact, Json
 from domain.kernel.ids import IdSource, KeyId, Prefix, WebhookId, looks_like
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
-from domain.webhooks.model import Webhook
+from domain.webhooks.model import CALL_OFF, Webhook
 from domain.webhooks.ports import Courier, WebhooksTx
 
 SECRET_BYTES = 32
@@ -90,6 +90,8 @@ class WebhookService:
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
+        if enabled is True:
+            await self._call_off(caller, webhook_id)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             before = await webhook_of(tx, caller, webhook_id)
@@ -101,8 +103,6 @@ class WebhookService:
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
             await tx.webhooks.save(after)
-            if before.enabled and not after.enabled:
-                await tx.deliveries.cancel_of(after.webhook_id)
             said = f"Webhook to {after.url} was changed and is {'enabled' if after.enabled else 'disabled'}"
             await self._record(tx, caller, after, "webhook_updated", said)
             tx.after_commit(lambda: self._on_changed(after))
@@ -134,6 +134,14 @@ class WebhookService:
             await tx.webhooks.delete(webhook.webhook_id)
             await self._record(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.url} was deleted")
             tx.after_commit(lambda: self._on_changed(policy.disabled(webhook, None, now_ms)))
+
+    async def _call_off(self, caller: Session, webhook_id: str) -> None:
+        """What was owed before a webhook was disabled is not sent when it is enabled again."""
+        while True:
+            async with self._uow.write() as tx:
+                webhook = await webhook_of(tx, caller, webhook_id)
+                if webhook.enabled or await tx.deliveries.cancel_of(webhook.webhook_id, CALL_OFF) < CALL_OFF:
+                    return
 
     def _check_url(self, url: str) -> None:
         refusal = self._courier.refusal(url)

@@ -96,14 +96,19 @@ class MemoryDeliveries:
         )
         return True
 
+    async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            await self.finish(delivery)
+
     async def next_due_ms(self) -> int | None:
         return min((_ready_ms(delivery) for delivery in self._pending()), default=None)
 
-    async def cancel_of(self, webhook_id: WebhookId) -> None:
+    async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
         rows = self._book.edit(DELIVERIES)
-        for delivery in self._pending():
-            if delivery.webhook_id == webhook_id:
-                rows[delivery.no] = replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None)
+        chosen = [delivery for delivery in self._pending() if delivery.webhook_id == webhook_id][:limit]
+        for delivery in chosen:
+            rows[delivery.no] = replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None)
+        return len(chosen)
 
     async def start_attempt(self, attempts: Sequence[Attempt]) -> None:
         rows = self._book.edit(ATTEMPTS)

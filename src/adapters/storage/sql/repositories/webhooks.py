@@ -54,27 +54,53 @@ GET_OWED = DELIVERY.select().where(o.no == bindparam("at_no"))
 _COLUMNS = ", ".join(column.name for column in DELIVERY.columns)
 
 
-def _claim(busy: str, lock: str) -> TextClause:
-    """The inner query reads nothing but the index of owed deliveries."""
+def _claim(chosen: str) -> TextClause:
     sql = f"""
-UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE no IN (
-  SELECT no FROM deliveries WHERE {OWED.text} AND ready_ms <= :at_now AND webhook_id NOT IN (SELECT value FROM {busy})
-  ORDER BY ready_ms, no LIMIT :at_limit {lock}
-) RETURNING {_COLUMNS}"""  # noqa: S608 - put together from constants of this module
-    numbers = [bindparam(name, type_=BigInteger()) for name in ("at_until", "at_now", "at_limit")]
-    return text(sql).bindparams(*numbers)
+UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE no IN ({chosen}) RETURNING {_COLUMNS}"""  # noqa: S608 - put together from constants of this module
+    names = ("at_until", "at_now", "at_limit")
+    return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
 
 
-CLAIM = {
-    SQLITE: _claim("json_each(:at_listed)", ""),
-    POSTGRES: _claim("json_array_elements_text(CAST(:at_listed AS json))", "FOR UPDATE SKIP LOCKED"),
+def _oldest(lock: str) -> str:
+    """When no webhook is passed over; reads nothing but the index of owed deliveries."""
+    return f"SELECT no FROM deliveries WHERE {OWED.text} AND ready_ms <= :at_now ORDER BY ready_ms, no LIMIT :at_limit {lock}"  # noqa: S608
+
+
+def _oldest_of_others(busy: str, lock: str) -> str:
+    """From webhook to webhook by index, so that a million deliveries owed to a busy one are stepped over, not read."""
+    return f"""
+  WITH RECURSIVE hooks(id) AS (
+    SELECT min(webhook_id) FROM deliveries WHERE {OWED.text}
+    UNION ALL
+    SELECT (SELECT min(webhook_id) FROM deliveries WHERE {OWED.text} AND webhook_id > hooks.id)
+    FROM hooks WHERE hooks.id IS NOT NULL
+  )
+  SELECT no FROM deliveries WHERE {OWED.text} AND no IN (
+    SELECT d.no FROM hooks JOIN deliveries d ON d.no IN (
+      SELECT x.no FROM deliveries x WHERE x.{OWED.text} AND x.webhook_id = hooks.id AND x.ready_ms <= :at_now
+      ORDER BY x.ready_ms, x.no LIMIT :at_limit
+    ) WHERE hooks.id NOT IN (SELECT value FROM {busy})
+  ) ORDER BY ready_ms, no LIMIT :at_limit {lock}"""  # noqa: S608
+
+
+_LOCK = "FOR UPDATE SKIP LOCKED"
+CLAIM = {SQLITE: _claim(_oldest("")), POSTGRES: _claim(_oldest(_LOCK))}
+CLAIM_OF_OTHERS = {
+    SQLITE: _claim(_oldest_of_others("json_each(:at_listed)", "")),
+    POSTGRES: _claim(_oldest_of_others("json_array_elements_text(CAST(:at_listed AS json))", _LOCK)),
 }
 FINISH = update(deliveries).where(o.no == bindparam("at_no"), OWED).returning(o.no)
+FINISH_ALL = update(deliveries).where(o.no == bindparam("at_no"), OWED)
 NEXT_DUE = select(func.min(o.ready_ms)).where(OWED)
 CANCEL = (
     update(deliveries)
-    .where(o.webhook_id == bindparam("at_id"), OWED)
+    .where(
+        o.no.in_(
+            select(o.no).where(o.webhook_id == bindparam("at_id"), OWED).order_by(o.ready_ms).limit(bindparam("at_limit"))
+        )
+    )
     .values(state=DeliveryState.CANCELLED.value, claimed_until_ms=None)
+    .returning(o.no)
 )
 FORGET = forgetting(deliveries, SETTLED & (o.created_ms < bindparam("at_before")), o.created_ms)
 
@@ -121,6 +147,17 @@ def _owed(delivery: Delivery) -> dict[str, Any]:
     return {f"at_{name}": values[name] for name in _OWED_COLUMNS}
 
 
+def _finished(delivery: Delivery) -> dict[str, Any]:
+    return {
+        "at_no": delivery.no,
+        "state": delivery.state.value,
+        "attempts": delivery.attempts,
+        "due_ms": delivery.due_ms,
+        "ready_ms": delivery.due_ms,
+        "claimed_until_ms": None,
+    }
+
+
 class SqlDeliveries:
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -135,33 +172,26 @@ class SqlDeliveries:
     async def claim(
         self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()
     ) -> Sequence[Delivery]:
-        rows = await self._session.write(
-            CLAIM[self._session.dialect],
-            at_now=now_ms,
-            at_until=until_ms,
-            at_limit=limit,
-            at_listed=to_json(list(busy)),
-        )
+        numbers = {"at_now": now_ms, "at_until": until_ms, "at_limit": limit}
+        if busy:
+            statement = CLAIM_OF_OTHERS[self._session.dialect]
+            rows = await self._session.write(statement, **numbers, at_listed=to_json(list(busy)))
+        else:
+            rows = await self._session.write(CLAIM[self._session.dialect], **numbers)
         return sorted((DELIVERY.of(row) for row in rows), key=lambda delivery: (delivery.due_ms, delivery.no))
 
     async def finish(self, delivery: Delivery) -> bool:
-        rows = await self._session.write(
-            FINISH,
-            at_no=delivery.no,
-            state=delivery.state.value,
-            attempts=delivery.attempts,
-            due_ms=delivery.due_ms,
-            ready_ms=delivery.due_ms,
-            claimed_until_ms=None,
-        )
-        return bool(rows)
+        return bool(await self._session.write(FINISH, **_finished(delivery)))
+
+    async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
+        await self._session.many(FINISH_ALL, [_finished(delivery) for delivery in deliveries])
 
     async def next_due_ms(self) -> int | None:
         found: int | None = (await self._session.read(NEXT_DUE))[0][0]
         return found
 
-    async def cancel_of(self, webhook_id: WebhookId) -> None:
-        await self._session.write(CANCEL, at_id=webhook_id)
+    async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
+        return len(await self._session.write(CANCEL, at_id=webhook_id, at_limit=limit))
 
     async def start_attempt(self, attempts: Sequence[Attempt]) -> None:
         await self._session.many(START, [ATTEMPT.values(attempt) for attempt in attempts])

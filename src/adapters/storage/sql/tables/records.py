@@ -114,6 +114,7 @@ deliveries = Table(
     Index(None, "webhook_id"),
     Index(None, "device_id"),
     Index("ix_deliveries__owed", "ready_ms", "no", "webhook_id", sqlite_where=OWED, postgresql_where=OWED),
+    Index("ix_deliveries__owed_to", "webhook_id", "ready_ms", "no", sqlite_where=OWED, postgresql_where=OWED),
     Index("ix_deliveries__settled", "created_ms", sqlite_where=SETTLED, postgresql_where=SETTLED),
     sqlite_autoincrement=True,
 )

@@ -156,6 +156,14 @@ def deliveries() -> None:
         postgresql_where=sa.text("state = 'PENDING'"),
     )
     op.create_index(
+        "ix_deliveries__owed_to",
+        "deliveries",
+        ["webhook_id", "ready_ms", "no"],
+        unique=False,
+        sqlite_where=sa.text("state = 'PENDING'"),
+        postgresql_where=sa.text("state = 'PENDING'"),
+    )
+    op.create_index(
         "ix_deliveries__settled",
         "deliveries",
         ["created_ms"],

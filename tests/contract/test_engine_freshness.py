@@ -1,0 +1,36 @@
+"""An extension that was built from other sources than those beside it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adapters.engine import freshness
+
+
+def checkout(root: Path) -> Path:
+    (root / "rust" / "engine" / "src").mkdir(parents=True)
+    for name in ("Cargo.toml", "Cargo.lock", "rust/engine/Cargo.toml", "rust/engine/src/lib.rs"):
+        (root / name).write_text(name)
+    return root
+
+
+def test_an_installation_without_sources_has_nothing_to_compare(tmp_path: Path) -> None:
+    freshness.check(tmp_path)
+
+
+def test_other_sources_are_refused_with_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(freshness.EngineStale, match="make setup"):
+        freshness.check(checkout(tmp_path))
+
+
+def test_every_source_and_manifest_counts_and_build_results_do_not(tmp_path: Path) -> None:
+    root = checkout(tmp_path)
+    before = freshness.source_digest(root)
+    (root / "rust" / "target").mkdir()
+    (root / "rust" / "target" / "made.rs").write_text("made")
+    (root / "rust" / "engine" / "notes.md").write_text("notes")
+    assert freshness.source_digest(root) == before
+    (root / "rust" / "engine" / "src" / "lib.rs").write_text("changed")
+    assert freshness.source_digest(root) != before
