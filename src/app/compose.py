@@ -64,12 +64,13 @@ class Loops:
     dispatch: DispatchLoop
     schedules: ScheduleLoop
     checkpoint: CheckpointLoop
+    watching: WatchingLoop
     faults: FaultLog
     others: tuple[Loop, ...]
 
     def in_order(self) -> list[Loop]:
         """What sends stands before what makes it send, and the checkpoint is stopped after the uplink that feeds it."""
-        return [self.checkpoint, self.deliveries, self.dispatch, *self.others, self.schedules, self.uplink]
+        return [self.checkpoint, self.watching, self.deliveries, self.dispatch, *self.others, self.schedules, self.uplink]
 
 
 @dataclass(slots=True)
@@ -131,6 +132,7 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
         dispatch=dispatch,
         schedules=ScheduleLoop(firing=services.firing, clock=clock, bell=bells.schedules),
         checkpoint=CheckpointLoop(engine=engine, uow=uow, seen=seen, turnstile=services.turnstile),
+        watching=_watching(outside, services, bells),
         faults=faults,
         others=(
             KeyUseLoop(callers=services.callers),
@@ -140,7 +142,6 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
             ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
             DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, bell=bells.upkeep),
             _rule_timers(outside, services, bells),
-            _watching(outside, services, bells),
         ),
     )
 
