@@ -29,6 +29,8 @@ lint: setup ## formatting, lint, types and laws
 	@bash .ci/lint
 
 bench: setup ## run the benchmarks (medians and ratios; nothing is asserted)
+	@for peer in psutil numpy zen-engine ply rule-engine common-expression-language datalogic-py; do \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $$peer || echo "==> $$peer does not install here; left out"; done
 	$(BIN)/python -m pytest benches -o python_files='bench_*.py' -o python_functions='bench_*' --benchmark-only --benchmark-sort=mean
 
 clean: ## remove what was built (not the data)

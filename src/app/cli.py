@@ -6,8 +6,10 @@ Exit codes: 0 it was done or stopped as asked, 2 wrong settings or usage, 1 anyt
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -180,9 +182,22 @@ def _serve(chosen: Settings, *, demo: bool) -> None:
     logs.configure(chosen.log_format, chosen.log_level)
     for name in unknown_names():
         structlog.get_logger("settings").warning("unknown variable, ignored; see `latchboard config`", name=name)
-    code = _do(run(with_free_ports(chosen), demo=demo))
-    if code:
+    try:
+        code = _do(run(with_free_ports(chosen), demo=demo))
+    except typer.Exit as refused:
+        code = refused.exit_code
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """Also when a thread is left over (of a database that did not close in time): a plain exit would wait for it for ever."""
+    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    if not left:
         raise typer.Exit(code)
+    structlog.get_logger("service").debug("threads are left over", threads=left)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _settings() -> Settings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
@@ -26,6 +27,7 @@ from domain.kernel.errors import Unavailable
 from domain.telemetry.warmup import warm_up
 
 HTTP_GRACE_S = 1.0
+SAME_WISH_S = 0.5
 STOP_WITHIN_S = 3.5
 
 log = structlog.get_logger("lifecycle")
@@ -43,8 +45,9 @@ async def run(program: Program, prepare: Prepare, started: Started) -> None:
     once the service is ready."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    on_signal = _Signals(stop)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _on_signal, stop)
+        loop.add_signal_handler(number, on_signal)
     _allow_many_files()
     listener = _listen(program.settings.http_host, program.settings.http_port)
     began = time.perf_counter()
@@ -55,6 +58,8 @@ async def run(program: Program, prepare: Prepare, started: Started) -> None:
         log.info("ready", seconds=round(time.perf_counter() - began, 2))
         await started(program, listener.getsockname()[1])
         await server
+        if not stop.is_set():
+            raise Unavailable("The HTTP server ended by itself. The log says why; start the service anew.")
     finally:
         await _stop(program)
         listener.close()
@@ -155,10 +160,20 @@ def _settle_memory() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def _on_signal(stop: asyncio.Event) -> None:
-    if stop.is_set():
-        raise SystemExit(1)
-    stop.set()
+class _Signals:
+    """The first one stops in good order. A later one ends at once; what comes with the first is the same wish told twice (a shell
+    and `timeout` both signal the process and its group)."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._first_at = 0.0
+
+    def __call__(self) -> None:
+        if not self._stop.is_set():
+            self._first_at = time.monotonic()
+            self._stop.set()
+        elif time.monotonic() - self._first_at > SAME_WISH_S:
+            os._exit(1)  # no farewell: what was acknowledged is durable, and threads of the database would hold a plain exit up
 
 
 def refusal(error: BaseException) -> str | None:
