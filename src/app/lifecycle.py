@@ -48,6 +48,7 @@ async def run(program: Program, prepare: Prepare, started: Started) -> None:
     on_signal = _Signals(stop)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
+    loop.set_exception_handler(_on_failure)
     _allow_many_files()
     listener = _listen(program.settings.http_host, program.settings.http_port)
     began = time.perf_counter()
@@ -174,6 +175,12 @@ class _Signals:
             self._stop.set()
         elif time.monotonic() - self._first_at > SAME_WISH_S:
             os._exit(1)  # no farewell: what was acknowledged is durable, and threads of the database would hold a plain exit up
+
+
+def _on_failure(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """Python 3.11's streams report a connection that a stop cancelled as a failed callback; 3.12 no longer does."""
+    if not isinstance(context.get("exception"), asyncio.CancelledError):
+        loop.default_exception_handler(context)
 
 
 def refusal(error: BaseException) -> str | None:

@@ -184,8 +184,9 @@ class Services:
 
     def _telemetry(self, settings: Settings, outside: Outside) -> None:
         uow, clock, engine = self.uow, outside.clock, outside.engine
+        turnstile = PatientLock(self.turnstile)
         self.rules = RuleService(
-            uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=PatientLock(self.turnstile)
+            uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=turnstile
         )
         self.ingest = IngestService(ids=outside.ids, engine=engine.engine, commands=self.commands, announcer=self.recorder)
         self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate)

@@ -11,7 +11,7 @@ import aiomqtt
 import httpx
 import pytest
 
-from support.device import Line, a_device, register
+from support.device import Line, a_device, ended, register
 from support.receiver import answers, receiving, says_and_closes
 from support.service import Api, Service
 
@@ -37,7 +37,7 @@ async def test_every_acknowledged_reading_is_there_and_none_twice(service: Servi
             while min(map(len, acknowledged.values())) < 40:
                 await asyncio.sleep(0.005)
         await service.kill_and_start()
-        await asyncio.wait(reporting, timeout=15)
+        await ended(*reporting)
 
     for device in devices:
         stored = [int(row["value"]) for row in await owner.get(f"{device.path}/telemetry?metric=count&limit=1000")]
@@ -189,7 +189,7 @@ async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_appro
 async def test_a_schedule_due_while_the_service_was_dead_fires_once(service: Service, owner: Api) -> None:
     """And when ON and OFF were both due, only OFF runs: the pump is not switched on by a late ON."""
     pump, rested = await a_device(owner, "On"), await a_device(owner, "Rested")
-    on_ts = int(time.time()) + 1
+    on_ts = int(time.time()) + 2
     slot = {"slot": 0, "onTs": on_ts}
     await owner.post(f"{pump.path}/schedules", slot | {"offTs": on_ts + 3_600}, expect=201)
     await owner.post(f"{rested.path}/schedules", slot | {"offTs": on_ts + 1}, expect=201)

@@ -63,9 +63,7 @@ class Device:
                     await client.subscribe(self.topic(below), qos=1)
                 yield line
             finally:
-                while not listening.done():  # Python 3.11 may lose a cancellation that meets the end of a `wait_for`
-                    listening.cancel()
-                    await asyncio.wait([listening], timeout=0.2)
+                await ended(listening)
 
 
 @dataclass
@@ -148,6 +146,16 @@ class Line:
     async def cut(self, within_s: float = PATIENCE) -> None:
         """Until the service has ended the connection."""
         await asyncio.wait_for(self.lost.wait(), within_s)
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    """Cancelled, again where needed: Python 3.11 may lose a cancellation that meets the end of a `wait_for`."""
+    left = set(tasks)
+    async with asyncio.timeout(PATIENCE):
+        while left:
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=0.2)
 
 
 async def register(api: Api, name: str = "Pump") -> str:

@@ -126,7 +126,7 @@ class EmbeddedLink:
         except OSError as error:
             raise Unavailable(
                 f"The MQTT broker {error.strerror}. "
-                "Free the port, or set LATCHBOARD_MQTT_HOST, _PORT, _WS_PORT or _TLS_PORT to another."
+                "Free the port, or set LATCHBOARD_MQTT_PORT, LATCHBOARD_MQTT_WS_PORT or LATCHBOARD_MQTT_TLS_PORT to another."
             ) from error
         except ValueError as error:
             raise Unavailable(f"The MQTT broker cannot start: {error}. Check the certificate and key files.") from error

@@ -1,0 +1,43 @@
+"""However often somebody asks it to stop, it ends; and in good order as long as they ask once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.service import STOPS_WITHIN_S, Service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    running = Service(tmp_path)
+    running.start()
+    try:
+        yield running
+    finally:
+        if running.process is not None and running.process.poll() is None:
+            running.process.kill()
+            running.process.wait(STOPS_WITHIN_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_same_wish_told_twice_is_one_orderly_stop(service: Service, number: signal.Signals) -> None:
+    """As `timeout` and some shells do: they signal the process and its group."""
+    assert service.process is not None
+    service.process.send_signal(number)
+    service.process.send_signal(number)
+    assert service.process.wait(STOPS_WITHIN_S) == 0
+    assert "stopped" in service.log()
+
+
+def test_it_starts_again_at_once_on_what_it_left(service: Service) -> None:
+    assert service.process is not None
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(STOPS_WITHIN_S) == 0
+    began = time.monotonic()
+    service.start()
+    assert time.monotonic() - began < 30  # a bound, not a measurement: docs/performance.md has those

@@ -1,0 +1,129 @@
+"""The OpenAPI document of the whole program: valid, complete, and the calls of the wire contract and the routes of the program at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from quart import Quart
+
+from app.compose import compose
+from app.settings import Settings
+from support.service import environment, program
+
+CONTRACT = """
+POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
+GET /auth/me
+GET /members /projects /keys /keys/{keyId}/grants
+POST /members /projects /keys
+PATCH /members/{membershipId} /projects/{projectId} /keys/{keyId}
+DELETE /members/{membershipId} /projects/{projectId} /keys/{keyId}
+GET /devices /devices/{deviceId} /devices/{deviceId}/config /devices/{deviceId}/events /catalog/boards /catalog/apps
+POST /devices/register /devices/{deviceId}/credentials /devices/{deviceId}/credentials/reveal /devices/{deviceId}/revoke
+PUT /devices/{deviceId}
+PATCH /devices/{deviceId}/toggle
+DELETE /devices/{deviceId}
+GET /device-types /device-types/{deviceTypeId}
+POST /device-types
+PATCH /device-types/{deviceTypeId}
+DELETE /device-types/{deviceTypeId}
+GET /devices/{deviceId}/commands /devices/{deviceId}/executions /devices/{deviceId}/executions/{executionId}
+POST /devices/{deviceId}/commands /devices/{deviceId}/command /devices/{deviceId}/command/on /devices/{deviceId}/command/off
+PATCH /devices/{deviceId}/commands/{commandId}
+DELETE /devices/{deviceId}/commands/{commandId}
+GET /devices/{deviceId}/schedules /devices/{deviceId}/schedules/context /devices/{deviceId}/schedules/history
+POST /devices/{deviceId}/schedules
+PUT /devices/{deviceId}/schedules/{slot} /devices/{deviceId}/schedules
+DELETE /devices/{deviceId}/schedules/{slot}
+GET /devices/{deviceId}/rules /devices/{deviceId}/rules/context
+POST /devices/{deviceId}/rules /devices/{deviceId}/rules/{ruleId}/test
+PATCH /devices/{deviceId}/rules/{ruleId}
+DELETE /devices/{deviceId}/rules/{ruleId}
+GET /devices/{deviceId}/grants /devices/{deviceId}/access
+POST /devices/{deviceId}/grants
+PATCH /devices/{deviceId}/grants/{grantId}
+DELETE /devices/{deviceId}/grants/{grantId}
+GET /devices/{deviceId}/approvals /approvals
+POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny
+GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export
+GET /events /webhooks /webhooks/{webhookId}/deliveries
+POST /webhooks /webhooks/{webhookId}/rotate-secret /webhooks/{webhookId}/ping
+POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver
+PATCH /webhooks/{webhookId}
+DELETE /webhooks/{webhookId}
+"""
+UNDESCRIBED = {"/api/v1/ws"}
+"""A WebSocket; OpenAPI has no word for it."""
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """As the command line prints it."""
+    printed = subprocess.run(
+        [*program(), "openapi"], env=environment(), cwd=tmp_path_factory.mktemp("openapi"), capture_output=True, check=True, timeout=60
+    )
+    found: dict[str, Any] = json.loads(printed.stdout)
+    return found
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> Quart:
+    settings = Settings.model_construct(data_dir=tmp_path, engine="reference", broker="mqtt://127.0.0.1")
+    composed = compose(settings)
+    await composed.outside.courier.close()
+    composed.outside.hasher.close()
+    return composed.http
+
+
+def calls(document: dict[str, Any]) -> set[str]:
+    return {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods.keys() & METHODS}
+
+
+def test_the_document_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+def test_every_call_of_the_contract_is_in_it_and_no_other(document: dict[str, Any]) -> None:
+    promised = {f"{row.split()[0]} /api/v1{path}" for row in CONTRACT.strip().splitlines() for path in row.split()[1:]}
+    described = {call for call in calls(document) if " /api/v1/" in call}
+    assert described - promised == set()
+    assert promised - described == set()
+
+
+async def test_every_route_is_in_it_and_nothing_that_is_not_routed(document: dict[str, Any], app: Quart) -> None:
+    routed = {
+        f"{method} {camel(rule.rule)}"
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        if rule.rule.startswith("/api/v1/") and rule.rule not in UNDESCRIBED
+    }
+    described = {call for call in calls(document) if " /api/v1/" in call}
+    assert {anonymous(call) for call in routed} == {anonymous(call) for call in described}
+
+
+def camel(rule: str) -> str:
+    return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule)
+
+
+def anonymous(call: str) -> str:
+    """Routes name their variables as Python does; the document as the contract does."""
+    return re.sub(r"\{\w+\}", "{}", call)
+
+
+def test_every_operation_has_its_own_name_a_summary_and_the_shape_of_its_errors(document: dict[str, Any]) -> None:
+    operations = [methods[name] for methods in document["paths"].values() for name in methods.keys() & METHODS]
+    names = [operation["operationId"] for operation in operations]
+    assert len(names) == len(set(names))
+    assert not [operation["operationId"] for operation in operations if not operation.get("summary")]
+    assert not [
+        operation["operationId"]
+        for operation in operations
+        if not any(status.startswith("2") for status in operation["responses"])
+    ]

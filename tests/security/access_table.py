@@ -1,0 +1,125 @@
+"""Who may call what: the expected status of every operation of `/openapi.json` for every kind of caller. The one such table.
+
+nobody    no credentials, or ones that are malformed, unknown, expired, disabled or of a removed member
+Member+   a Member whose membership is granted every command on the project; Viewer+ likewise
+key       an API key without a grant; keyR with a READ grant for every command on the project, keyW with a WRITE one
+other     the Owner of another account who has got hold of this account's ids
+
+`#word` is another way to call the operation: `#owner` aims at an Owner, `#promote` makes one, `#query` sends a QUERY command and
+`#approval` one that needs approval. A 400 is what lies behind permission (the code is wrong, a key of another account is none).
+An operation without a row, and a row without an operation, fail the test.
+"""
+
+from __future__ import annotations
+
+TABLE = """
+                                                              nobody Owner Admin Member Viewer Member+ Viewer+ key keyR keyW other
+POST /auth/login                                                 200   200   200    200    200     200     200 200  200  200   200
+POST /auth/refresh                                               200   200   200    200    200     200     200 200  200  200   200
+POST /auth/logout                                                200   200   200    200    200     200     200 200  200  200   200
+GET /auth/me                                                     401   200   200    200    200     200     200 403  403  403   200
+POST /auth/password/request-otp                                  401   200   200    403    403     403     403 403  403  403   200
+POST /auth/change-password                                       401   400   400    403    403     403     403 403  403  403   400
+GET /members                                                     401   200   200    200    200     200     200 403  403  403   200
+POST /members                                                    401   201   201    403    403     403     403 403  403  403   201
+POST /members #owner                                             401   201   403    403    403     403     403 403  403  403   201
+PATCH /members/{membershipId}                                    401   200   200    403    403     403     403 403  403  403   404
+PATCH /members/{membershipId} #promote                           401   200   403    403    403     403     403 403  403  403   404
+PATCH /members/{membershipId} #owner                             401   200   403    403    403     403     403 403  403  403   404
+DELETE /members/{membershipId}                                   401   200   200    403    403     403     403 403  403  403   404
+DELETE /members/{membershipId} #owner                            401   200   403    403    403     403     403 403  403  403   404
+GET /projects                                                    401   200   200    200    200     200     200 403  403  403   200
+POST /projects                                                   401   201   201    403    403     403     403 403  403  403   201
+PATCH /projects/{projectId}                                      401   200   200    403    403     403     403 403  403  403   404
+DELETE /projects/{projectId}                                     401   200   200    403    403     403     403 403  403  403   404
+GET /keys                                                        401   200   200    200    200     200     200 403  403  403   200
+POST /keys                                                       401   201   201    403    403     403     403 403  403  403   201
+PATCH /keys/{keyId}                                              401   200   200    403    403     403     403 403  403  403   404
+DELETE /keys/{keyId}                                             401   200   200    403    403     403     403 403  403  403   404
+GET /keys/{keyId}/grants                                         401   200   200    200    200     200     200 403  403  403   404
+GET /catalog/boards                                              200   200   200    200    200     200     200 200  200  200   200
+GET /catalog/apps                                                200   200   200    200    200     200     200 200  200  200   200
+GET /devices                                                     401   200   200    200    200     200     200 200  200  200   200
+POST /devices/register                                           401   201   201    201    403     201     403 403  403  403   201
+GET /devices/{deviceId}                                          401   200   200    200    200     200     200 403  403  403   404
+PUT /devices/{deviceId}                                          401   200   200    200    403     200     403 403  403  403   404
+DELETE /devices/{deviceId}                                       401   200   200    200    403     200     403 403  403  403   404
+PATCH /devices/{deviceId}/toggle                                 401   200   200    200    403     200     403 403  403  403   404
+POST /devices/{deviceId}/revoke                                  401   200   200    200    403     200     403 403  403  403   404
+POST /devices/{deviceId}/credentials                             401   200   200    200    403     200     403 403  403  403   404
+POST /devices/{deviceId}/credentials/reveal                      401   200   200    200    403     200     403 403  403  403   404
+GET /devices/{deviceId}/config                                   401   200   200    200    200     200     200 403  403  403   404
+GET /device-types                                                401   200   200    200    200     200     200 403  403  403   200
+POST /device-types                                               401   201   201    403    403     403     403 403  403  403   201
+GET /device-types/{deviceTypeId}                                 401   200   200    200    200     200     200 403  403  403   404
+PATCH /device-types/{deviceTypeId}                               401   200   200    403    403     403     403 403  403  403   404
+DELETE /device-types/{deviceTypeId}                              401   200   200    403    403     403     403 403  403  403   404
+POST /devices/{deviceId}/command                                 401   200   200    403    403     200     403 403  403  200   404
+POST /devices/{deviceId}/command #approval                       401   200   202    403    403     202     403 403  403  202   404
+POST /devices/{deviceId}/command #query                          401   200   200    403    403     200     200 403  200  200   404
+POST /devices/{deviceId}/command/on                              401   200   200    403    403     200     403 403  403  200   404
+POST /devices/{deviceId}/command/off                             401   200   200    403    403     200     403 403  403  200   404
+GET /devices/{deviceId}/commands                                 401   200   200    200    200     200     200 403  200  200   404
+POST /devices/{deviceId}/commands                                401   201   201    201    403     201     403 403  403  403   404
+PATCH /devices/{deviceId}/commands/{commandId}                   401   200   200    403    403     403     403 403  403  403   404
+DELETE /devices/{deviceId}/commands/{commandId}                  401   200   200    403    403     403     403 403  403  403   404
+GET /devices/{deviceId}/executions                               401   200   200    200    200     200     200 403  200  200   404
+GET /devices/{deviceId}/executions/{executionId}                 401   200   200    200    200     200     200 403  200  200   404
+GET /devices/{deviceId}/schedules                                401   200   200    200    200     200     200 403  403  403   404
+POST /devices/{deviceId}/schedules                               401   201   201    403    403     201     403 403  403  403   404
+PUT /devices/{deviceId}/schedules                                401   200   200    403    403     200     403 403  403  403   404
+GET /devices/{deviceId}/schedules/history                        401   200   200    200    200     200     200 403  403  403   404
+GET /devices/{deviceId}/schedules/context                        401   200   200    200    200     200     200 403  403  403   404
+PUT /devices/{deviceId}/schedules/{slot}                         401   200   200    403    403     200     403 403  403  403   404
+DELETE /devices/{deviceId}/schedules/{slot}                      401   200   200    200    403     200     403 403  403  403   404
+GET /devices/{deviceId}/rules                                    401   200   200    200    200     200     200 403  403  403   404
+POST /devices/{deviceId}/rules                                   401   201   201    403    403     201     403 403  403  403   404
+GET /devices/{deviceId}/rules/context                            401   200   200    200    200     200     200 403  403  403   404
+PATCH /devices/{deviceId}/rules/{ruleId}                         401   200   200    403    403     200     403 403  403  403   404
+DELETE /devices/{deviceId}/rules/{ruleId}                        401   200   200    200    403     200     403 403  403  403   404
+POST /devices/{deviceId}/rules/{ruleId}/test                     401   200   200    200    200     200     200 403  403  403   404
+GET /devices/{deviceId}/grants                                   401   200   200    403    403     403     403 403  403  403   404
+POST /devices/{deviceId}/grants                                  401   201   201    403    403     403     403 403  403  403   404
+GET /devices/{deviceId}/access                                   401   200   200    200    200     200     200 403  403  403   404
+PATCH /devices/{deviceId}/grants/{grantId}                       401   200   200    403    403     403     403 403  403  403   404
+DELETE /devices/{deviceId}/grants/{grantId}                      401   200   200    403    403     403     403 403  403  403   404
+GET /approvals                                                   401   200   200    200    200     200     200 403  403  403   200
+GET /devices/{deviceId}/approvals                                401   200   200    200    200     200     200 403  403  403   404
+POST /devices/{deviceId}/approvals/{approvalId}/approve          401   200   200    403    403     403     403 403  403  403   404
+POST /devices/{deviceId}/approvals/{approvalId}/deny             401   200   200    403    403     403     403 403  403  403   404
+GET /devices/{deviceId}/telemetry                                401   200   200    200    200     200     200 403  200  200   404
+GET /devices/{deviceId}/telemetry/latest                         401   200   200    200    200     200     200 403  200  200   404
+GET /devices/{deviceId}/telemetry/export                         401   200   200    200    200     200     200 403  200  200   404
+GET /events                                                      401   200   200    200    200     200     200 403  403  403   200
+GET /devices/{deviceId}/events                                   401   200   200    200    200     200     200 403  403  403   404
+GET /webhooks                                                    401   200   200    200    200     200     200 403  403  403   200
+POST /webhooks                                                   401   201   201    403    403     403     403 403  403  403   400
+PATCH /webhooks/{webhookId}                                      401   200   200    403    403     403     403 403  403  403   404
+DELETE /webhooks/{webhookId}                                     401   200   200    403    403     403     403 403  403  403   404
+POST /webhooks/{webhookId}/rotate-secret                         401   200   200    403    403     403     403 403  403  403   404
+GET /webhooks/{webhookId}/deliveries                             401   200   200    200    200     200     200 403  403  403   404
+POST /webhooks/{webhookId}/ping                                  401   200   200    403    403     403     403 403  403  403   404
+POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200    403    403     403     403 403  403  403   404
+"""
+
+OUTSIDE = """
+/  /docs  /docs/<name>  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics  /api/v1/ws
+"""
+"""Routes that are no operations of the document: open to everybody, but for the live feed, which asks for itself."""
+
+
+def rows() -> dict[str, dict[str, int]]:
+    """Row → column → status."""
+    header, *lines = TABLE.strip("\n").splitlines()
+    columns = header.split()
+    found: dict[str, dict[str, int]] = {}
+    for line in lines:
+        name, cells = line[:62].strip(), line[62:].split()
+        found[name] = dict(zip(columns, map(int, cells), strict=True))
+    return found
+
+
+def operation_of(row: str) -> tuple[str, str]:
+    """Method and path below `/api/v1`."""
+    method, _, path = row.partition(" #")[0].partition(" ")
+    return method, path

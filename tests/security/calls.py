@@ -1,0 +1,222 @@
+"""How to call every operation of the document so that only permission can stop it: what its path names, made anew, and a body.
+
+A row is `METHOD /path`, as in the document without `/api/v1`; ` #word` behind it is another way to call the same operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from domain.kernel.caller import Role
+from domain.kernel.ids import Prefix
+from support.http import PASSWORD
+from support.whole import RECEIVER, Caller, Whole
+
+Ids = dict[str, str]
+Body = Callable[[Ids], Any]
+SOON_S = 1_800_003_600
+
+
+@dataclass
+class Targets:
+    """Makes what a path names in one account: each object new, and those above it in the path with it."""
+
+    whole: Whole
+    owner: Caller
+    requester: Caller
+    """A key that may send everything; asks for the approvals."""
+    account_id: str
+    secrets: set[str] = field(default_factory=set)
+    """What only the reply that makes it may show."""
+    count: int = 0
+
+    async def make(self, row: str) -> Ids:
+        """Ids by the name of the path's parameter; `keyId` and `membershipId` as well where a body needs them."""
+        ids: Ids = {}
+        for name, maker in MAKERS.items():
+            if f"{{{name}}}" in row:
+                ids |= await maker(self, ids)
+        for name in NEEDED.get(row, ()):
+            ids |= await MAKERS[name](self, ids)
+        if "#owner" in row:
+            ids |= await _member(self, ids, Role.OWNER)
+        if row == "POST /auth/refresh":
+            answer = await self.whole.caller().made("POST", "/auth/login", _login(ids))
+            ids["token"] = answer["refreshToken"]
+        return ids
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count
+
+
+async def _device(at: Targets, ids: Ids) -> Ids:
+    new = {"name": f"Pump {at.number()}", "boardType": "ESP32", "appType": "PUMP"}
+    device_id = (await at.owner.made("POST", "/devices/register", new))["deviceId"]
+    made = await at.owner.made("POST", f"/devices/{device_id}/credentials", {})
+    at.secrets.add(made["mqttPassword"])
+    return {"deviceId": device_id}
+
+
+async def _key(at: Targets, ids: Ids) -> Ids:
+    made = await at.owner.made("POST", "/keys", {"name": f"Key {at.number()}"})
+    at.secrets.add(made["key"])
+    return {"keyId": made["keyId"]}
+
+
+async def _member(at: Targets, ids: Ids, role: Role = Role.VIEWER) -> Ids:
+    account = await at.whole.services.operator.add_user(
+        at.account_id, email=f"{at.number()}@{at.account_id}.example", password=PASSWORD, role=role
+    )
+    return {"membershipId": account.membership.membership_id}
+
+
+async def _project(at: Targets, ids: Ids) -> Ids:
+    return {"projectId": (await at.owner.made("POST", "/projects", {"name": f"Project {at.number()}"}))["projectId"]}
+
+
+async def _device_type(at: Targets, ids: Ids) -> Ids:
+    made = await at.owner.made("POST", "/device-types", {"name": f"Type {at.number()}", "commands": []})
+    return {"deviceTypeId": made["deviceTypeId"]}
+
+
+async def _command(at: Targets, ids: Ids) -> Ids:
+    new = {"name": f"GUARDED_{at.number()}", "label": "Guarded", "requiresApproval": True}
+    made = await at.owner.made("POST", f"/devices/{ids['deviceId']}/commands", new)
+    return {"commandId": made["commandId"], "cmd": new["name"]}  # type: ignore[dict-item]
+
+
+async def _grant(at: Targets, ids: Ids) -> Ids:
+    key = await _key(at, ids)
+    body = {"commands": ["ON"], "apiKeyId": key["keyId"]}
+    return {"grantId": (await at.owner.made("POST", f"/devices/{ids['deviceId']}/grants", body))["grantId"]}
+
+
+async def _execution(at: Targets, ids: Ids) -> Ids:
+    sent = await at.owner.made("POST", f"/devices/{ids['deviceId']}/command", {"cmd": "STATUS"})
+    return {"executionId": sent["executionId"]}
+
+
+async def _approval(at: Targets, ids: Ids) -> Ids:
+    guarded = await _command(at, ids)
+    sent = await at.requester.made("POST", f"/devices/{ids['deviceId']}/command", {"cmd": guarded["cmd"]})
+    return {"approvalId": sent["approvalId"]}
+
+
+async def _rule(at: Targets, ids: Ids) -> Ids:
+    await at.whole.report(ids["deviceId"], temperature=21)
+    return {"ruleId": (await at.owner.made("POST", f"/devices/{ids['deviceId']}/rules", rule_body(ids)))["ruleId"]}
+
+
+async def _metric(at: Targets, ids: Ids) -> Ids:
+    await at.whole.report(ids["deviceId"], temperature=21)
+    return {}
+
+
+async def _slot(at: Targets, ids: Ids) -> Ids:
+    await at.owner.made("POST", f"/devices/{ids['deviceId']}/schedules", slot_body(ids))
+    return {"slot": "2"}
+
+
+async def _webhook(at: Targets, ids: Ids) -> Ids:
+    key = await _key(at, ids)
+    made = await at.owner.made("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER})
+    at.secrets.add(made["secret"])
+    return {"webhookId": made["webhookId"]}
+
+
+async def _delivery(at: Targets, ids: Ids) -> Ids:
+    return {"deliveryId": (await at.owner.made("POST", f"/webhooks/{ids['webhookId']}/ping"))["deliveryId"]}
+
+
+MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
+    "deviceId": _device,
+    "keyId": _key,
+    "membershipId": _member,
+    "projectId": _project,
+    "deviceTypeId": _device_type,
+    "commandId": _command,
+    "grantId": _grant,
+    "executionId": _execution,
+    "approvalId": _approval,
+    "ruleId": _rule,
+    "slot": _slot,
+    "webhookId": _webhook,
+    "deliveryId": _delivery,
+    "metric": _metric,
+    "cmd": _command,
+}
+NEEDED = {
+    "POST /webhooks": ("keyId",),
+    "POST /devices/{deviceId}/grants": ("keyId",),
+    "POST /devices/{deviceId}/rules": ("metric",),
+    "POST /devices/{deviceId}/command #approval": ("cmd",),
+}
+PREFIXES = {
+    "deviceId": Prefix.DEVICE, "keyId": Prefix.KEY, "membershipId": Prefix.MEMBERSHIP, "projectId": Prefix.PROJECT,
+    "deviceTypeId": Prefix.DEVICE_TYPE, "commandId": Prefix.COMMAND, "grantId": Prefix.GRANT, "executionId": Prefix.EXECUTION,
+    "approvalId": Prefix.APPROVAL, "ruleId": Prefix.RULE, "webhookId": Prefix.WEBHOOK, "deliveryId": Prefix.DELIVERY,
+}  # fmt: skip
+
+
+def rule_body(_: Ids) -> Any:
+    condition = {"metric": "temperature", "comparator": ">", "value": 30}
+    return {"name": "Too hot", "conditions": [condition], "action": {"command": "OFF"}}
+
+
+def slot_body(_: Ids) -> Any:
+    return {"slot": 2, "onTs": SOON_S, "offTs": SOON_S + 3600}
+
+
+def _login(_: Ids) -> Any:
+    return {"email": "door@example.com", "password": PASSWORD}
+
+
+def _new_member(role: str) -> Body:
+    count = iter(range(1_000_000))
+    return lambda _: {"email": f"new{next(count)}@{role}.example", "name": "New", "role": role, "password": PASSWORD}
+
+
+def _new_type() -> Body:
+    count = iter(range(1_000_000))
+    return lambda _: {"name": f"Fresh type {next(count)}", "commands": []}
+
+
+BODIES: dict[str, Body] = {
+    "POST /auth/login": _login,
+    "POST /auth/refresh": lambda ids: {"refreshToken": ids["token"]},
+    "POST /auth/logout": lambda ids: {"refreshToken": "unknown"},
+    "POST /auth/change-password": lambda ids: {"otp": "no code", "newPassword": PASSWORD},
+    "POST /members": _new_member("Member"),
+    "POST /members #owner": _new_member("Owner"),
+    "PATCH /members/{membershipId}": lambda ids: {"role": "Member"},
+    "PATCH /members/{membershipId} #owner": lambda ids: {"role": "Viewer"},
+    "PATCH /members/{membershipId} #promote": lambda ids: {"role": "Owner"},
+    "POST /projects": lambda ids: {"name": "Greenhouse"},
+    "PATCH /projects/{projectId}": lambda ids: {"name": "Greenhouse"},
+    "POST /keys": lambda ids: {"name": "Robot"},
+    "PATCH /keys/{keyId}": lambda ids: {"enabled": False},
+    "POST /devices/register": lambda ids: {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"},
+    "PUT /devices/{deviceId}": lambda ids: {"name": "Fan"},
+    "POST /devices/{deviceId}/credentials": lambda ids: {"rotate": True},
+    "POST /devices/{deviceId}/credentials/reveal": lambda ids: {"password": PASSWORD},
+    "POST /device-types": _new_type(),
+    "PATCH /device-types/{deviceTypeId}": lambda ids: {"commands": []},
+    "POST /devices/{deviceId}/commands": lambda ids: {"name": "BLINK", "label": "Blink"},
+    "PATCH /devices/{deviceId}/commands/{commandId}": lambda ids: {"label": "Blink", "requiresApproval": False},
+    "POST /devices/{deviceId}/command": lambda ids: {"cmd": "ON"},
+    "POST /devices/{deviceId}/command #query": lambda ids: {"cmd": "STATUS"},
+    "POST /devices/{deviceId}/command #approval": lambda ids: {"cmd": ids["cmd"]},
+    "POST /devices/{deviceId}/schedules": slot_body,
+    "PUT /devices/{deviceId}/schedules": slot_body,
+    "PUT /devices/{deviceId}/schedules/{slot}": lambda ids: {"enabled": False},
+    "POST /devices/{deviceId}/rules": rule_body,
+    "PATCH /devices/{deviceId}/rules/{ruleId}": lambda ids: {"enabled": False},
+    "POST /devices/{deviceId}/rules/{ruleId}/test": lambda ids: {"readings": {"temperature": 31}},
+    "POST /devices/{deviceId}/grants": lambda ids: {"commands": ["ON"], "apiKeyId": ids["keyId"]},
+    "PATCH /devices/{deviceId}/grants/{grantId}": lambda ids: {"commands": ["ON", "OFF"]},
+    "POST /webhooks": lambda ids: {"keyId": ids["keyId"], "url": RECEIVER},
+    "PATCH /webhooks/{webhookId}": lambda ids: {"enabled": False},
+}

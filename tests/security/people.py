@@ -1,0 +1,102 @@
+"""Everybody who may come to the door: each kind of caller of one account, strangers, and the Owner of another account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.accounts.operator import Created
+from domain.kernel.caller import Role
+from domain.keys.policy import compose_key
+from security.calls import Targets
+from support.whole import Caller, Whole
+
+ALL = {"commands": ["*"], "appliesVia": "project"}
+
+
+@dataclass
+class People:
+    whole: Whole
+    account: Created
+    callers: dict[str, Caller]
+    """By the table's columns, without `nobody`."""
+    strangers: dict[str, Caller]
+    """Who shows something, and is nobody all the same."""
+    ours: Targets
+    theirs: Targets
+
+
+async def gather(whole: Whole) -> People:
+    account = await whole.account("owner@example.com")
+    await whole.account("door@example.com", "Door")
+    owner = await whole.sign_in("owner@example.com")
+    callers = {"Owner": owner}
+    anchor = await _device(owner)
+    for column, role in (("Admin", Role.ADMIN), ("Member", Role.MEMBER), ("Viewer", Role.VIEWER)):
+        callers[column] = (await _person(whole, account, column, role))[0]
+    for column, role in (("Member+", Role.MEMBER), ("Viewer+", Role.VIEWER)):
+        callers[column], membership_id = await _person(whole, account, column, role)
+        await owner.made("POST", f"/devices/{anchor}/grants", ALL | {"membershipId": membership_id})
+    callers["key"], _ = await a_key(owner)
+    for column, scope in (("keyR", "READ"), ("keyW", "WRITE")):
+        callers[column], key_id = await a_key(owner)
+        await owner.made("POST", f"/devices/{anchor}/grants", ALL | {"apiKeyId": key_id, "scope": scope})
+    requester, key_id = await a_key(owner)
+    await owner.made("POST", f"/devices/{anchor}/grants", ALL | {"apiKeyId": key_id})
+    other = await whole.account("eve@example.com", "Other")
+    callers["other"] = await whole.sign_in("eve@example.com")
+    return People(
+        whole,
+        account,
+        callers,
+        await _strangers(whole, account, owner),
+        Targets(whole, owner, requester, account.account.account_id),
+        await _theirs(whole, callers["other"], other),
+    )
+
+
+async def _theirs(whole: Whole, owner: Caller, account: Created) -> Targets:
+    requester, key_id = await a_key(owner)
+    await owner.made("POST", f"/devices/{await _device(owner)}/grants", ALL | {"apiKeyId": key_id})
+    return Targets(whole, owner, requester, account.account.account_id)
+
+
+async def _strangers(whole: Whole, account: Created, owner: Caller) -> dict[str, Caller]:
+    disabled, disabled_id = await a_key(owner)
+    await owner.made("PATCH", f"/keys/{disabled_id}", {"enabled": False})
+    deleted, deleted_id = await a_key(owner)
+    await owner.made("DELETE", f"/keys/{deleted_id}")
+    removed, membership_id = await _person(whole, account, "removed", Role.ADMIN)
+    await owner.made("DELETE", f"/members/{membership_id}")
+    late = whole.program.outside.tokens.issue(account.owner.membership, whole.clock.now_ms() - 900_001)
+    unknown = compose_key("a" * 40)
+    return {
+        "a disabled key": disabled,
+        "a deleted key": deleted,
+        "a removed member": removed,
+        "an expired token": whole.caller(Authorization=f"Bearer {late}"),
+        "an unknown key": whole.caller(X_Api_Key=unknown),
+        "an unknown key as bearer": whole.caller(Authorization=f"Bearer {unknown}"),
+        "a malformed key": whole.caller(X_Api_Key="sk_live_nonsense"),
+        "a key of another kind": whole.caller(X_Api_Key="nonsense"),
+        "a garbled token": whole.caller(Authorization="Bearer a.b.c"),
+        "another scheme": whole.caller(Authorization="Basic YWRhOnNlY3JldA=="),
+        "a bare token": whole.caller(Authorization=owner.headers["Authorization"].removeprefix("Bearer ")),
+        "a key in the query's place": whole.caller(Cookie=f"token={unknown}"),
+    }
+
+
+async def a_key(owner: Caller) -> tuple[Caller, str]:
+    made = await owner.made("POST", "/keys", {"name": "Robot"})
+    return owner.whole.caller(X_Api_Key=made["key"]), made["keyId"]
+
+
+async def _person(whole: Whole, account: Created, name: str, role: Role) -> tuple[Caller, str]:
+    email = f"{name.lower()}@example.com"
+    membership_id = await whole.member(account, email, role)
+    return await whole.sign_in(email), membership_id
+
+
+async def _device(owner: Caller) -> str:
+    made = await owner.made("POST", "/devices/register", {"name": "Anchor", "boardType": "ESP32", "appType": "PUMP"})
+    device_id: str = made["deviceId"]
+    return device_id

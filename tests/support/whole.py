@@ -1,0 +1,155 @@
+"""The whole program inside a test, as `app.compose` makes it: every endpoint, real SQLite in a folder, no port and no broker.
+
+    async with whole(tmp_path) as program:
+        ada = await program.sign_in(await program.account("ada@example.com"))
+        answer = await ada.post("/devices/register", {...})
+
+Only what reaches outside is stood in for: time, the devices' link, the courier of webhooks, the cost of a password hash. Workers
+do not run; what they would do is called by hand. For the program as a process, with its broker and its workers, see `service.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+
+from adapters.crypto.passwords import Argon2Hasher
+from app.compose import Program, compose
+from app.settings import Settings
+from domain.accounts.operator import Created
+from domain.kernel.caller import Role
+from domain.kernel.ids import DeviceId
+from domain.telemetry.ingest import Verdict
+from domain.webhooks.ports import Post, Reply
+from support.device_world import FakeLink
+from support.http import PASSWORD, HandClock, Letterbox
+
+BASE = "http://latchboard.test"
+RECEIVER = "http://127.0.0.1:9/hook"
+
+
+class CountingHasher(Argon2Hasher):
+    """Cheap parameters, and every hash that is verified is counted by what was verified."""
+
+    def __init__(self) -> None:
+        super().__init__(memory_kib=8, passes=1)
+        self.verified: list[str] = []
+
+    def _verify(self, password_hash: str, password: str) -> bool:
+        self.verified.append(password_hash)
+        return super()._verify(password_hash, password)
+
+
+class MuteCourier:
+    """Every receiver is content."""
+
+    def __init__(self, **_: Any) -> None:
+        self.posts: list[Post] = []
+
+    async def post(self, post: Post) -> Reply:
+        self.posts.append(post)
+        return Reply(204, None, b"", 0)
+
+    def refusal(self, url: str) -> str | None:
+        return None
+
+    async def close(self) -> None: ...
+
+
+class Caller:
+    """One caller of the API: its headers, and what every call of the test's came to, in `replies` of the whole."""
+
+    def __init__(self, whole: Whole, headers: dict[str, str]) -> None:
+        self.whole = whole
+        self.headers = headers
+
+    async def send(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        headers = {**self.headers, **more.pop("headers", {})}
+        path = path if path.startswith("/api/") else f"/api/v1{path}"
+        return await self.whole.http.request(method, path, json=body, headers=headers, **more)
+
+    async def made(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of a call that must succeed."""
+        answer = await self.send(method, path, body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+
+class Whole:
+    def __init__(self, program: Program, clock: HandClock, mail: Letterbox) -> None:
+        self.program = program
+        self.services = program.services
+        self.clock = clock
+        self.mail = mail
+        self.hasher: Any = program.outside.hasher
+        self.replies: list[httpx.Response] = []
+        """Every answer to every caller, read."""
+        transport = httpx.ASGITransport(app=program.http, raise_app_exceptions=False)  # type: ignore[arg-type]
+        self.http = httpx.AsyncClient(transport=transport, base_url=BASE, timeout=20, event_hooks={"response": [self._keep]})
+
+    async def _keep(self, answer: httpx.Response) -> None:
+        await answer.aread()
+        self.replies.append(answer)
+
+    def caller(self, **headers: str) -> Caller:
+        return Caller(self, {name.replace("_", "-"): value for name, value in headers.items()})
+
+    async def account(self, email: str, name: str = "Analytical Engines") -> Created:
+        created = await self.services.operator.create_account(name=name, email=email, password=PASSWORD)
+        assert created is not None
+        return created
+
+    async def member(self, created: Created, email: str, role: Role) -> str:
+        """The id of a new membership; its password is everybody's."""
+        account_id = created.account.account_id
+        member = await self.services.operator.add_user(account_id, email=email, password=PASSWORD, role=role)
+        return member.membership.membership_id
+
+    async def sign_in(self, email: str) -> Caller:
+        tokens = await self.caller().made("POST", "/auth/login", {"email": email, "password": PASSWORD})
+        return self.caller(Authorization=f"Bearer {tokens['accessToken']}")
+
+    async def report(self, device_id: str, **values: Any) -> None:
+        """Telemetry of a device, as the uplink loop would take it in."""
+        parts = self.program.outside.engine
+        async with self.services.uow.write() as tx:
+            device = await tx.devices.find(DeviceId(device_id))
+            assert device is not None
+            payload = json.dumps(values).encode()
+            ingested = parts.engine.ingest(parts.batch([(device.device_no, self.clock.now_ms(), payload)]))
+            await self.services.ingest.store(tx, Verdict.of(ingested))
+
+    def sqlite(self) -> Path:
+        return self.program.settings.data_dir / "latchboard.db"
+
+
+@asynccontextmanager
+async def whole(folder: Path, **settings: Any) -> AsyncIterator[Whole]:
+    chosen = Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        **{"data_dir": folder / "data", "engine": "reference", "mqtt_public_host": "mqtt.test", **settings},
+    )
+    clock, mail = HandClock(), Letterbox()
+    stand_ins: dict[str, Any] = {
+        "SystemClock": lambda: clock,
+        "Argon2Hasher": CountingHasher,
+        "HttpCourier": MuteCourier,
+        "device_link": lambda *_: FakeLink(),
+        "mailer": lambda *_: mail,
+    }
+    with patch.multiple("app.outside", **stand_ins):
+        program = compose(chosen)
+    await program.outside.database.start()
+    made = Whole(program, clock, mail)
+    try:
+        yield made
+    finally:
+        await made.http.aclose()
+        await program.outside.database.stop()
+        program.outside.hasher.close()
