@@ -17,7 +17,8 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.crypto.keyring import KeyRing
 from adapters.crypto.tokens import JwtAccessTokens
-from domain.accounts.model import Membership, Role
+from domain.accounts.model import Membership
+from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, UserId
 from support.device import a_device
 from support.service import PATIENCE, Api, Service
@@ -86,7 +87,14 @@ async def test_rules_and_schedules_of_nonsense_are_refused(service: Service, own
     for condition in ({"comparator": "=>"}, {"value": True}, {"value": {"a": 1}}, {"value": "hot"}, {"metric": ""}):
         rule = {"name": "hot", "conditions": [hot | condition], "action": {"command": "OFF"}}
         assert (await owner.post(f"{pump.path}/rules", rule, expect=400))["details"], condition
-    for slot in ({"slot": 5}, {"slot": -1}, {"onTs": soon * 1000}, {"onTs": 1.5}, {"rrule": "FREQ=NEVER"}, {"timezone": "Mars/X"}):
+    for slot in (
+        {"slot": 5},
+        {"slot": -1},
+        {"onTs": soon * 1000},
+        {"onTs": 1.5},
+        {"rrule": "FREQ=NEVER"},
+        {"timezone": "Mars/X"},
+    ):
         given = {"slot": 0, "onTs": soon, "offTs": soon + 1} | slot
         assert (await owner.post(f"{pump.path}/schedules", given, expect=400))["details"], slot
     assert await owner.get(f"{pump.path}/rules") == []
@@ -115,7 +123,9 @@ async def test_what_does_not_exist_is_refused(owner: Api, method: str, path: str
 
 
 async def test_a_body_that_is_not_said_to_be_json_is_refused(owner: Api) -> None:
-    answer = await owner.raw.post("/devices/register", content=json.dumps(NEW), headers=owner.headers | {"Content-Type": "text/plain"})
+    answer = await owner.raw.post(
+        "/devices/register", content=json.dumps(NEW), headers=owner.headers | {"Content-Type": "text/plain"}
+    )
     is_an_error(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
 
 
@@ -134,7 +144,7 @@ async def test_expired_and_forged_tokens_are_refused(service: Service, owner: Ap
         "expired": signed_by(its_keys, time.time() - 3_600),
         "of another installation": signed_by(KeyRing.generate(), time.time()),
         "of the future": signed_by(its_keys, time.time() + 3_600),
-        "unsigned": jwt.encode(claims, key=None, algorithm="none", headers={"kid": kid}),
+        "unsigned": jwt.encode(claims, key="", algorithm="none", headers={"kid": kid}),
         "without signature": f"{head}.{body}.",
         "changed": f"{head}.{body[:-2]}AA.{signature}",
         "cut": good[:-1],

@@ -66,7 +66,12 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """As the command line prints it."""
     printed = subprocess.run(
-        [*program(), "openapi"], env=environment(), cwd=tmp_path_factory.mktemp("openapi"), capture_output=True, check=True, timeout=60
+        [*program(), "openapi"],
+        env=environment(),
+        cwd=tmp_path_factory.mktemp("openapi"),
+        capture_output=True,
+        check=True,
+        timeout=60,
     )
     found: dict[str, Any] = json.loads(printed.stdout)
     return found

@@ -83,7 +83,7 @@ class Line:
     async def listen(self) -> None:
         try:
             async for message in self.client.messages:
-                await self._on(str(message.topic).rpartition("/")[2], json.loads(bytes(message.payload)))  # type: ignore[arg-type]
+                await self._on(str(message.topic).rpartition("/")[2], json.loads(bytes(message.payload)))
         except aiomqtt.MqttError:
             pass
         finally:

@@ -177,9 +177,7 @@ class Service:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         RUNNING.remove(self)
         if self.process is not None:
             _end(self.process)

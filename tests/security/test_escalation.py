@@ -1,0 +1,183 @@
+"""Nobody gains a permission through something else they may edit: a definition, a project, a type, a schedule, a role."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.kernel.caller import Role
+from support.whole import Caller, Whole, whole
+
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+
+
+@dataclass
+class Plant:
+    """An Owner, a Member, a device of the default project, and a project on which the Member is granted everything."""
+
+    program: Whole
+    owner: Caller
+    member: Caller
+    membership_id: str
+    device: str
+    project_id: str
+
+    async def grant(self, device: str, **terms: Any) -> None:
+        body = {"commands": ["*"], "membershipId": self.membership_id, **terms}
+        await self.owner.made("POST", f"{device}/grants", body)
+
+    async def sends(self, cmd: str) -> int:
+        return (await self.member.send("POST", f"{self.device}/command", {"cmd": cmd})).status_code
+
+    async def registered(self, **fields: Any) -> str:
+        device_id = (await self.owner.made("POST", "/devices/register", NEW | fields))["deviceId"]
+        await self.owner.made("POST", f"/devices/{device_id}/credentials", {})
+        return f"/devices/{device_id}"
+
+
+@pytest.fixture
+async def plant() -> AsyncIterator[Plant]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with whole(Path(folder)) as program:
+            account = await program.account("owner@example.com")
+            membership_id = await program.member(account, "member@example.com", Role.MEMBER)
+            owner, member = await program.sign_in("owner@example.com"), await program.sign_in("member@example.com")
+            project_id = (await owner.made("POST", "/projects", {"name": "Playground"}))["projectId"]
+            made = Plant(program, owner, member, membership_id, "", project_id)
+            made.device = await made.registered()
+            yield made
+
+
+async def test_a_member_does_not_move_a_device_to_where_their_grant_reaches(plant: Plant) -> None:
+    await plant.grant(await plant.registered(projectId=plant.project_id), appliesVia="project")
+    assert await plant.sends("ON") == 403
+    moved = await plant.member.send("PUT", plant.device, {"projectId": plant.project_id})
+    assert (moved.status_code, await plant.sends("ON")) == (403, 403)
+
+
+async def test_a_member_does_not_take_a_device_away_from_where_a_grant_reaches(plant: Plant) -> None:
+    watched = await plant.registered(projectId=plant.project_id)
+    default = (await plant.owner.made("GET", plant.device))["project"]["projectId"]
+    assert (await plant.member.send("PUT", watched, {"projectId": default})).status_code == 403
+    same = await plant.member.send("PUT", watched, {"projectId": plant.project_id, "name": "Renamed"})
+    assert same.status_code == 200
+
+
+@pytest.mark.parametrize("cmd", ["ON", "POWER"])
+async def test_a_member_does_not_turn_an_action_into_a_query(plant: Plant, cmd: str) -> None:
+    await plant.grant(plant.device, scope="READ")
+    new = {"name": cmd, "label": cmd, "kind": "QUERY"}
+    assert (await plant.member.send("POST", f"{plant.device}/commands", new)).status_code in (400, 403)
+    assert await plant.sends(cmd) in (400, 403)
+
+
+async def test_a_member_does_not_edit_an_action_into_a_query(plant: Plant) -> None:
+    await plant.grant(plant.device, scope="READ")
+    made = await plant.owner.made("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
+    path = f"{plant.device}/commands/{made['commandId']}"
+    assert (await plant.member.send("PATCH", path, {"kind": "QUERY"})).status_code == 403
+    assert await plant.sends("SPIN") == 403
+
+
+async def test_a_member_does_not_rename_an_action_to_what_they_are_granted(plant: Plant) -> None:
+    """The name is what the grant and the device know: renaming changes what the device is told, not what is allowed."""
+    await plant.grant(plant.device, commands=["BLINK"])
+    made = await plant.owner.made("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
+    await plant.member.send("PATCH", f"{plant.device}/commands/{made['commandId']}", {"name": "BLINK"})
+    sent = await plant.member.send("POST", f"{plant.device}/command", {"cmd": "BLINK"})
+    executions = (await plant.owner.made("GET", f"{plant.device}/executions"))["data"]
+    assert sent.status_code != 200 or [one["cmd"] for one in executions] == ["BLINK"]
+
+
+@pytest.mark.parametrize("change", [{"label": "Free"}, {"requiresApproval": False}, {"name": "OTHER"}, {"kind": "QUERY"}])
+async def test_a_member_takes_no_approval_away(plant: Plant, change: dict[str, Any]) -> None:
+    await plant.grant(plant.device)
+    guarded = {"name": "SPIN", "label": "Spin", "requiresApproval": True}
+    made = await plant.owner.made("POST", f"{plant.device}/commands", guarded)
+    path = f"{plant.device}/commands/{made['commandId']}"
+    assert (await plant.member.send("PATCH", path, change)).status_code == 403
+    assert (await plant.member.send("DELETE", path)).status_code == 403
+    assert await plant.sends("SPIN") == 202
+
+
+async def test_a_member_takes_no_approval_away_with_the_type(plant: Plant) -> None:
+    guarded = {"name": "ON", "label": "On", "requiresApproval": True}
+    first = await plant.owner.made("POST", "/device-types", {"name": "Guarded", "commands": [guarded]})
+    other = await plant.owner.made("POST", "/device-types", {"name": "Free", "commands": []})
+    await plant.owner.made("PUT", plant.device, {"deviceTypeId": first["deviceTypeId"]})
+    await plant.grant(plant.device)
+    for type_id in (None, other["deviceTypeId"]):
+        assert (await plant.member.send("PUT", plant.device, {"deviceTypeId": type_id})).status_code == 403
+    override = {"name": "ON", "label": "On"}
+    assert (await plant.member.send("POST", f"{plant.device}/commands", override)).status_code == 403
+    assert await plant.sends("ON") == 202
+
+
+async def test_a_member_uncovers_no_query_by_removing_an_action(plant: Plant) -> None:
+    query = {"name": "SPIN", "label": "Spinning?", "kind": "QUERY"}
+    made = await plant.owner.made("POST", "/device-types", {"name": "Sensor", "commands": [query]})
+    await plant.owner.made("PUT", plant.device, {"deviceTypeId": made["deviceTypeId"]})
+    action = await plant.owner.made("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
+    await plant.grant(plant.device, scope="READ")
+    await plant.member.send("DELETE", f"{plant.device}/commands/{action['commandId']}")
+    assert await plant.sends("SPIN") == 403
+
+
+async def test_a_member_makes_no_schedule_or_rule_run_what_they_may_not_send(plant: Plant) -> None:
+    """Neither a new one, nor by an edit of an Owner's: its moment, its conditions, its being armed."""
+    slot = {"slot": 1, "onTs": 1_800_003_600, "offTs": 1_800_007_200}
+    await plant.program.report(plant.device.rpartition("/")[2], temperature=1)
+    condition = {"metric": "temperature", "comparator": ">", "value": 30}
+    rule = {"name": "Hot", "conditions": [condition], "action": {"command": "ON"}, "enabled": False}
+    await plant.owner.made("POST", f"{plant.device}/schedules", slot | {"enabled": False})
+    rule_id = (await plant.owner.made("POST", f"{plant.device}/rules", rule))["ruleId"]
+    tries = [
+        ("POST", "schedules", slot),
+        ("PUT", "schedules", {"slot": 1, "onTs": 1_800_000_060}),
+        *(("PUT", "schedules/1", change) for change in ({"enabled": True}, {"onTs": 1_800_000_060}, {"label": "mine"})),
+        ("POST", "rules", rule),
+        *(("PATCH", f"rules/{rule_id}", change) for change in ({"enabled": True}, {"match": "ANY"}, {"cooldownSeconds": 1})),
+        ("PATCH", f"rules/{rule_id}", {"conditions": [condition | {"comparator": "<"}]}),
+    ]
+    for method, path, body in tries:
+        answer = await plant.member.send(method, f"{plant.device}/{path}", body)
+        assert (answer.status_code, answer.json()["error"]) == (403, "GRANT_MISSING"), (path, body)
+
+
+async def test_nobody_raises_a_role_but_an_owner_makes_owners(plant: Plant) -> None:
+    admin_id = (await plant.owner.made("POST", "/members", _person("admin", "Admin")))["membershipId"]
+    admin = await plant.program.sign_in("admin@example.com")
+    for who, target in ((plant.member, plant.membership_id), (admin, admin_id)):
+        assert (await who.send("PATCH", f"/members/{target}", {"role": "Owner"})).status_code == 403
+    assert (await plant.member.send("PATCH", f"/members/{plant.membership_id}", {"role": "Admin"})).status_code == 403
+    assert (await admin.send("POST", "/members", _person("owner2", "Owner"))).status_code == 403
+
+
+async def test_a_demotion_is_felt_by_tokens_and_keys_in_hand(plant: Plant) -> None:
+    admin_id = (await plant.owner.made("POST", "/members", _person("admin", "Admin")))["membershipId"]
+    admin = await plant.program.sign_in("admin@example.com")
+    assert (await admin.send("POST", "/keys", {"name": "K"})).status_code == 201
+    await plant.owner.made("PATCH", f"/members/{admin_id}", {"role": "Viewer"})
+    assert (await admin.send("POST", "/keys", {"name": "K"})).status_code == 403
+    await plant.owner.made("DELETE", f"/members/{admin_id}")
+    assert (await admin.send("GET", "/devices")).status_code == 401
+
+
+async def test_an_admin_does_not_approve_their_own_request(plant: Plant) -> None:
+    await plant.owner.made("POST", "/members", _person("admin", "Admin"))
+    admin = await plant.program.sign_in("admin@example.com")
+    guarded = {"name": "ON", "label": "On", "requiresApproval": True}
+    await plant.owner.made("POST", f"{plant.device}/commands", guarded)
+    for path, body in (("command", {"cmd": "ON"}), ("command/on", None)):
+        asked = await admin.made("POST", f"{plant.device}/{path}", body)
+        decided = await admin.send("POST", f"{plant.device}/approvals/{asked['approvalId']}/approve")
+        assert (decided.status_code, decided.json()["error"]) == (403, "OWN_REQUEST")
+
+
+def _person(name: str, role: str) -> dict[str, str]:
+    return {"email": f"{name}@example.com", "name": name, "role": role, "password": "correct horse battery"}
