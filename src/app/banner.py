@@ -40,8 +40,9 @@ def three_lines(url: str, email: str, password: str) -> tuple[str, str, str]:
     me = '-H "Authorization: Bearer $TOKEN"'
     return (
         f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | {_field('accessToken')})",
-        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | {_field('deviceId')})",
-        f"{program()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & sleep 3; "
+        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | {_field('deviceId')}); "
+        f"curl -s -X POST {url}/api/v1/devices/$DEVICE/credentials {me}",
+        f"{program()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & "
         f"curl -s {url}/api/v1/devices/$DEVICE/command {me} {json} {order}",
     )
 

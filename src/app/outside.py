@@ -35,7 +35,7 @@ from adapters.params import JsonSchemaChecker
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.sql import SqlDatabase
 from app.engines import EngineParts, load_engine
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from domain.accounts.ports import Mailer
 from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
@@ -92,7 +92,7 @@ def key_ring(settings: Settings) -> KeyRing:
         try:
             return KeyRing.parse(settings.secret_keys.get_secret_value())
         except ValueError as error:
-            raise StartRefused(f"LATCHBOARD_SECRET_KEYS: {error}") from None
+            raise SettingsError(f"LATCHBOARD_SECRET_KEYS: {error}") from None
     path = settings.data_dir / "secret_keys"
     try:
         return KeyRing.load_or_create(path)
@@ -109,7 +109,7 @@ def mailer(settings: Settings) -> Mailer:
     try:
         address = SmtpAddress.parse(settings.smtp_url.get_secret_value())
     except ValueError as error:
-        raise StartRefused(f"LATCHBOARD_SMTP_URL: {error}") from None
+        raise SettingsError(f"LATCHBOARD_SMTP_URL: {error}") from None
     return SmtpMailer(address, sender=settings.smtp_from)
 
 

@@ -111,8 +111,8 @@ async def test_a_command_that_was_sent_but_not_answered_comes_again_as_the_same_
         await service.kill_and_start()
 
     async with pump.online(service, obeys=False) as line:
-        if (again := await line.order())["cmd"] == "ON":
-            assert again["id"] == first["id"]
+        again = await line.order("ON")
+        assert again["id"] == first["id"]
         await line.obey(first)
         await owner.until(f"{pump.path}/executions/{sent['executionId']}", lambda each: each["status"] == "DONE")
     executions = (await owner.get(f"{pump.path}/executions"))["data"]

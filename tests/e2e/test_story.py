@@ -93,6 +93,7 @@ async def test_a_rule_acts_once_on_each_crossing(service: Service, owner: Api) -
         await line.report(temperature=29)
         await line.report(temperature=31)
         assert await line.settled(owner) == ["OFF"]
+        assert line.repeats == 0
 
     executions = (await owner.get(f"{pump.path}/executions"))["data"]
     by_rule = [each for each in executions if each["source"] == "rule"]

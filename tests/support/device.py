@@ -68,7 +68,8 @@ class Device:
 
 @dataclass
 class Line:
-    """One connection of a device. `orders` and `plans`: all that came on `cmd` and `sched`."""
+    """One connection of a device. `orders` and `plans`: what came on `cmd` and `sched`. As our firmware does, it does not run an
+    id a second time; `repeats` counts those."""
 
     device: Device
     client: aiomqtt.Client
@@ -76,6 +77,7 @@ class Line:
     relay: bool = False
     orders: list[dict[str, Any]] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
+    repeats: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     _taken: int = 0
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -90,6 +92,9 @@ class Line:
             self.lost.set()
 
     async def _on(self, below: str, message: dict[str, Any]) -> None:
+        if below == "cmd" and message["id"] in [order["id"] for order in self.orders]:
+            self.repeats += 1
+            return
         async with self._news:
             {"cmd": self.orders, "sched": self.plans, "time": []}[below].append(message)
             self._news.notify_all()

@@ -38,6 +38,7 @@ def create_app(
         PROVIDE_AUTOMATIC_OPTIONS=True,
         PROPAGATE_EXCEPTIONS=False,
     )
+    app.url_map.merge_slashes = False  # "//" is another address, and an address nobody has is not found: no redirect to guess at
     app.extensions[FOUNDATION] = Foundation(authenticator, answers)
     install_security(app, settings, observer)
     install_errors(app)

@@ -200,7 +200,8 @@ def _success(rule: str, spec: Operation, status: int, schemas: Mapping[Key, Sche
     kind = spec.returns[status]
     headers = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
     if isinstance(kind, Media):
-        return {"description": kind.description, "headers": headers, "content": {kind.content_type: {}}}
+        kinds = (kind.content_type, *kind.also)
+        return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
     description = {200: "Done.", 201: "Created.", 202: "Accepted; it waits."}.get(status, "Done.")
     content = {"application/json": {"schema": schemas[rule, spec.method, status]}}
     return {"description": description, "headers": headers, "content": content}

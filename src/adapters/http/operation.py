@@ -49,6 +49,8 @@ class Media:
 
     content_type: str
     description: str = "The content."
+    also: tuple[str, ...] = ()
+    """Other content types it may come in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def telemetry_blueprint(telemetry: TelemetryService) -> Blueprint:
         tag="Telemetry",
         access=Access.KEY,
         summary="All telemetry, oldest first, as a stream",
-        returns={200: Media("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.")},
+        returns={200: Media("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))},
         errors={403: DENIED},
     )
     async def telemetry_export(device_id: str, query: ExportQuery) -> Response:
