@@ -7,7 +7,18 @@ import sys
 
 import structlog
 
-_QUIET = ("hypercorn.access", "hypercorn.error", "httpx", "httpcore", "aiosqlite", "asyncio", "alembic", "sqlalchemy", "hpack", "urllib3")
+_QUIET = (
+    "hypercorn.access",
+    "hypercorn.error",
+    "httpx",
+    "httpcore",
+    "aiosqlite",
+    "asyncio",
+    "alembic",
+    "sqlalchemy",
+    "hpack",
+    "urllib3",
+)
 
 
 def configure(log_format: str | None, level: str) -> None:
