@@ -29,7 +29,7 @@ ODD_QUERY = [
 ]  # fmt: skip
 
 ODD_PATH = [
-    "%00", "%ED%A0%80", "%FF", "..", "%2E%2E", "%2E%2E%2F", "..%2F..%2Fkeys", "x%2Fcommand", "x%5Cy", "%20", "a" * 200, "%0d%0aX-A:1",
+    "%00", "%ED%A0%80", "%FF", "%2E%2E", "%2E%2E%2F", "..%2F..%2Fkeys", "x%2Fcommand", "x%5Cy", "%20", "a" * 200, "%0d%0aX-A:1",
     "'%20OR%201=1--", "*", "null", "-1", "9223372036854775808", "%D9%A3", "dev_%00", "DEV_UB2TBOQ9JPSRIUJK0NOV", "%F0%9F%98%80", ";", "?",
 ]  # fmt: skip
 

@@ -1,8 +1,12 @@
-"""Nothing that is sent breaks anything: every field of every body, every parameter, every part of every path."""
+"""Nothing that is sent breaks anything: every field of every body, every parameter, every part of every path.
+
+A field gets every third of the hostile values, the next field the next ones; all of them with `LATCHBOARD_TEST_EXAMPLES` set.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import AsyncIterator
@@ -19,6 +23,7 @@ from security.people import People, gather
 from support.whole import Caller, whole
 
 JSON = {"Content-Type": "application/json"}
+EVERY = 1 if os.environ.get("LATCHBOARD_TEST_EXAMPLES") else 3
 MARK = "@@here@@"
 CONDITION = {"metric": "temperature", "comparator": ">", "value": 30}
 FULL: dict[str, Any] = {
@@ -69,9 +74,9 @@ async def test_no_field_of_any_body_breaks_anything(people: People) -> None:
             continue
         ids = await people.ours.make(row)
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        for where in dict.fromkeys(fields(schema, paper)):
+        for number, where in enumerate(dict.fromkeys(fields(schema, paper))):
             text = json.dumps(placed(FULL.get(row, BODIES[row](ids)), where, MARK))
-            for value in NO_JSON + ODD:
+            for value in (NO_JSON + ODD)[number % EVERY :: EVERY]:
                 answer = await raw(owner, row, ids, text.replace(json.dumps(MARK), value))
                 if answer.status_code >= 500 or (value in NO_JSON and answer.status_code != 400):
                     wrong.append(f"{row} {'.'.join(map(str, where))} = {value[:40]}: {answer.status_code}")

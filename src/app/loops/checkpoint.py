@@ -26,9 +26,7 @@ log = structlog.get_logger("checkpoint")
 class CheckpointLoop:
     name = "checkpoint"
 
-    def __init__(
-        self, *, engine: TelemetryEngine, uow: UnitOfWork[TelemetryTx], seen: Seen, turnstile: asyncio.Lock
-    ) -> None:
+    def __init__(self, *, engine: TelemetryEngine, uow: UnitOfWork[TelemetryTx], seen: Seen, turnstile: asyncio.Lock) -> None:
         self._engine = engine
         self._uow = uow
         self._seen = seen

@@ -12,13 +12,12 @@ import asyncio
 import structlog
 
 from app.loops.doorbell import Doorbell
+from app.loops.waking import LONGEST_SLEEP_S, WakingLoop, until
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.schedules.firing import FiringService, Stuck
 from domain.schedules.plans import PlanService
 
-LONGEST_SLEEP_S = 30.0
-PAUSES_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 ELSEWHERE_S = 0.1
 """What is due is in another instance's hands; look again soon."""
 MAX_WAITING = 100_000
@@ -26,36 +25,19 @@ MAX_WAITING = 100_000
 log = structlog.get_logger("schedules")
 
 
-class ScheduleLoop:
+class ScheduleLoop(WakingLoop):
     name = "schedules"
 
     def __init__(self, *, firing: FiringService, clock: Clock, bell: Doorbell) -> None:
+        super().__init__(bell)
         self._firing = firing
         self._clock = clock
-        self._bell = bell
         self._caught_up_ms: int | None = None
         """When nothing was due, or since when we have been looking."""
-        self.failures = 0
         self.fired = 0
         self.set_aside = 0
         self.late_ms = 0
         """By how much the edge decided last was late."""
-
-    async def run(self) -> None:
-        attempt = 0
-        while True:
-            try:
-                sleep_s = await self._work()
-                attempt = 0
-            except Exception as error:
-                self.failures += 1
-                self._caught_up_ms = None
-                sleep_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
-                attempt += 1
-                log.warning("schedules wait", error=repr(error), attempt=attempt, pause_s=sleep_s)
-                await asyncio.sleep(sleep_s)
-                continue
-            await self._bell.wait(sleep_s)
 
     async def _work(self) -> float:
         """Run all that is due; returns for how long there is nothing, in seconds."""
@@ -66,8 +48,7 @@ class ScheduleLoop:
                 self._caught_up_ms = now_ms
             if due_ts is None or due_ts * SECOND_MS > now_ms:
                 self._caught_up_ms = now_ms
-                left_ms = LONGEST_SLEEP_S * 1000 if due_ts is None else due_ts * SECOND_MS - self._clock.now_ms()
-                return min(max(0.001, left_ms / 1000), LONGEST_SLEEP_S)
+                return until(None if due_ts is None else due_ts * SECOND_MS, self._clock.now_ms())
             if not await self._fire(now_ms, (now_ms - self._caught_up_ms) // SECOND_MS):
                 return ELSEWHERE_S
             self.late_ms = now_ms - due_ts * SECOND_MS
@@ -89,7 +70,8 @@ class PlanOutbox:
     """Devices whose plan is to be published. Lost with the process, and then made up for by publishing all."""
 
     def __init__(self, bell: Doorbell) -> None:
-        self._bell = bell
+        self.bell = bell
+        """Rung with each mark."""
         self._waiting: dict[DeviceId, None] = {}
         self.all_of_them = True
         """So many are waiting, or nobody knows which, that all are published."""
@@ -100,7 +82,7 @@ class PlanOutbox:
             self._waiting.clear()
             self.all_of_them = True
         self._waiting[device_id] = None
-        self._bell.ring()
+        self.bell.ring()
 
     def first(self) -> DeviceId | None:
         return next(iter(self._waiting), None)
@@ -108,41 +90,24 @@ class PlanOutbox:
     def done(self, device_id: DeviceId) -> None:
         self._waiting.pop(device_id, None)
 
-    async def wait(self) -> None:
-        await self._bell.wait(None)
 
-
-class PlanLoop:
+class PlanLoop(WakingLoop):
     name = "plans"
 
     def __init__(self, *, plans: PlanService, outbox: PlanOutbox) -> None:
+        super().__init__(outbox.bell)
         self._plans = plans
         self._outbox = outbox
-        self.failures = 0
         self.published = 0
 
-    async def run(self) -> None:
-        attempt = 0
-        while True:
-            try:
-                await self._work()
-                attempt = 0
-            except Exception as error:
-                self.failures += 1
-                pause_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
-                attempt += 1
-                log.warning("plans wait", error=repr(error), attempt=attempt, pause_s=pause_s)
-                await asyncio.sleep(pause_s)
-                continue
-            await self._outbox.wait()
-
-    async def _work(self) -> None:
+    async def _work(self) -> float:
         if self._outbox.all_of_them:
             for known in await self._plans.devices_with_plans():
                 await self._publish(known)
             self._outbox.all_of_them = False
         while (marked := self._outbox.first()) is not None:
             await self._publish(marked)
+        return LONGEST_SLEEP_S
 
     async def _publish(self, device_id: DeviceId) -> None:
         """Taken off before it is read, so that a change meanwhile marks it again; put back if it could not be sent."""
