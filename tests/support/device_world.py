@@ -285,7 +285,7 @@ class DeviceWorld:
         device = await self.stored(device_id)
         async with self.uow.write() as tx:
             await self.presence.on_connected(tx, device, self.clock.now_ms())
-        self.dispatch.on_device_ready(device.device_no)
+        self.dispatch.on_device_ready(device.device_no, self.clock.now_ms() + 1)
 
     async def stored(self, device_id: DeviceId) -> Device:
         async with self.uow.read() as tx:

@@ -32,8 +32,8 @@ class NewGrant(Body):
     """Exactly one of `apiKeyId` and `membershipId`."""
 
     commands: Commands
-    api_key_id: str | None = None
-    membership_id: str | None = None
+    api_key_id: str | None = Field(default=None, max_length=64)
+    membership_id: str | None = Field(default=None, max_length=64)
     applies_via: AppliesVia = Field(default=AppliesVia.DEVICE, description="`project`: the device's whole project.")
     scope: Scope = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
     expires_at: Timestamp | None = None

@@ -22,10 +22,10 @@ class DispatchLoop(WakingLoop):
         self._clock = clock
         super().__init__(bell)
 
-    def ready(self, device_nos: Sequence[int]) -> None:
-        """These devices now hear their commands."""
-        for device_no in device_nos:
-            self._dispatch.on_device_ready(device_no)
+    def ready(self, devices: Sequence[tuple[int, int]]) -> None:
+        """(number, since when in Unix ms) of devices that now hear their commands."""
+        for device_no, since_ms in devices:
+            self._dispatch.on_device_ready(device_no, since_ms)
 
     async def _rest(self, sleep_s: float) -> None:
         if not await self._bell.wait(sleep_s) and sleep_s >= LONGEST_SLEEP_S:

@@ -30,7 +30,7 @@ BATCH = 2_048
 PAUSES_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 
 MakeBatch = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
-Ready = Callable[[Sequence[int]], None]
+Ready = Callable[[Sequence[tuple[int, int]]], None]
 
 Result = TypeVar("Result")
 

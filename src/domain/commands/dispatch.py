@@ -7,9 +7,9 @@ says that it listens; then it gets all that is still open, oldest first. Nobody 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus
@@ -64,7 +64,8 @@ class DispatchService:
         self._codec = codec
         self._outcomes = outcomes
         self._bell = bell
-        self._ready: dict[int, None] = {}
+        self._ready: dict[int, int] = {}
+        """Device number → since when (Unix ms) it hears its commands."""
         self._behind: set[DeviceId] = set()
         """Devices with something in QUEUED that could not be handed over."""
         self._examined = 0
@@ -72,9 +73,9 @@ class DispatchService:
         self.sent = 0
         self.resent = 0
 
-    def on_device_ready(self, device_no: int) -> None:
+    def on_device_ready(self, device_no: int, since_ms: int) -> None:
         """The device now hears its commands."""
-        self._ready[device_no] = None
+        self._ready[device_no] = since_ms
         self._bell()
 
     def look_again(self) -> None:
@@ -83,13 +84,13 @@ class DispatchService:
 
     async def send_queued(self) -> bool:
         """One bounded round. True when there is more to do at once."""
-        ready = list(self._ready)[:READY_AT_ONCE]
+        ready = dict(islice(self._ready.items(), READY_AT_ONCE))
         for device_no in ready:
             del self._ready[device_no]
         try:
             more = await self._round(ready)
         except BaseException:
-            self._ready = dict.fromkeys(ready) | self._ready
+            self._ready = ready | self._ready
             self._examined = 0
             raise
         return more or bool(self._ready)
@@ -111,7 +112,7 @@ class DispatchService:
         async with self._uow.read() as tx:
             return await tx.executions.next_expiry_ms()
 
-    async def _round(self, ready: Sequence[int]) -> bool:
+    async def _round(self, ready: Mapping[int, int]) -> bool:
         done = _Round()
         async with self._uow.read() as tx:
             returned = [(no, await tx.devices.by_no(no)) for no in ready]
@@ -120,9 +121,9 @@ class DispatchService:
             fresh = await self._reachable(tx, page, {device.device_id for device, _ in open_})
         for device, executions in open_:
             self._behind.discard(device.device_id)
-            await self._serve(device, executions, done, resend=True)
+            await self._serve(device, executions, done, since_ms=ready[device.device_no])
         for device, executions in fresh:
-            await self._serve(device, executions, done, resend=False)
+            await self._serve(device, executions, done, since_ms=None)
         await self._settle(done)
         if page:
             self._examined = max(self._examined, page[-1].seq)
@@ -150,13 +151,14 @@ class DispatchService:
         return found
 
     async def _serve(
-        self, device: Device, executions: Sequence[Execution], done: _Round, *, resend: bool
+        self, device: Device, executions: Sequence[Execution], done: _Round, *, since_ms: int | None
     ) -> None:
-        """Hand over in order, and stop at the first that nobody hears."""
+        """Hand over in order, and stop at the first that nobody hears. What was sent before `since_ms`, when the device began to
+        listen, may have been lost with an earlier connection and goes again; what was sent after it was heard."""
         now_ms = self._clock.now_ms()
         for execution in executions:
             was_sent = execution.status is ExecutionStatus.SENT
-            if was_sent and not (resend and policy.may_resend(device.profile, execution.cmd)):
+            if was_sent and not _may_be_lost(device, execution, since_ms):
                 continue
             if execution.expires_ms <= now_ms or not device.enabled:
                 continue
@@ -209,6 +211,11 @@ class DispatchService:
         if await tx.executions.advance(after, before) and after.status.is_final:
             await tx.record(ended(after, "service", now_ms))
             tx.after_commit(lambda: self._outcomes.announce(after))
+
+
+def _may_be_lost(device: Device, execution: Execution, since_ms: int | None) -> bool:
+    before = since_ms is not None and (execution.sent_ms or 0) < since_ms
+    return before and policy.may_resend(device.profile, execution.cmd)
 
 
 def _said(code: str) -> Json:

@@ -84,8 +84,8 @@ class Answers:
     """What to do once the transaction holds."""
 
     sends: list[tuple[DeviceId, Downlink]] = field(default_factory=list)
-    ready: list[int] = field(default_factory=list)
-    """Numbers of devices that now hear their commands."""
+    ready: list[tuple[int, int]] = field(default_factory=list)
+    """(number, since when in Unix ms) of devices that now hear their commands."""
 
     def extend(self, other: Answers) -> None:
         self.sends += other.sends
@@ -134,9 +134,9 @@ class UplinkService:
                 await self._presence.on_connected(tx, device, at_ms)
             case Disconnected(reason=reason, at_ms=at_ms):
                 await self._presence.on_disconnected(tx, device, reason, at_ms)
-            case Subscribed(topic_filter=topic_filter):
+            case Subscribed(topic_filter=topic_filter, at_ms=at_ms):
                 if self._codec.listens(device.profile, topic_filter):
-                    answers.ready.append(device.device_no)
+                    answers.ready.append((device.device_no, at_ms))
             case Published(at_ms=at_ms):
                 for report in item.reports:
                     await self._apply_report(tx, device, report, at_ms, answers)

@@ -136,7 +136,17 @@ class TestAbsence:
         world.link.listening.add(device.device_id)  # it listens, but nobody has told the dispatcher yet
         await send(world, device, "OFF")
         assert commands_sent(world) == ["ON", "OFF"]
-        world.dispatch.on_device_ready(device.device_no)
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
+
+    async def test_what_was_sent_after_the_device_began_to_listen_does_not_come_twice(self, world: DeviceWorld) -> None:
+        device = await world.device()
+        world.link.listening.add(device.device_id)
+        since_ms = world.clock.now_ms()  # it subscribes, and the news of that comes later than the next command
+        world.clock.forward(1)
+        await send(world, device, "ON")
+        world.dispatch.on_device_ready(device.device_no, since_ms)
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON"]
 
     async def test_a_device_that_begins_to_listen_in_between_gets_nothing_out_of_order(self, world: DeviceWorld) -> None:
         device = await world.device()
@@ -146,7 +156,7 @@ class TestAbsence:
         await world.connect(device.device_id)
         await world.dispatch_all()
         assert world.link.sent == []
-        world.dispatch.on_device_ready(device.device_no)
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
         await world.dispatch_all()
         assert commands_sent(world) == ["ON", "OFF"]
 
@@ -185,7 +195,7 @@ class TestAbsence:
         execution = await send(world, device)
         acked = await send(world, device, "OFF")
         await says(world, device, acked.execution_id, "ack")
-        world.dispatch.on_device_ready(device.device_no)
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
         await world.dispatch_all()
         assert ids_sent(world) == [execution.execution_id, acked.execution_id, execution.execution_id]
 
@@ -194,7 +204,7 @@ class TestAbsence:
         await send(world, device)
         await world.devices.toggle(world.session(), device.device_id)
         world.link.listening.add(device.device_id)
-        world.dispatch.on_device_ready(device.device_no)
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
         await world.dispatch_all()
         assert world.link.sent == []
 
@@ -308,7 +318,7 @@ class TestStockFirmware:
         device = await world.device(online=True, profile=Profile.TASMOTA)
         await send(world, device, "TOGGLE")
         await send(world, device, "ON")
-        world.dispatch.on_device_ready(device.device_no)
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
         await world.dispatch_all()
         steps = [told.payload.decode().split(";")[0] for told in world.link.sent]
         assert steps == ["Power1 TOGGLE", "Power1 ON", "Power1 ON"]

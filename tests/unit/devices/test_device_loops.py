@@ -78,7 +78,7 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
     async with running(loop):
         await until(expired)
         world.link.listening.add(device.device_id)
-        loop.ready([device.device_no])
+        loop.ready([(device.device_no, world.clock.now_ms() + 1)])
         bell.ring()
         await until(lambda: len(world.link.sent) == 1)
 

@@ -1,0 +1,39 @@
+"""Hypothesis machines over one whole program: every example gets an account of its own in the same database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from support.whole import Whole, whole
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator[tuple[asyncio.Runner, Whole]]:
+    """A program and the loop it lives in, for code that is not async."""
+    with asyncio.Runner() as runner:
+        program = whole(folder)
+        made = runner.run(program.__aenter__())
+        try:
+            yield runner, made
+        finally:
+            runner.run(program.__aexit__(None, None, None))
+
+
+def check(machine: Callable[[], RuleBasedStateMachine], *, examples: int, steps: int) -> None:
+    chosen: Any = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    )
+    run_state_machine_as_test(machine, settings=chosen)

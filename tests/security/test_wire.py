@@ -1,0 +1,198 @@
+"""The real program on a real socket, against clients that do not keep to HTTP: it cuts them off and serves the others on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from support.service import EMAIL, PASSWORD, Api, Service
+
+CUT_WITHIN_S = 20.0
+LOGIN = "POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+GOOD = json.dumps({"email": "nobody@example.com", "password": "wrong password"})
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("wire")) as service:
+        yield service
+
+
+@pytest.fixture
+async def owner(running: Service) -> AsyncIterator[Api]:
+    async with running.api() as api:
+        yield api
+        assert (await api.raw.get(f"{running.url}/readyz")).status_code == 200
+    assert '"level": "error"' not in running.log(1_000_000)
+
+
+@asynccontextmanager
+async def connection(running: Service) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def said(running: Service, *pieces: bytes, pause_s: float = 0.0) -> bytes:
+    """Everything the service answers to these bytes until it closes, or has nothing more to say."""
+    async with connection(running) as (reader, writer):
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(pause_s)
+            async with asyncio.timeout(2):
+                return await reader.read()
+        except TimeoutError:
+            return bytes(reader._buffer)  # type: ignore[attr-defined]  # it keeps the connection for another request
+        except ConnectionError:
+            return b""
+
+
+def statuses(answer: bytes) -> list[int]:
+    """Of each response in what was said."""
+    return [int(line[9:12]) for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+
+def request(raw: bytes, **headers: str) -> bytes:
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"{LOGIN}Content-Length: {len(raw)}\r\nConnection: close\r\n{more}\r\n".encode() + raw
+
+
+async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, owner: Api) -> None:
+    async def drip() -> bytes:
+        async with connection(running) as (reader, writer):
+            writer.write(f"{LOGIN}Content-Length: 5000\r\n\r\n".encode())
+            answer = asyncio.create_task(reader.readline())
+            while not answer.done():
+                writer.write(b"x")
+                await asyncio.sleep(0.5)
+            return await answer
+
+    dripping = [asyncio.create_task(drip()) for _ in range(50)]
+    for _ in range(20):
+        await owner.get("/devices")
+    async with asyncio.timeout(CUT_WITHIN_S):
+        answers = await asyncio.gather(*dripping)
+    assert {answer[:12] for answer in answers} == {b"HTTP/1.1 408"}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 30_000],
+        [b"GET / HTTP/1.1\r\nA: " + b"b" * 200_000],
+        [b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n"],
+        [b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"H%d: x\r\n" % number for number in range(20_000)) + b"\r\n"],
+        [b"\x16\x03\x01" + b"\x00" * 5_000],
+        [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 50_000],
+        [b"GET / HTTP/9.9\r\nHost: x\r\n\r\n"],
+        [b"\r\n" * 50_000],
+    ],
+    ids=["many headers", "a long header", "a long path", "many different headers", "TLS", "broken HTTP/2", "HTTP/9", "lines"],
+)
+async def test_floods_are_refused(running: Service, owner: Api, pieces: list[bytes]) -> None:
+    answer = await said(running, *pieces)
+    assert all(status in (400, 404, 414, 431, 505) for status in statuses(answer)), answer[:200]
+
+
+@pytest.mark.parametrize(
+    ("raw", "headers", "status"),
+    [
+        (b"[" * 100_000, {}, 400),
+        (b'{"a":' * 50_000, {}, 400),
+        (b'{"email": "a", "password": ' + b"9" * 200_000 + b"}", {}, 400),
+        (b" " * 262_145, {}, 413),
+        (b"x" * 262_145, {}, 413),
+        (GOOD.encode("utf-16"), {}, 400),
+        (GOOD.encode("utf-32"), {}, 400),
+        (b"\xef\xbb\xbf" + GOOD.encode(), {}, 400),
+        (gzip.compress(GOOD.encode()), {"Content_Encoding": "gzip"}, 415),
+        (gzip.compress(b" " * 10_000_000), {"Content_Encoding": "gzip"}, 415),
+        (zlib.compress(GOOD.encode()), {"Content_Encoding": "deflate"}, 415),
+        (gzip.compress(GOOD.encode()), {}, 400),
+    ],
+    ids=["arrays", "objects", "a long number", "blanks", "too long", "UTF-16", "UTF-32", "BOM", "gzip", "bomb", "deflate", "unsaid gzip"],
+)
+async def test_bodies_that_are_no_json_in_utf_8(
+    running: Service, owner: Api, raw: bytes, headers: dict[str, str], status: int
+) -> None:
+    answer = await said(running, request(raw, **headers))
+    assert statuses(answer) == [status], answer[:300]
+    assert b'"requestId"' in answer
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Content-Length: -1\r\n",
+        "Content-Length: +5\r\n",
+        "Content-Length: 5, 5\r\n",
+        "Content-Length: 0x5\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding:\x0bchunked\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Content-Length : 5\r\n",
+    ],
+)
+async def test_no_second_request_is_smuggled_in_a_first_one(running: Service, owner: Api, framing: str) -> None:
+    smuggled = b"0\r\n\r\nGET /api/v1/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+    answer = await said(running, f"{LOGIN}{framing}\r\n".encode() + smuggled)
+    assert b"smuggled" not in answer
+    assert len(statuses(answer)) <= 1 or statuses(answer)[0] in (400, 401, 501), answer[:300]
+
+
+NOWHERE = [
+    "/api/v1/../../etc/passwd", "/docs/..%2f..%2fetc/passwd", "/docs/%2e%2e/openapi.json", "//evil.example/%2e%2e", "/API/V1/keys",
+    "/api/v1/keys/..;/devices", "/api/v1/devices/%2e%2e/keys", "/api/v1/keys/", "/api/v1//keys", "/./api/v1/keys", "/api/v1/keys%00",
+    "/api/v1/keys%20", "/api/v1/keys%0d%0aX-A:%201",
+]  # fmt: skip
+SOMEWHERE = ["/api%2fv1%2fkeys", "/api/v1/ke%79s", "http://evil.example/api/v1/keys"]
+"""Other spellings of an address that there is: the one who asks is asked for all the same."""
+
+
+@pytest.mark.parametrize("path", NOWHERE + SOMEWHERE)
+async def test_tricks_in_a_path_lead_nowhere(running: Service, owner: Api, path: str) -> None:
+    bearer = f"Authorization: {owner.headers['Authorization']}\r\n"
+    for credentials, expected in (("", {400, 401, 404}), (bearer, {400, 404} if path in NOWHERE else {200})):
+        answer = await said(running, f"GET {path} HTTP/1.1\r\nHost: x\r\n{credentials}Connection: close\r\n\r\n".encode())
+        assert set(statuses(answer)) <= expected, answer[:300]
+        assert b"evil.example" not in answer
+        assert b"root:" not in answer
+        assert b"\r\nX-A:" not in answer
+
+
+async def test_a_huge_query_string_is_no_burden(running: Service, owner: Api) -> None:
+    for query in ("a=" + "b" * 20_000, "&".join(f"a{number}=1" for number in range(2_000)), "a=1&" * 4_000, "%" * 10_000):
+        answer = await owner.send("GET", f"/devices?{query}")
+        assert answer.status_code in (400, 414, 431), answer.status_code
+
+
+async def test_forwarded_addresses_do_not_make_a_guesser_somebody_else(running: Service, owner: Api) -> None:
+    seen = []
+    for number in range(12):
+        address = f"203.0.113.{number}"
+        headers = {"X-Forwarded-For": address, "X-Real-IP": address, "Forwarded": f"for={address}", "Client-IP": address}
+        body = {"email": "victim@example.com", "password": f"guess {number}"}
+        seen.append((await owner.raw.post("/auth/login", json=body, headers=headers)).status_code)
+    assert seen[0] == 401
+    assert 429 in seen
+    events = (await owner.get("/events?type=login&limit=5"))["data"]
+    assert "203.0.113" not in json.dumps(events)
+
+
+async def test_a_guesser_does_not_keep_the_owner_out(running: Service, owner: Api) -> None:
+    for number in range(10):
+        await owner.raw.post("/auth/login", json={"email": "another@example.com", "password": f"guess {number}"})
+    answer = await owner.raw.post("/auth/login", json={"email": EMAIL, "password": PASSWORD})
+    assert answer.status_code == 200
