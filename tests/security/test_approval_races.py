@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.approvals.model import ApprovalStatus
+from domain.grants.draft import Draft, Terms
+from domain.grants.model import AppliesVia
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, DomainError
-from domain.kernel.ids import ApprovalId, DeviceId
+from domain.kernel.ids import ApprovalId, DeviceId, GrantId, KeyId
 from security.people import a_key
 from security.running import at_work, check
 from support.whole import Whole
@@ -38,7 +40,7 @@ class Approvals(RuleBasedStateMachine):
         self.ends: dict[str, int] = {}
         self.status: dict[str, str] = {}
         self.enabled = True
-        self.grant_id: str | None = None
+        self.grant_id: GrantId | None = None
 
     @initialize()
     def begin(self) -> None:
@@ -64,9 +66,7 @@ class Approvals(RuleBasedStateMachine):
         await self._grant()
 
     async def _grant(self) -> None:
-        from domain.grants.draft import Draft, Terms
-
-        draft = Draft(terms=Terms(commands=("FLUSH",)), key_id=self.key_id)  # type: ignore[call-arg, arg-type]
+        draft = Draft(Terms(("FLUSH",)), KeyId(self.key_id), None, AppliesVia.DEVICE)
         self.grant_id = (await self.program.services.grants.create(self.owner, self.device_id, draft)).grant.grant_id
 
     def now_ms(self) -> int:
@@ -165,7 +165,7 @@ class Approvals(RuleBasedStateMachine):
         if self.grant_id is None:
             self.runner.run(self._grant())
         else:
-            self.runner.run(self.program.services.grants.delete(self.owner, self.device_id, self.grant_id))  # type: ignore[arg-type]
+            self.runner.run(self.program.services.grants.delete(self.owner, self.device_id, self.grant_id))
             self.grant_id = None
 
     @invariant()

@@ -102,7 +102,9 @@ class DefinitionService:
             device = await device_of(tx, caller.account_id, device_id)
             await self._check_approvals_stay(tx, caller, device, definition.name)
             await _check_free(tx, definition)
+            before = await self._queries(tx, device)
             await tx.definitions.add(definition)
+            await self._check_no_new_query(tx, caller, device, before)
             await self._record(tx, caller, definition, "command_defined", now_ms)
         return definition
 
@@ -121,7 +123,9 @@ class DefinitionService:
                 await self._check_approvals_stay(tx, caller, device, name)
             if after.name != before.name:
                 await _check_free(tx, after)
+            queries = await self._queries(tx, device)
             await tx.definitions.save(after)
+            await self._check_no_new_query(tx, caller, device, queries)
             await self._record(tx, caller, after, "command_updated", now_ms)
         return after
 
@@ -133,7 +137,9 @@ class DefinitionService:
             device = await device_of(tx, caller.account_id, device_id)
             definition = await _own(tx, device, command_id)
             await self._check_approvals_stay(tx, caller, device, definition.name)
+            before = await self._queries(tx, device)
             await tx.definitions.delete(command_id)
+            await self._check_no_new_query(tx, caller, device, before)
             await self._record(tx, caller, definition, "command_removed", now_ms)
 
     async def _check_approvals_stay(self, tx: CommandsTx, caller: Session, device: Device, name: str) -> None:
@@ -141,6 +147,15 @@ class DefinitionService:
         for definition in await self._commands.definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
+
+    async def _queries(self, tx: CommandsTx, device: Device) -> frozenset[str]:
+        known = await self._commands.definitions(tx, device)
+        return frozenset(one.name for one in known if one.kind is CommandKind.QUERY)
+
+    async def _check_no_new_query(self, tx: CommandsTx, caller: Session, device: Device, before: frozenset[str]) -> None:
+        """A QUERY runs under a READ grant, so only who may grant makes one. Raises Refused; the change is rolled back."""
+        if not await self._queries(tx, device) <= before:
+            require_role(caller, Role.ADMIN)
 
     async def _record(
         self, tx: CommandsTx, caller: Session, definition: Definition, kind: str, now_ms: int

@@ -108,6 +108,8 @@ class DeviceService:
             type_id = before.device_type_id
             if type_id is not None and changes.get("device_type_id", type_id) != type_id:
                 require_role(caller, Role.ADMIN)  # the type's commands may ask for approvals, and they would go with it
+            if changes.get("project_id", before.project_id) != before.project_id:
+                require_role(caller, Role.ADMIN)  # project grants follow the device: a move gives and takes permissions
             after = _edited(before, changes)
             after = await store(tx, after)
             changed: list[Json] = [str(name) for name in sorted(changes)]
