@@ -1,0 +1,207 @@
+"""What permission costs: the check of a grant, the check of a token, and an authorised request beside a bare Quart route.
+
+The requests go to the real program (its Hypercorn, uvloop, SQLite on disk, broker with simulated devices that answer every command)
+and to a Quart application with one route on the same server with the same settings, from the same client, one after the other.
+`requests_per_s` is wall time, `cpu_us` the server's processor time a request, which a busy machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from adapters.crypto.keyring import KeyRing
+from adapters.crypto.tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokens
+from adapters.engine import _native
+from adapters.engine.reference import ReferenceWindows
+from adapters.engine.windows import NativeWindows, zone_rules
+from domain.accounts.model import Membership
+from domain.grants.model import Grant, Scope, Subject
+from domain.grants.policy import Ask, sift
+from domain.grants.window import Window
+from domain.kernel.caller import Role
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, UserId
+from support.service import EMAIL, PASSWORD, Service, free_ports
+
+NOW_MS = 1_800_000_000_000
+CALLS = 10_000
+CONNECTIONS, REQUESTS, ROUNDS = 8, 1_600, 5
+DEVICES = 40
+OFFICE_HOURS = Window(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
+GRANT = Grant(
+    GrantId("grt_1"), AccountId("acc_1"), Subject(key_id=KeyId("key_1")), DeviceId("dev_1"), None, ("ON", "OFF"), Scope.WRITE,
+    NOW_MS + 86_400_000, OFFICE_HOURS, None, NOW_MS, "bench",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("windows", ["native", "reference"])
+def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
+    """Command, scope, expiry, window; through the boundary for the window."""
+    evaluator = NativeWindows() if windows == "native" else ReferenceWindows()
+    ask, grants = Ask("ON", False), [GRANT]
+    cpu(lambda: [sift(grants, ask, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
+
+
+def bench_the_engine_call_alone(cpu: Callable[..., float]) -> None:
+    days = sum(1 << day for day in OFFICE_HOURS.days)
+    compiled = _native.Window(days, 480, 1_080, zone_rules("Europe/Berlin"), "Europe/Berlin")
+    cpu(lambda: [compiled.is_open(NOW_MS + at) for at in range(CALLS)], CALLS)
+
+
+@pytest.mark.parametrize("how", ["seen before", "first seen", "PyJWT alone"])
+def bench_a_token_is_checked(cpu: Callable[..., float], how: str) -> None:
+    ring = KeyRing.generate()
+    member = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.OWNER, NOW_MS)
+    tokens = JwtAccessTokens(ring)
+    token, key = tokens.issue(member, NOW_MS), ring.newest.derive("access-token")
+    options: Any = {"verify_exp": False, "verify_iat": False}
+    check: dict[str, Callable[[], object]] = {
+        "seen before": lambda: tokens.read(token, NOW_MS),
+        "first seen": lambda: (tokens._verified.cache_clear(), tokens.read(token, NOW_MS)),
+        "PyJWT alone": lambda: jwt.decode(token, key, [ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options),
+    }
+    calls = CALLS // 10
+    cpu(lambda: [check[how]() for _ in range(calls)], calls)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where requests go, and whose processor time they cost."""
+
+    port: int
+    pid: int
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+
+BARE = """
+import asyncio, sys, uvloop
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from quart import Quart
+app = Quart("bare")
+@app.post("/api/v1/bare")
+async def bare():
+    return {"ok": True}
+config = Config()
+config.bind = [f"127.0.0.1:{sys.argv[1]}"]
+config.accesslog, config.include_date_header, config.include_server_header = None, False, False
+config.keep_alive_max_requests = 1_000_000
+uvloop.run(serve(app, config))
+"""
+
+
+@pytest.fixture
+def bare() -> Iterator[Server]:
+    [port] = free_ports(1)
+    process = subprocess.Popen([sys.executable, "-c", BARE, str(port)])
+    try:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                assert httpx.post(f"http://127.0.0.1:{port}/api/v1/bare", json={}).status_code == 200
+                break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        yield Server(port, process.pid)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@dataclass(frozen=True)
+class Site:
+    server: Server
+    devices: list[str]
+    session: str
+    key: str
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """The program with devices that answer, and a key that is granted commands in office hours without end."""
+    with Service(tmp_path) as service, httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
+        login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
+        api.headers["Authorization"] = f"Bearer {login['accessToken']}"
+        credentials = []
+        for number in range(DEVICES):
+            new = api.post("/devices/register", json={"name": f"d{number}", "boardType": "ESP32", "appType": "PUMP"}).json()
+            made = api.post(f"/devices/{new['deviceId']}/credentials", json={}).json()
+            credentials.append((new["deviceId"], made["mqttPassword"]))
+        key = api.post("/keys", json={"name": "bench"}).json()
+        terms = {"commands": ["ON", "STATUS"], "activeFromMinute": 0, "activeToMinute": 1439, "timezone": "Europe/Berlin"}
+        grant = {**terms, "apiKeyId": key["keyId"], "appliesVia": "project"}
+        assert api.post(f"/devices/{credentials[0][0]}/grants", json=grant).status_code == 201
+        fleet = _native.Simulation("127.0.0.1", service.mqtt_port, credentials, rate=0.0, seconds=600.0)
+        time.sleep(1.0)
+        assert service.process is not None
+        pid = service.process.pid
+        yield Site(Server(service.port, pid), [one for one, _ in credentials], login["accessToken"], key["key"])
+        fleet.stop()
+
+
+def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    return f"{method} /api/v1{path} HTTP/1.1\r\nHost: bench\r\n{more}{kind}\r\n".encode() + body
+
+
+async def volley(port: int, requests: list[bytes]) -> None:
+    """All of them over a few kept connections, each waiting for its answer; every answer must be a 200."""
+    waiting = iter(requests)
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for one in waiting:
+            writer.write(one)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head + await reader.read(300)
+            length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            await reader.readexactly(int(length))
+        writer.close()
+
+    async with asyncio.timeout(120):
+        await asyncio.gather(*(connection() for _ in range(CONNECTIONS)))
+
+
+def measure(benchmark: Any, server: Server, requests: list[bytes]) -> None:
+    asyncio.run(volley(server.port, requests))
+    before, began = server.cpu_s(), time.perf_counter()
+    benchmark.pedantic(lambda: asyncio.run(volley(server.port, requests)), rounds=ROUNDS)
+    spent, took = server.cpu_s() - before, time.perf_counter() - began
+    benchmark.extra_info["requests_per_s"] = round(len(requests) / benchmark.stats["median"])
+    benchmark.extra_info["cpu_us"] = round(1e6 * spent / (ROUNDS * len(requests)))
+    benchmark.extra_info["server_busy"] = round(spent / took, 2)
+    print(f"\n  {benchmark.name}: {benchmark.extra_info}")
+
+
+def bench_a_bare_route(benchmark: Any, bare: Server) -> None:
+    measure(benchmark, bare, [request("POST", "/bare", b"{}")] * REQUESTS)
+
+
+@pytest.mark.parametrize("caller", ["key", "session"])
+def bench_an_authorised_read(benchmark: Any, site: Site, caller: str) -> None:
+    """Caller, grant, device: two snapshots of the database and no write."""
+    shown = {"X_Api_Key": site.key} if caller == "key" else {"Authorization": f"Bearer {site.session}"}
+    paths = [f"/devices/{site.devices[number % DEVICES]}/telemetry/latest" for number in range(REQUESTS)]
+    measure(benchmark, site.server, [request("GET", path, **shown) for path in paths])
+
+
+@pytest.mark.parametrize("caller", ["key", "session"])
+def bench_an_authorised_command(benchmark: Any, site: Site, caller: str) -> None:
+    """Grant, definition, parameters; durable with its event; then on its way to a device whose result is taken in as well."""
+    shown = {"X_Api_Key": site.key} if caller == "key" else {"Authorization": f"Bearer {site.session}"}
+    paths = [f"/devices/{site.devices[number % DEVICES]}/command" for number in range(REQUESTS)]
+    measure(benchmark, site.server, [request("POST", path, b'{"cmd":"ON"}', **shown) for path in paths])

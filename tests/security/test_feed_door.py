@@ -1,0 +1,121 @@
+"""The live feed of the real program lets in whom REST lets in, and whatever is sent to it harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from domain.keys.policy import compose_key
+from support.service import Api, Service
+
+UNKNOWN = compose_key("a" * 40)
+NONE = "eyJhbGciOiJub25lIn0.eyJpc3MiOiJsYXRjaGJvYXJkIn0."
+BAD = {"none": NONE, "garbled": "a.b.c", "short": "x", "unknown key": UNKNOWN, "mistyped key": UNKNOWN[:-1], "long": "a" * 4_000}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("feed")) as service:
+        yield service
+
+
+@pytest.fixture
+async def owner(running: Service) -> AsyncIterator[Api]:
+    async with running.api() as api:
+        yield api
+    assert '"level": "error"' not in running.log(1_000_000)
+
+
+async def closed_with(socket: ClientConnection) -> int | None:
+    """The code of the goodbye; the test fails when there is anything before it."""
+    async with asyncio.timeout(10):
+        try:
+            message = await socket.recv()
+        except ConnectionClosed:
+            return socket.close_code
+    raise AssertionError(f"let in: {str(message)[:200]}")
+
+
+def address(running: Service, query: str = "") -> str:
+    return f"ws://127.0.0.1:{running.port}/api/v1/ws{query}"
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_bad_credentials_are_sent_away_however_they_are_shown(running: Service, owner: Api, name: str) -> None:
+    secret = BAD[name]
+    for headers in ({"Authorization": f"Bearer {secret}"}, {"X-Api-Key": secret}):
+        async with connect(address(running), additional_headers=headers) as socket:
+            assert await closed_with(socket) == 4001
+    async with connect(address(running, f"?token={secret}")) as socket:
+        assert await closed_with(socket) == 4001
+    for message in ({"type": "auth", "token": secret}, {"type": "auth", "apiKey": secret}):
+        async with connect(address(running)) as socket:
+            await socket.send(json.dumps(message))
+            assert await closed_with(socket) == 4001
+
+
+FIRST_WORDS: list[str | bytes] = [
+    "", "null", "[]", "[" * 8_000, '{"type": "auth"}', '{"type": "auth", "token": null}', '{"type": "auth", "token": {}}',
+    '{"type": "auth", "token": ""}', '{"type": ["auth"], "token": "x"}', '{"type": "ping"}', b"\x00\xff\xfe", "NaN", "x" * 60_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", FIRST_WORDS, ids=range(len(FIRST_WORDS)))
+async def test_a_first_word_that_says_nothing_is_the_last(running: Service, owner: Api, word: str | bytes) -> None:
+    async with connect(address(running)) as socket:
+        await socket.send(word)
+        assert await closed_with(socket) == 4001
+
+
+async def test_a_message_that_is_too_long_ends_the_connection(running: Service, owner: Api) -> None:
+    async with connect(address(running)) as socket:
+        await socket.send("x" * 2_000_000)
+        assert await closed_with(socket) in (1009, 4001, 1006)
+
+
+async def test_who_says_nothing_is_not_kept(running: Service, owner: Api) -> None:
+    async with connect(address(running)) as socket:
+        assert await closed_with(socket) == 4001
+
+
+async def test_nonsense_from_somebody_who_was_let_in_gains_and_breaks_nothing(running: Service, owner: Api) -> None:
+    async with running.feed(owner) as feed:
+        for word in (*FIRST_WORDS[:4], '{"type": "subscribe", "accountId": "acc_other"}', "x" * 60_000):
+            await feed.socket.send(word)
+        await feed.socket.send('{"type": "ping"}')
+        await feed.next("pong")
+        assert [message["type"] for message in feed.seen] == ["initial_state", "pong"]
+
+
+async def test_renewing_with_bad_credentials_ends_the_connection(running: Service, owner: Api) -> None:
+    async with running.feed(owner) as feed:
+        await feed.socket.send(json.dumps({"type": "auth", "token": NONE}))
+        assert await closed_with(feed.socket) == 4001
+
+
+@pytest.mark.parametrize("query", ["?deviceId=dev_x", "?deviceId=%00", "?types=all", "?types=%ED%A0%80", "?deviceId=" + "a" * 5_000])
+async def test_a_filter_that_cannot_be_is_refused_only_after_the_door(running: Service, owner: Api, query: str) -> None:
+    async with connect(address(running, query), additional_headers={"X-Api-Key": UNKNOWN}) as socket:
+        assert await closed_with(socket) in (4001, 1008)
+    async with connect(address(running, query), additional_headers=owner.headers) as socket:
+        assert await closed_with(socket) == 1008
+
+
+async def test_a_cursor_that_is_none_of_ours_begins_anew(running: Service, owner: Api) -> None:
+    for cursor in ("x", "%00", "a" * 3_000, "LTE", "OTIyMzM3MjAzNjg1NDc3NTgwOA"):
+        async with running.feed(owner, f"?cursor={cursor}") as feed:
+            assert {message["type"] for message in feed.seen} <= {"resync", "initial_state"}
+
+
+async def test_a_handshake_that_is_none_gets_a_plain_answer(running: Service, owner: Api) -> None:
+    answer = await owner.send("GET", "/ws")
+    assert answer.status_code in (400, 404, 426)
+    with pytest.raises(InvalidStatus) as caught:
+        async with connect(f"ws://127.0.0.1:{running.port}/api/v1/devices", additional_headers=owner.headers):
+            pass
+    assert caught.value.response.status_code in (400, 403, 404)

@@ -1,0 +1,105 @@
+"""How long an answer takes says nothing about a secret: the same work is done, counted here because time on shared machines lies."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import pytest
+
+from domain.keys.policy import compose_key
+from security.people import a_key
+from support.http import PASSWORD
+from support.whole import Whole, whole
+
+
+@pytest.fixture
+async def program() -> AsyncIterator[Whole]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with whole(Path(folder)) as made:
+            await made.account("ada@example.com")
+            yield made
+
+
+async def login(program: Whole, email: str, password: str) -> tuple[httpx.Response, list[str]]:
+    """The answer, and the hashes verified for it."""
+    program.hasher.verified.clear()
+    answer = await program.caller().send("POST", "/auth/login", {"email": email, "password": password})
+    return answer, list(program.hasher.verified)
+
+
+def watched_compare() -> Any:
+    return patch.object(hmac, "compare_digest", wraps=hmac.compare_digest)
+
+
+def cost(password_hash: str) -> str:
+    """Algorithm and parameters: all that the time of a verification depends on."""
+    return password_hash.rpartition("$")[0].rpartition("$")[0]
+
+
+@pytest.mark.parametrize("password", ["wrong password", "", "x" * 1024, "pässwörd \U0001f600"])
+async def test_an_unknown_email_costs_one_verification_of_the_same_parameters(program: Whole, password: str) -> None:
+    known, spent = await login(program, "ada@example.com", password)
+    unknown, spent_on_nobody = await login(program, "nobody@example.com", password)
+    assert [cost(one) for one in spent] == [cost(one) for one in spent_on_nobody]
+    assert len(spent) == 1
+    same = [re.sub(r'"requestId": ?"[^"]+"', "", answer.text) for answer in (known, unknown)]
+    assert same[0] == same[1]
+    assert set(known.headers) == set(unknown.headers)
+    assert known.status_code == unknown.status_code == 401
+
+
+async def test_a_user_without_an_account_costs_as_much_as_nobody(program: Whole) -> None:
+    owner = await program.sign_in("ada@example.com")
+    body = {"email": "left@example.com", "name": "L", "role": "Viewer", "password": PASSWORD}
+    member = await owner.made("POST", "/members", body)
+    await owner.made("DELETE", f"/members/{member['membershipId']}")
+    answer, spent = await login(program, "left@example.com", PASSWORD)
+    assert (answer.status_code, len(spent)) == (401, 1)
+
+
+async def test_who_is_told_to_wait_costs_nothing_whether_known_or_not(program: Whole) -> None:
+    for email in ("ada@example.com", "nobody@example.com"):
+        while (await login(program, email, "wrong password"))[0].status_code == 401:
+            pass
+        answer, spent = await login(program, email, PASSWORD)
+        assert (answer.status_code, spent) == (429, [])
+        program.clock.forward(minutes=16)
+
+
+async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(program: Whole) -> None:
+    owner = await program.sign_in("ada@example.com")
+    key, _ = await a_key(owner)
+    secret = key.headers["X-Api-Key"]
+    asked: list[bytes] = []
+    digest = program.program.outside.digest
+
+    def plain(_: Any, text: str) -> bytes:
+        asked.append(hashlib.sha256(text.encode()).digest())
+        return asked[-1]
+
+    with watched_compare() as compare, patch.object(type(digest), "plain", plain):
+        assert (await key.send("GET", "/devices")).status_code == 200
+        assert (await program.caller(X_Api_Key=compose_key("b" * 40)).send("GET", "/devices")).status_code == 401
+        malformed = await program.caller(X_Api_Key=secret[:-1]).send("GET", "/devices")
+    expected = hashlib.sha256(secret.encode()).digest()
+    assert malformed.status_code == 401
+    assert [call.args for call in compare.call_args_list] == [(expected, expected)]
+    assert asked == [expected, hashlib.sha256(compose_key("b" * 40).encode()).digest()]
+
+
+async def test_a_one_time_code_is_compared_in_constant_time_and_its_tries_are_counted(program: Whole) -> None:
+    owner = await program.sign_in("ada@example.com")
+    await owner.made("POST", "/auth/password/request-otp")
+    with watched_compare() as compare:
+        for number in range(8):
+            body = {"otp": f"{number:06d}", "newPassword": "another password"}
+            assert (await owner.send("POST", "/auth/change-password", body)).status_code == 400
+    assert [len(call.args[0]) for call in compare.call_args_list] == [32] * 5
