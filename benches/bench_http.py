@@ -65,9 +65,14 @@ def bench_a_token_is_checked(cpu: Callable[..., float], how: str) -> None:
     tokens = JwtAccessTokens(ring)
     token, key = tokens.issue(member, NOW_MS), ring.newest.derive("access-token")
     options: Any = {"verify_exp": False, "verify_iat": False}
+
+    def first_seen() -> object:
+        tokens._verified.cache_clear()
+        return tokens.read(token, NOW_MS)
+
     check: dict[str, Callable[[], object]] = {
         "seen before": lambda: tokens.read(token, NOW_MS),
-        "first seen": lambda: (tokens._verified.cache_clear(), tokens.read(token, NOW_MS)),
+        "first seen": first_seen,
         "PyJWT alone": lambda: jwt.decode(token, key, [ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options),
     }
     calls = CALLS // 10
@@ -196,7 +201,7 @@ def bench_an_authorised_read(benchmark: Any, site: Site, caller: str) -> None:
     """Caller, grant, device: two snapshots of the database and no write."""
     shown = {"X_Api_Key": site.key} if caller == "key" else {"Authorization": f"Bearer {site.session}"}
     paths = [f"/devices/{site.devices[number % DEVICES]}/telemetry/latest" for number in range(REQUESTS)]
-    measure(benchmark, site.server, [request("GET", path, **shown) for path in paths])
+    measure(benchmark, site.server, [request("GET", path, b"", **shown) for path in paths])
 
 
 @pytest.mark.parametrize("caller", ["key", "session"])

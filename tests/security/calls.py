@@ -85,7 +85,7 @@ async def _device_type(at: Targets, ids: Ids) -> Ids:
 async def _command(at: Targets, ids: Ids) -> Ids:
     new = {"name": f"GUARDED_{at.number()}", "label": "Guarded", "requiresApproval": True}
     made = await at.owner.made("POST", f"/devices/{ids['deviceId']}/commands", new)
-    return {"commandId": made["commandId"], "cmd": new["name"]}  # type: ignore[dict-item]
+    return {"commandId": made["commandId"], "cmd": str(new["name"])}
 
 
 async def _grant(at: Targets, ids: Ids) -> Ids:

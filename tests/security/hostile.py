@@ -68,7 +68,7 @@ def placed(body: Any, where: Where, value: Any) -> Any:
         return value
     step, *rest = where
     if isinstance(step, int):
-        present = list(body) if isinstance(body, list) and body else [None]
-        return [placed(present[0], tuple(rest), value), *present[1:]]
-    present = dict(body) if isinstance(body, dict) else {}
+        items: list[Any] = body if isinstance(body, list) and body else [None]
+        return [placed(items[0], tuple(rest), value), *items[1:]]
+    present: dict[str, Any] = body if isinstance(body, dict) else {}
     return present | {step: placed(present.get(step), tuple(rest), value)}

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
@@ -27,7 +26,7 @@ def at_work(folder: Path) -> Iterator[tuple[asyncio.Runner, Whole]]:
 
 
 def check(machine: Callable[[], RuleBasedStateMachine], *, examples: int, steps: int) -> None:
-    chosen: Any = settings(
+    chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,
         deadline=None,
@@ -36,4 +35,4 @@ def check(machine: Callable[[], RuleBasedStateMachine], *, examples: int, steps:
         suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.generate, Phase.shrink),
     )
-    run_state_machine_as_test(machine, settings=chosen)
+    run_state_machine_as_test(machine, settings=chosen)  # type: ignore[arg-type]  # takes a factory too

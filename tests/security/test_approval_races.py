@@ -120,7 +120,9 @@ class Approvals(RuleBasedStateMachine):
 
     @rule(
         approval_id=approvals,
-        wanted=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["APPROVED", "DENIED", "EXPIRED"])), min_size=2, max_size=12),
+        wanted=st.lists(
+            st.tuples(st.integers(0, 2), st.sampled_from(["APPROVED", "DENIED", "EXPIRED"])), min_size=2, max_size=12
+        ),
     )
     def decide_at_once(self, approval_id: str, wanted: list[tuple[int, str]]) -> None:
         if approval_id:

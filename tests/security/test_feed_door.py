@@ -98,7 +98,9 @@ async def test_renewing_with_bad_credentials_ends_the_connection(running: Servic
         assert await closed_with(feed.socket) == 4001
 
 
-@pytest.mark.parametrize("query", ["?deviceId=dev_x", "?deviceId=%00", "?types=all", "?types=%ED%A0%80", "?deviceId=" + "a" * 5_000])
+@pytest.mark.parametrize(
+    "query", ["?deviceId=dev_x", "?deviceId=%00", "?types=all", "?types=%ED%A0%80", "?deviceId=" + "a" * 5_000]
+)
 async def test_a_filter_that_cannot_be_is_refused_only_after_the_door(running: Service, owner: Api, query: str) -> None:
     async with connect(address(running, query), additional_headers={"X-Api-Key": UNKNOWN}) as socket:
         assert await closed_with(socket) in (4001, 1008)

@@ -82,7 +82,11 @@ class Limits(RuleBasedStateMachine):
         for answer in refused:
             assert int(answer.headers["Retry-After"]) == -(-self.next_free_ms() // 1000) == answer.json()["retryAfter"]
 
-    @rule(body=st.sampled_from([{"cmd": "ON"}, {"cmd": "NOTHING"}, {"cmd": "STATUS", "params": 1}, {"cmd": "STATUS", "ttlSeconds": 0}]))
+    @rule(
+        body=st.sampled_from(
+            [{"cmd": "ON"}, {"cmd": "NOTHING"}, {"cmd": "STATUS", "params": 1}, {"cmd": "STATUS", "ttlSeconds": 0}]
+        )
+    )
     def be_refused_for_another_reason(self, body: dict[str, Any]) -> None:
         for answer in self.runner.run(self._burst(body, 3)):
             assert answer.status_code in (400, 403)

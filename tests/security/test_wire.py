@@ -41,20 +41,22 @@ async def connection(running: Service) -> AsyncIterator[tuple[asyncio.StreamRead
         writer.transport.abort()
 
 
-async def said(running: Service, *pieces: bytes, pause_s: float = 0.0) -> bytes:
-    """Everything the service answers to these bytes until it closes, or has nothing more to say."""
+async def said(running: Service, *pieces: bytes) -> bytes:
+    """Everything the service answers to these bytes until it closes, or has said nothing more for a while."""
+    told = b""
     async with connection(running) as (reader, writer):
         try:
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(pause_s)
-            async with asyncio.timeout(2):
-                return await reader.read()
-        except TimeoutError:
-            return bytes(reader._buffer)  # type: ignore[attr-defined]  # it keeps the connection for another request
-        except ConnectionError:
-            return b""
+            while True:
+                async with asyncio.timeout(1):
+                    more = await reader.read(65_536)
+                if not more:
+                    return told
+                told += more
+        except (TimeoutError, ConnectionError):
+            return told
 
 
 def statuses(answer: bytes) -> list[int]:
@@ -94,10 +96,9 @@ async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, own
         [b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"H%d: x\r\n" % number for number in range(20_000)) + b"\r\n"],
         [b"\x16\x03\x01" + b"\x00" * 5_000],
         [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 50_000],
-        [b"GET / HTTP/9.9\r\nHost: x\r\n\r\n"],
         [b"\r\n" * 50_000],
     ],
-    ids=["many headers", "a long header", "a long path", "many different headers", "TLS", "broken HTTP/2", "HTTP/9", "lines"],
+    ids=["many headers", "a long header", "a long path", "many different headers", "TLS", "broken HTTP/2", "lines"],
 )
 async def test_floods_are_refused(running: Service, owner: Api, pieces: list[bytes]) -> None:
     answer = await said(running, *pieces)
@@ -120,7 +121,20 @@ async def test_floods_are_refused(running: Service, owner: Api, pieces: list[byt
         (zlib.compress(GOOD.encode()), {"Content_Encoding": "deflate"}, 415),
         (gzip.compress(GOOD.encode()), {}, 400),
     ],
-    ids=["arrays", "objects", "a long number", "blanks", "too long", "UTF-16", "UTF-32", "BOM", "gzip", "bomb", "deflate", "unsaid gzip"],
+    ids=[
+        "arrays",
+        "objects",
+        "a long number",
+        "blanks",
+        "too long",
+        "UTF-16",
+        "UTF-32",
+        "BOM",
+        "gzip",
+        "bomb",
+        "deflate",
+        "unsaid gzip",
+    ],
 )
 async def test_bodies_that_are_no_json_in_utf_8(
     running: Service, owner: Api, raw: bytes, headers: dict[str, str], status: int
@@ -170,6 +184,16 @@ async def test_tricks_in_a_path_lead_nowhere(running: Service, owner: Api, path:
         assert b"evil.example" not in answer
         assert b"root:" not in answer
         assert b"\r\nX-A:" not in answer
+
+
+UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+
+
+@pytest.mark.xfail(strict=True, reason="who begins with HTTP/2 is not timed out; it is to be switched off")
+@pytest.mark.parametrize("opening", [UPGRADE, PREFACE], ids=["upgrade", "preface"])
+async def test_http_2_is_not_spoken(running: Service, owner: Api, opening: bytes) -> None:
+    assert statuses(await said(running, opening))[0] in (200, 404, 505)
 
 
 async def test_a_huge_query_string_is_no_burden(running: Service, owner: Api) -> None:
