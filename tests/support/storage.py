@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,12 +23,12 @@ from domain.keys.model import ApiKey
 from domain.rules.model import Action, Comparator, Condition, Rule
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Edge, Misfire, Schedule, ScheduleStatus
 from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
+from support import postgres
 
 NOW = 1_790_000_000_000
 _numbers = count(1)
 
-POSTGRES_URL = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
-KINDS = ["memory", "sqlite", *(["postgres"] if POSTGRES_URL else [])]
+KINDS = ["memory", "sqlite", *(["postgres"] if postgres.available() else [])]
 
 
 def new(prefix: str) -> Any:
@@ -59,11 +58,10 @@ async def emptied() -> str:
     """The PostgreSQL test database with nothing in it."""
     import asyncpg
 
-    assert POSTGRES_URL is not None
-    connection = await asyncpg.connect(POSTGRES_URL.replace("+asyncpg", ""))
+    connection = await asyncpg.connect(postgres.plain_url())
     await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     await connection.close()
-    return POSTGRES_URL
+    return postgres.url()
 
 
 @dataclass(frozen=True)
