@@ -20,6 +20,7 @@ from adapters.http.grants import grants_blueprint
 from adapters.http.health import health_blueprint
 from adapters.http.idempotency import AnswerBook
 from adapters.http.keys import keys_blueprint
+from adapters.http.proxies import TrustedProxies, networks
 from adapters.http.rules import rules_blueprint
 from adapters.http.schedules import schedules_blueprint
 from adapters.http.security import HttpSettings
@@ -33,12 +34,12 @@ from app.loops.deliveries import DeliveryLoop
 from app.loops.device_upkeep import DeviceUpkeepLoop
 from app.loops.dispatch import DispatchLoop
 from app.loops.faults import FaultLog
-from app.loops.key_use import KeyUseLoop
 from app.loops.presence import PresenceLoop
 from app.loops.retention import RetentionLoop
 from app.loops.rule_timers import RuleTimerLoop
 from app.loops.schedules import PlanLoop, ScheduleLoop
 from app.loops.seen import Seen
+from app.loops.tally import TallyLoop
 from app.loops.uplink import UplinkLoop
 from app.loops.watching import WatchingLoop
 from app.metrics import Metrics
@@ -135,7 +136,7 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
         watching=_watching(outside, services, bells),
         faults=faults,
         others=(
-            KeyUseLoop(callers=services.callers),
+            TallyLoop(flushes=(services.callers.flush_used, services.sessions.flush_hasty, services.refusals.flush)),
             RetentionLoop(retention=services.retention),
             PlanLoop(plans=services.plans, outbox=services.plan_outbox),
             PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
@@ -169,6 +170,8 @@ def _http(program: Program) -> Quart:
         blueprints=_blueprints(program),
         authenticator=services.callers,
         answers=AnswerBook(uow=services.uow, clock=outside.clock, vault=outside.vault),
+        refusals=services.refusals,
+        proxies=TrustedProxies(networks(settings.trusted_proxies), settings.forwarded_header),
         settings=HttpSettings(cors_origins=origins),
         observer=program.metrics.observe,
         version=VERSION,

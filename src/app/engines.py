@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from domain.grants.window import WindowEvaluator
+from domain.grants.limit import GrantEvaluator
 from domain.rules.ports import TelemetryBatch, TelemetryEngine
 from domain.webhooks.signing import SignerFactory
 
@@ -22,7 +22,7 @@ class EngineParts:
     engine: TelemetryEngine
     fresh: Callable[[], TelemetryEngine]
     batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
-    windows: WindowEvaluator
+    windows: GrantEvaluator
     signers: SignerFactory
 
 

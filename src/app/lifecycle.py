@@ -20,6 +20,7 @@ import structlog
 from hypercorn.asyncio import serve as hypercorn_serve
 from hypercorn.config import Config, Sockets
 
+from app import http11
 from app.compose import Program
 from app.outside import StartRefused
 from app.settings import SettingsError
@@ -105,6 +106,8 @@ async def _last_writes(program: Program) -> None:
     try:
         await program.loops.checkpoint.write()
         await program.services.callers.flush_used()
+        await program.services.sessions.flush_hasty()
+        await program.services.refusals.flush(everything=True)
     except Unavailable as error:
         log.warning("the last checkpoint could not be written; the next start replays", error=str(error))
 
@@ -127,6 +130,7 @@ async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event)
         await stop.wait()
         program.outside.feed.stop()
 
+    http11.install()
     await hypercorn_serve(program.http, config, shutdown_trigger=shut_down, mode="asgi")
 
 

@@ -30,6 +30,7 @@ from domain.devices.credentials import CredentialService
 from domain.devices.erasure import Erasure
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
+from domain.events.refusals import RefusalLog
 from domain.events.service import EventRecorder, EventService
 from domain.grants.access import AccessService
 from domain.grants.granting import GrantService
@@ -96,7 +97,10 @@ class Services:
         self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
         self.keys = KeyService(uow=uow, clock=clock, ids=ids, digest=outside.digest)
-        self.callers = CallerService(uow=uow, clock=clock, tokens=outside.tokens, digest=outside.digest)
+        self.refusals = RefusalLog(uow=uow, clock=clock)
+        self.callers = CallerService(
+            uow=uow, clock=clock, tokens=outside.tokens, digest=outside.digest, refusals=self.refusals
+        )
         log = TelemetryLogService(uow=uow, engine=outside.engine.engine)
         self.events = EventService(uow=uow, clock=clock, telemetry=log)
 

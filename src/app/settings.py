@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from adapters.http.proxies import networks
+
 PREFIX = "LATCHBOARD_"
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
@@ -61,6 +63,12 @@ class Settings(BaseSettings):
     smtp_from: str | None = None
     webhook_allow_private: bool = Field(default=False, description="http and private addresses for webhooks: development only.")
     cors_origins: str = Field(default="", description="Origins that browsers may call from, comma-separated; none by default.")
+    trusted_proxies: str = Field(
+        default="", description="Addresses or networks, comma-separated, whose word on where a request comes from is taken."
+    )
+    forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
+        default="X-Forwarded-For", description="The one header that these proxies write."
+    )
     ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages a second and device; 0 is no limit.")
     readings_days: int = Field(default=30, ge=1, le=3_650, description="How long raw telemetry is kept.")
     events_days: int = Field(default=365, ge=1, le=3_650)
@@ -77,6 +85,12 @@ class Settings(BaseSettings):
     def _known_broker(cls, value: str) -> str:
         if value != "embedded" and not value.startswith(("mqtt://", "mqtts://")):
             raise ValueError("is `embedded` or a URL such as mqtt://user:password@host:1883")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _known_networks(cls, value: str) -> str:
+        networks(value)
         return value
 
     @field_validator("database_url")

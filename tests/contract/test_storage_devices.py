@@ -115,7 +115,7 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
     approval, definition, rule = an_approval(world), a_definition(world), a_rule(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
-        await tx.grants.count_use(grant.grant_id, NOW, 5)
+        await tx.grants.add_use(grant.grant_id, NOW)
         await tx.approvals.add(approval)
         await tx.definitions.add(definition)
         execution = await tx.executions.add(an_execution(world))

@@ -58,20 +58,18 @@ async def test_keys_that_may_see_a_device_are_those_with_a_live_grant(world: Wor
         assert list(seen) == [world.key.key_id, second.key_id]
 
 
-async def test_uses_count_over_the_last_sixty_seconds(world: World) -> None:
+async def test_uses_are_read_newest_first_and_forgotten_oldest_first(world: World) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
-        assert await tx.grants.count_use(grant.grant_id, NOW, 2) is None
-        assert await tx.grants.count_use(grant.grant_id, NOW + 10_000, 2) is None
-        assert await tx.grants.count_use(grant.grant_id, NOW + 59_999, 2) == NOW + 60_000
-        assert await tx.grants.count_use(grant.grant_id, NOW + 60_000, 2) is None
-        assert await tx.grants.count_use(grant.grant_id, NOW + 60_001, 2) == NOW + 70_000
-        assert await tx.grants.count_use(grant.grant_id, NOW + 60_001, 1) == NOW + 120_000
-        assert await tx.grants.uses_since(grant.grant_id, NOW) == 2
-        assert await tx.grants.uses_since(grant.grant_id, NOW - 1) == 3
+        assert list(await tx.grants.recent_uses(grant.grant_id, 0, 9)) == []
+        for offset_ms in (10_000, 0, 60_000):
+            await tx.grants.add_use(grant.grant_id, NOW + offset_ms)
+        assert list(await tx.grants.recent_uses(grant.grant_id, NOW - 1, 9)) == [NOW + 60_000, NOW + 10_000, NOW]
+        assert list(await tx.grants.recent_uses(grant.grant_id, NOW, 9)) == [NOW + 60_000, NOW + 10_000]
+        assert list(await tx.grants.recent_uses(grant.grant_id, NOW - 1, 1)) == [NOW + 60_000]
         assert [await tx.grants.forget_uses_before(NOW + 20_000, 1) for _ in range(3)] == [1, 1, 0]
-        assert await tx.grants.uses_since(grant.grant_id, 0) == 1
+        assert list(await tx.grants.recent_uses(grant.grant_id, 0, 9)) == [NOW + 60_000]
 
 
 async def test_an_approval_comes_back_as_it_went_in(world: World) -> None:

@@ -25,7 +25,9 @@ from domain.devices.erasure import Erasure
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService, Registration
+from domain.grants.limit import Allowance
 from domain.grants.model import Grant, Scope, Subject
+from domain.grants.reference import allowance
 from domain.grants.service import Gate
 from domain.grants.window import Window
 from domain.kernel.caller import ApiKeyCaller, Role, Session
@@ -109,6 +111,9 @@ class AlwaysOpen:
 
     def next_open_ms(self, window: Window, at_ms: int) -> int | None:
         return at_ms if self.open else at_ms + 60_000
+
+    def allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> Allowance:
+        return allowance(uses, limit, now_ms)
 
 
 @dataclass

@@ -170,6 +170,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Ingested>()?;
     module.add_class::<signing::Signer>()?;
     module.add_class::<window::Window>()?;
+    module.add_function(wrap_pyfunction!(window::allowance, module)?)?;
     module.add_function(wrap_pyfunction!(unpack, module)?)?;
     module.add_function(wrap_pyfunction!(source_digest, module)?)
 }

@@ -1,4 +1,4 @@
-//! The pure engine: telemetry parsing, rule conditions, grant windows and signatures.
+//! The pure engine: telemetry parsing, rule conditions, grant windows and limits, and signatures.
 //!
 //! Each part has a readable twin in Python (`domain/<part>/reference.py`) that defines it; this crate must equal it and only
 //! be faster. It does no I/O, reads no clock and knows no Python.
@@ -8,6 +8,7 @@
 pub mod engine;
 pub mod json;
 pub mod layout;
+pub mod limit;
 pub mod message;
 pub mod names;
 pub mod number;

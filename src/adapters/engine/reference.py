@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from domain.grants.reference import is_open, next_open_ms, zone
+from domain.grants.limit import Allowance
+from domain.grants.reference import allowance, is_open, next_open_ms, zone
 from domain.grants.window import Window
 from domain.kernel.errors import Invalid
 from domain.rules.model import DryRun, Reading, RuleSpec, Value
@@ -71,6 +72,9 @@ class ReferenceWindows:
 
     def next_open_ms(self, window: Window, at_ms: int) -> int | None:
         return next_open_ms(window, at_ms)
+
+    def allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> Allowance:
+        return allowance(uses, limit, now_ms)
 
 
 class ReferenceSigner:

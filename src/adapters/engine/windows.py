@@ -1,13 +1,15 @@
-"""Grant windows by the extension, over the very zone files that Python's zoneinfo reads."""
+"""Grant windows and limits by the extension; windows over the very zone files that Python's zoneinfo reads."""
 
 from __future__ import annotations
 
 import zoneinfo
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
 from adapters.engine.freshness import EngineMissing
+from domain.grants.limit import Allowance
 from domain.grants.reference import next_open_ms, zone
 from domain.grants.window import Window
 from domain.kernel.errors import Invalid
@@ -37,6 +39,9 @@ class NativeWindows:
     def next_open_ms(self, window: Window, at_ms: int) -> int | None:
         """Asked only to word a refusal, so the readable definition answers."""
         return next_open_ms(window, at_ms)
+
+    def allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> Allowance:
+        return Allowance(*_native.allowance(uses, limit, now_ms))
 
 
 def _compile(window: Window) -> _native.Window:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 from quart import Blueprint, Quart
 
-from adapters.http.auth import Authenticator
+from adapters.http.auth import PROXIES, Authenticator
 from adapters.http.errors import install_errors
 from adapters.http.idempotency import AnswerBook
 from adapters.http.openapi_page import openapi_blueprint
 from adapters.http.operation import FOUNDATION, Foundation
+from adapters.http.proxies import TrustedProxies
 from adapters.http.security import HttpSettings, Observer, install_security
+from domain.kernel.refusals import Refusals
 
 MAX_BODY = 256 * 1024
 
@@ -24,6 +26,8 @@ def create_app(
     blueprints: Sequence[Blueprint],
     authenticator: Authenticator,
     answers: AnswerBook | None = None,
+    refusals: Refusals | None = None,
+    proxies: TrustedProxies | None = None,
     settings: HttpSettings | None = None,
     observer: Observer | None = None,
     version: str = "0",
@@ -39,7 +43,8 @@ def create_app(
         PROPAGATE_EXCEPTIONS=False,
     )
     app.url_map.merge_slashes = False  # "//" is another address, and an address nobody has is not found: no redirect to guess at
-    app.extensions[FOUNDATION] = Foundation(authenticator, answers)
+    app.extensions[FOUNDATION] = Foundation(authenticator, answers, refusals)
+    app.extensions[PROXIES] = proxies
     install_security(app, settings, observer)
     install_errors(app)
     for blueprint in (*blueprints, openapi_blueprint(version=version)):

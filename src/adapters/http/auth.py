@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from quart import g, request
+from quart import current_app, g, request, websocket
 
+from adapters.http.proxies import TrustedProxies
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import Refused, Unauthenticated
 from domain.keys.policy import KEY_PREFIX
@@ -52,9 +53,15 @@ def shown_in(authorization: str | None, api_key: str | None) -> Shown:
     return Shown(key=api_key.strip()) if api_key else Shown()
 
 
-def client_address() -> str:
-    """The address of the peer; behind a proxy the server's own proxy setting puts the client's here."""
-    return request.remote_addr or ""
+PROXIES = "latchboard.proxies"
+
+
+def client_address(*, of_feed: bool = False) -> str:
+    """From where the present request (or WebSocket) comes, by the word of nobody but the proxies the operator named."""
+    asked = websocket if of_feed else request
+    proxies: TrustedProxies | None = current_app.extensions.get(PROXIES)
+    peer = asked.remote_addr or ""
+    return peer if proxies is None else proxies.client(peer, asked.headers.getlist(proxies.header))
 
 
 async def admit(access: Access, authenticator: Authenticator) -> None:
@@ -73,6 +80,7 @@ async def admit(access: Access, authenticator: Authenticator) -> None:
         )
     caller = await authenticator.by_key(shown.key, client_address())
     if access is Access.SESSION:
+        g.turned_away = caller
         raise Refused(
             "This needs a signed-in session; an API key cannot do it. Sign in with POST /api/v1/auth/login.",
             code="SESSION_REQUIRED",

@@ -9,11 +9,13 @@ from quart import Blueprint
 
 from adapters.http import commands_schema as schema
 from adapters.http.auth import Access, current_caller, current_session
+from adapters.http.errors import rate_limit
 from adapters.http.operation import Outcome, operation
 from adapters.http.schema import Done
 from domain.commands.control import ControlService
 from domain.commands.definitions import DefinitionService
 from domain.commands.service import CommandService, Submitted
+from domain.grants.limit import RATE_WINDOW_S
 from domain.kernel.errors import Invalid
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
@@ -42,7 +44,7 @@ def commands_blueprint(commands: CommandService, definitions: DefinitionService,
 def _sending(bp: Blueprint, commands: CommandService) -> None:
     @operation(
         bp, "POST", "/devices/<device_id>/command", tag=TAG, access=Access.KEY, summary="Send a command",
-        returns=SENT, errors=SENDING, idempotent=True,
+        returns=SENT, errors=SENDING, idempotent=True, limited=True,
     )  # fmt: skip
     async def send_command(device_id: str, body: schema.Command) -> Sent:
         """202 when the command needs approval first. With `waitSeconds` the answer also has the device's `result`."""
@@ -52,7 +54,7 @@ def _sending(bp: Blueprint, commands: CommandService) -> None:
 
     @operation(
         bp, "POST", "/devices/<device_id>/command/on", tag=TAG, access=Access.KEY, summary="Switch on",
-        returns=SENT, errors=SENDING, idempotent=True,
+        returns=SENT, errors=SENDING, idempotent=True, limited=True,
     )  # fmt: skip
     async def send_on(device_id: str) -> Sent:
         """The command ON."""
@@ -60,7 +62,7 @@ def _sending(bp: Blueprint, commands: CommandService) -> None:
 
     @operation(
         bp, "POST", "/devices/<device_id>/command/off", tag=TAG, access=Access.KEY, summary="Switch off",
-        returns=SENT, errors=SENDING, idempotent=True,
+        returns=SENT, errors=SENDING, idempotent=True, limited=True,
     )  # fmt: skip
     async def send_off(device_id: str) -> Sent:
         """The command OFF."""
@@ -131,13 +133,15 @@ def _executions(bp: Blueprint, control: ControlService) -> None:
 
 
 async def _sent(commands: CommandService, submitted: Submitted, wait_s: float | None) -> Sent:
+    quota = submitted.quota
+    headers = {} if quota is None else rate_limit(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
     if submitted.approval is not None:
-        return Outcome(schema.Waiting(approval_id=submitted.approval.approval_id), status=202)
+        return Outcome(schema.Waiting(approval_id=submitted.approval.approval_id), 202, headers)
     if submitted.execution is None:
         raise AssertionError("a submitted command is an execution or an approval")
     if not wait_s:
-        return Outcome(schema.Accepted.of(submitted.execution), status=200)
-    return Outcome(schema.Answered.of(await commands.outcome(submitted.execution, wait_s)), status=200)
+        return Outcome(schema.Accepted.of(submitted.execution), 200, headers)
+    return Outcome(schema.Answered.of(await commands.outcome(submitted.execution, wait_s)), 200, headers)
 
 
 def _cursor(seq: int | None) -> str | None:

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from quart import Quart, Response, g, request
 from werkzeug.exceptions import HTTPException
 
+from domain.grants.limit import RATE_WINDOW_S
 from domain.kernel.errors import (
     Conflict,
     DomainError,
@@ -85,14 +86,17 @@ def refused(error: DomainError) -> Response:
         retry_after = max(1, error.retry_after)
         headers["Retry-After"] = str(retry_after)
         if error.limit is not None:
-            # IETF draft-ietf-httpapi-ratelimit-headers: q = quota, w = window, r = remaining, t = seconds until more
-            headers["RateLimit-Policy"] = f'"grant";q={error.limit};w={error.window_s or 60}'
-            headers["RateLimit"] = f'"grant";r=0;t={retry_after}'
+            headers |= rate_limit(error.limit, error.window_s or RATE_WINDOW_S, 0, retry_after)
     elif status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "1"
     elif status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="latchboard"'
     return problem(status, error.code, error.message, details=error.details, retry_after=retry_after, headers=headers)
+
+
+def rate_limit(limit: int, window_s: int, remaining: int, reset_s: int) -> dict[str, str]:
+    """IETF draft-ietf-httpapi-ratelimit-headers: q = quota, w = window, r = remaining, t = seconds until there is more."""
+    return {"RateLimit-Policy": f'"grant";q={limit};w={window_s}', "RateLimit": f'"grant";r={remaining};t={reset_s}'}
 
 
 def install_errors(app: Quart) -> None:

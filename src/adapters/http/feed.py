@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from quart import Blueprint, websocket
 
-from adapters.http.auth import Authenticator, Shown, shown_in
+from adapters.http.auth import Authenticator, Shown, client_address, shown_in
 from adapters.http.feed_stream import EXPIRED, FeedStream, Identity, Over, Terms
 from domain.events.model import PUBLIC_TYPES, Interest
 from domain.events.policy import decode_cursor
@@ -76,7 +76,7 @@ async def _close(over: Over) -> None:
 
 
 async def _serve(parts: FeedParts) -> Over:
-    address = websocket.remote_addr or ""
+    address = client_address(of_feed=True)
     terms = _terms()
     identity = await _authenticate(parts, await _first_word(), address)
     if terms.device_id is not None and not looks_like(Prefix.DEVICE, terms.device_id):

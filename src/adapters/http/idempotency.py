@@ -76,11 +76,9 @@ async def _claim(book: AnswerBook, claim: Answer) -> Answer | None:
         found = await tx.answers.find(claim.caller, claim.key)
         if found is not None and not _over(found, claim.at_ms):
             return found
-        if found is not None:  # only what is unanswered can be released
-            await tx.answers.complete(replace(found, status=None, body=b""))
-        await tx.answers.release(claim.caller, claim.key)
-        await tx.answers.claim(claim)
-        return None
+        if (found is None or await tx.answers.supersede(found)) and await tx.answers.claim(claim):
+            return None
+        return replace(found or claim, status=None)  # somebody else was quicker: theirs is being worked on
 
 
 def _over(found: Answer, now_ms: int) -> bool:

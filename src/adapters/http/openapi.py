@@ -19,6 +19,18 @@ Schema = dict[str, Any]
 REF = "#/components/schemas/{model}"
 _PART = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
+LIMITS: Schema = {
+    "RateLimit-Policy": {
+        "schema": {"type": "string", "examples": ['"grant";q=10;w=60']},
+        "description": "Where a grant's limit was counted: its quota `q` in any `w` seconds.",
+    },
+    "RateLimit": {
+        "schema": {"type": "string", "examples": ['"grant";r=9;t=42']},
+        "description": "What remains (`r`) now, and the seconds (`t`) until there is one more.",
+    },
+}
+RATE_LIMIT: Schema = {name: {"$ref": f"#/components/headers/{name}"} for name in LIMITS}
+
 SECURITY: dict[Access, list[dict[str, list[str]]]] = {
     Access.ANYONE: [],
     Access.SESSION: [{"session": []}],
@@ -90,7 +102,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SCHEMES,
-            "headers": {"X-Request-Id": REQUEST_ID},
+            "headers": {"X-Request-Id": REQUEST_ID, **LIMITS},
         },
     }
 
@@ -141,7 +153,7 @@ def _operation(rule: str, spec: Operation, schemas: Mapping[Key, Schema], defini
         "x-caller": spec.access.value,
         "responses": {
             **{str(status): _success(rule, spec, status, schemas) for status in spec.returns},
-            **{str(status): _failure(status, codes, schemas) for status, codes in implied_errors(spec).items()},
+            **{str(status): _failure(spec, status, codes, schemas) for status, codes in implied_errors(spec).items()},
         },
     }
     if spec.description:
@@ -198,7 +210,7 @@ def _header_parameters(spec: Operation) -> Iterator[Schema]:
 
 def _success(rule: str, spec: Operation, status: int, schemas: Mapping[Key, Schema]) -> Schema:
     kind = spec.returns[status]
-    headers = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+    headers: Schema = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}, **(RATE_LIMIT if spec.limited else {})}
     if isinstance(kind, Media):
         kinds = (kind.content_type, *kind.also)
         return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
@@ -207,10 +219,11 @@ def _success(rule: str, spec: Operation, status: int, schemas: Mapping[Key, Sche
     return {"description": description, "headers": headers, "content": content}
 
 
-def _failure(status: int, codes: list[str], schemas: Mapping[Key, Schema]) -> Schema:
+def _failure(spec: Operation, status: int, codes: list[str], schemas: Mapping[Key, Schema]) -> Schema:
     headers: Schema = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
     if status == 429:
         headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
+        headers |= RATE_LIMIT if spec.limited else {}
     examples = {code: {"value": _example(status, code)} for code in codes}
     content = {"application/json": {"schema": schemas[PROBLEM], "examples": examples}}
     description = f"{MEANING.get(status, 'Refused.')} Codes: {', '.join(f'`{code}`' for code in codes)}."

@@ -25,7 +25,10 @@ from quart import Blueprint, Response, abort, current_app, g, request
 from adapters.http.auth import Access, Authenticator, admit
 from adapters.http.idempotency import AnswerBook, answer_once
 from adapters.http.schema import Body, NoBody, Query, read_body, read_query
-from domain.kernel.errors import Invalid, NotFound
+from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.errors import Invalid, NotFound, Refused, Throttled
+from domain.kernel.ids import looks_like_an_id
+from domain.kernel.refusals import Refusals
 
 MAX_PATH_PART = 128
 FOUNDATION = "latchboard.http"
@@ -59,6 +62,7 @@ class Foundation:
 
     authenticator: Authenticator
     answers: AnswerBook | None
+    refusals: Refusals | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Operation:
     errors: Mapping[int, str]
     idempotent: bool
     headers: Mapping[str, str]
+    limited: bool
     body: type[BaseModel] | None
     body_name: str | None
     query: type[BaseModel] | None
@@ -102,17 +107,19 @@ def operation(
     errors: Mapping[int, str] | None = None,
     idempotent: bool = False,
     headers: Mapping[str, str] | None = None,
+    limited: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Route `method path` of `bp` to the decorated handler.
 
     `path` is Quart's (`/devices/<device_id>`); `returns` is needed only for several successes (`{200: Sent, 202: Waits}`:
-    the class of what is returned decides) or for `Media`; `headers` names request headers the handler reads itself.
+    the class of what is returned decides) or for `Media`; `headers` names request headers the handler reads
+    itself; `limited`: a grant's rate limit may be reported with the answer.
     """
 
     def decorate(handler: Handler) -> Handler:
         spec = _describe(
             handler, method, path, tag, access, summary, description, returns or {status: None}, errors or {}, idempotent,
-            headers or {},
+            headers or {}, limited,
         )  # fmt: skip
 
         @wraps(handler)
@@ -138,6 +145,7 @@ def _describe(
     errors: Mapping[int, str],
     idempotent: bool,
     headers: Mapping[str, str],
+    limited: bool,
 ) -> Operation:
     hints = get_type_hints(handler, include_extras=True)
     result = hints.pop("return", None)
@@ -161,6 +169,7 @@ def _describe(
         errors=errors,
         idempotent=idempotent,
         headers=headers,
+        limited=limited,
         body=(body[1] or NoBody) if method in WITH_BODY else None,
         body_name=body[0],
         query=query[1],
@@ -180,6 +189,19 @@ def _first(hints: Mapping[str, Any], kind: type) -> tuple[str, type] | tuple[Non
 
 async def _serve(spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
     foundation: Foundation = current_app.extensions[FOUNDATION]
+    try:
+        return await _answered(foundation, spec, handler, parts)
+    except (Refused, Throttled) as error:
+        caller = g.get("caller") or g.get("turned_away")
+        if foundation.refusals is not None and isinstance(caller, Session | ApiKeyCaller):
+            subject = {to_camel(name): part for name, part in parts.items() if looks_like_an_id(str(part))}
+            await foundation.refusals.turned_away(caller, f"{spec.summary} ({spec.method} {request.url_rule})", error, subject)
+        raise
+
+
+async def _answered(
+    foundation: Foundation, spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
+) -> Response:
     await admit(spec.access, foundation.authenticator)
     arguments: dict[str, Any] = {name: _path_part(name, kind, str(parts[name])) for name, kind in spec.parts.items()}
     given = request.args.to_dict(flat=False)

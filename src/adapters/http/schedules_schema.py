@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from adapters.http.commands_schema import DefinitionReply
 from adapters.http.schema import Body, Reply, Timestamp
@@ -21,11 +21,22 @@ from domain.schedules.model import (
     ScheduleStatus,
     SlotCommand,
 )
-from domain.schedules.policy import MAX_GRACE_S, MAX_LABEL
+from domain.schedules.policy import MAX_GRACE_S, MAX_LABEL, MILLISECONDS_FROM
 from domain.schedules.service import Shown, Terms
 
-Slot = Annotated[int, Field(description=f"0 to {SLOTS - 1}.", examples=[0])]
-Seconds = Annotated[int, Field(description="Unix seconds.", examples=[1_800_000_000])]
+
+def _seconds(value: int) -> int:
+    if value >= MILLISECONDS_FROM:
+        raise ValueError(f"is in Unix seconds; {str(value)[:24]} looks like milliseconds. Divide it by 1000")
+    return value
+
+
+Slot = Annotated[int, Field(ge=0, le=SLOTS - 1, examples=[0])]
+Seconds = Annotated[
+    int,
+    Field(ge=1, description="Unix seconds.", examples=[1_800_000_000], json_schema_extra={"maximum": MILLISECONDS_FROM - 1}),
+    AfterValidator(_seconds),
+]
 Label = Annotated[str, Field(max_length=MAX_LABEL)]
 Zone = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone; the rrule's clock.")]
 RecurrenceRule = Annotated[
@@ -47,7 +58,7 @@ class OrderBody(Body):
 class SlotChanges(Body):
     """What is left out stays. `null` brings the default back."""
 
-    slot: int | None = Field(default=None, description="Which slot, where the path does not say.")
+    slot: Slot | None = Field(default=None, description="Which slot, where the path does not say.")
     on_ts: Seconds | None = None
     off_ts: Seconds | None = None
     label: Label | None = None

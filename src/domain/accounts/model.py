@@ -88,6 +88,10 @@ class OneTimeCode:
     used: bool
 
 
+KNOWN = "known:"
+"""How a subject begins that counts nothing, but remembers."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoginFailures:
     """Failed logins of one subject in the window that began at `since_ms`.

@@ -12,7 +12,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, replace
 
-from domain.accounts.model import LoginFailures, Membership
+from domain.accounts.model import KNOWN, LoginFailures, Membership
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import Conflict, Invalid, Refused, Throttled
@@ -120,7 +120,7 @@ class LoginSubjects:
     @classmethod
     def of(cls, email: str, address: str) -> LoginSubjects:
         place = address_subject(address)
-        return cls(f"pair:{email}|{place}", f"address:{place}", f"email:{email}", f"known:{email}|{place}")
+        return cls(f"pair:{email}|{place}", f"address:{place}", f"email:{email}", f"{KNOWN}{email}|{place}")
 
     def counted(self) -> tuple[str, ...]:
         return (self.pair, self.address, self.email)

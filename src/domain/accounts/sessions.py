@@ -28,6 +28,9 @@ from domain.kernel.facts import Fact
 from domain.kernel.ids import IdSource
 from domain.kernel.unit_of_work import UnitOfWork
 
+MOST_HASTY = 1_000
+"""Pairs of email and address counted between two flushes; of more, the rest goes uncounted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -76,14 +79,19 @@ class SessionService:
         self._hasher = hasher
         self._tokens = tokens
         self._digest = digest
+        self._hasty: dict[tuple[str, str], int] = {}
 
     async def login(self, email: str, password: str, *, address: str) -> SignedIn:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or Throttled `LOGIN_THROTTLED`."""
         email = email.strip().lower()[:EMAIL_MAX]
         subjects = LoginSubjects.of(email, address)
-        async with self._uow.read() as tx:
-            await _check_patience(tx, subjects, self._clock.now_ms())
-            known = await _find(tx, email)
+        try:
+            async with self._uow.read() as tx:
+                await _check_patience(tx, subjects, self._clock.now_ms())
+                known = await _find(tx, email)
+        except Throttled:
+            self._count_haste(email, address)
+            raise
         right, new_hash = await self._verify(known, password)
         now_ms = self._clock.now_ms()
         # What is told is decided again in the transaction that counts: guesses made at once learn no more than in a row.
@@ -98,8 +106,30 @@ class SessionService:
             if throttled is None:
                 await _count_failure(tx, known, subjects, now_ms, address)
         if throttled is not None:
+            self._count_haste(email, address)
             raise throttled
         raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
+
+    def _count_haste(self, email: str, address: str) -> None:
+        """Only in memory, and for any email alike: who is turned away for haste learns nothing and costs no write."""
+        place = (email, address)
+        if place in self._hasty or len(self._hasty) < MOST_HASTY:
+            self._hasty[place] = self._hasty.get(place, 0) + 1
+
+    async def flush_hasty(self) -> None:
+        """Write how often sign-ins were turned away for haste, to the accounts of the emails that are somebody's."""
+        hasty, self._hasty = self._hasty, {}
+        if not hasty:
+            return
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            for (email, address), count in hasty.items():
+                known = await _find(tx, email)
+                if known is not None:
+                    text = f"{count} sign-ins as {email} were turned away for haste"
+                    source = f"user:{known.user.user_id}"
+                    fact = Fact(known.membership.account_id, "login_throttled", text, now_ms, source, address=address)
+                    await tx.record(fact)
 
     async def _verify(self, known: _Known | None, password: str) -> tuple[bool, str | None]:
         """Whether it is right, and a new hash when the kept one is of outdated parameters."""

@@ -54,12 +54,13 @@ class TeamService:
     async def change(self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None) -> Member:
         """Raises Refused, NotFound, or Conflict `LAST_OWNER`."""
         async with self._uow.write() as tx:
+            owners = await tx.memberships.owners(caller.account_id)  # first: what is looked at from here on stays as it is
             target = await _member(tx, caller, membership_id)
             check_may_change(caller, target.membership)
             membership, user = target.membership, target.user
             if role is not None and role is not membership.role:
                 check_may_give(caller, role)
-                check_owner_stays(membership, role, await tx.memberships.owners(caller.account_id))
+                check_owner_stays(membership, role, owners)
                 membership = replace(membership, role=role)
                 await tx.memberships.save(membership)
                 await self._record(tx, caller, f"{user.name} is now {role}")
@@ -72,9 +73,10 @@ class TeamService:
     async def remove(self, caller: Session, membership_id: str) -> None:
         """Grants and sessions of the membership end with it; a user without any membership is forgotten."""
         async with self._uow.write() as tx:
+            owners = await tx.memberships.owners(caller.account_id)
             target = await _member(tx, caller, membership_id)
             check_may_change(caller, target.membership)
-            check_owner_stays(target.membership, None, await tx.memberships.owners(caller.account_id))
+            check_owner_stays(target.membership, None, owners)
             await tx.memberships.delete(target.membership.membership_id)
             if not await tx.memberships.of_user(target.user.user_id):
                 await tx.users.delete(target.user.user_id)

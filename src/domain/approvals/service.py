@@ -53,6 +53,7 @@ class ApprovalService:
             raise
         except DomainError as error:
             await self._refused(caller, device_id, approval_id, error, now_ms)
+            error.on_record = True
             raise
 
     async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> None:

@@ -24,7 +24,8 @@ from domain.commands.model import (
 from domain.commands.ports import CommandsTx, Outcomes, ParamsChecker
 from domain.devices.lookup import device_of
 from domain.devices.model import Device
-from domain.grants.service import Gate
+from domain.grants.limit import Quota
+from domain.grants.service import Gate, Permit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, Invalid, NotFound, Refused
@@ -35,10 +36,11 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Exactly one of the two is set."""
+    """Exactly one of the first two is set. `quota`: what is left of the grant's rate limit, where there is one."""
 
     execution: Execution | None = None
     approval: Approval | None = None
+    quota: Quota | None = None
 
 
 class CommandService:
@@ -77,12 +79,14 @@ class CommandService:
             device = await device_of(tx, caller.account_id, device_id)
             definition = await self._understood(tx, device, cmd, params)
             policy.check_takes_commands(device)
-            grant_id = await self._permitted(tx, caller, device, definition, now_ms)
+            permit = await self._permitted(tx, caller, device, definition, now_ms)
+            grant_id = permit.grant_id
             if definition.requires_approval and not _is_owner(caller):
-                return Submitted(approval=await self._ask(tx, caller, device, cmd, params, ttl_ms, grant_id, now_ms))
+                approval = await self._ask(tx, caller, device, cmd, params, ttl_ms, grant_id, now_ms)
+                return Submitted(approval=approval, quota=permit.quota)
             source = TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
             execution = await self._queue(tx, caller, device, cmd, params, source, grant_id, now_ms, ttl_ms)
-        return Submitted(execution=execution)
+        return Submitted(execution=execution, quota=permit.quota)
 
     async def outcome(self, execution: Execution, wait_s: float) -> Execution:
         """The execution once it has ended, or as it is when the time is up."""
@@ -123,7 +127,7 @@ class CommandService:
         definition = await self._understood(tx, device, cmd, params)
         policy.check_takes_commands(device)
         _refuse_approval(definition)
-        grant_id = await self._permitted(tx, caller, device, definition, now_ms)
+        grant_id = (await self._permitted(tx, caller, device, definition, now_ms)).grant_id
         return await self._queue(tx, caller, device, cmd, params, source, grant_id, now_ms, ttl_ms)
 
     async def release(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
@@ -132,7 +136,7 @@ class CommandService:
         definition = await self._understood(whole, device, approval.cmd, approval.params)
         policy.check_takes_commands(device)
         caller = await _requester(whole, approval)
-        grant_id = await self._permitted(whole, caller, device, definition, now_ms, spend=False)
+        grant_id = (await self._permitted(whole, caller, device, definition, now_ms, spend=False)).grant_id
         source = TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
         execution = await self._queue(
             whole, caller, device, approval.cmd, approval.params, source, grant_id, now_ms, approval.ttl_ms
@@ -146,8 +150,8 @@ class CommandService:
 
     async def _permitted(
         self, tx: CommandsTx, caller: Caller, device: Device, definition: Definition, now_ms: int, *, spend: bool = True
-    ) -> GrantId | None:
-        permit = await self._gate.permit(
+    ) -> Permit:
+        return await self._gate.permit(
             tx,
             caller,
             device,
@@ -156,7 +160,6 @@ class CommandService:
             now_ms=now_ms,
             spend=spend,
         )
-        return permit.grant.grant_id if permit.grant is not None else None
 
     async def _queue(
         self,

@@ -103,9 +103,10 @@ class CredentialService:
             if user is None or not await self._hasher.verify(user.password_hash, account_password):
                 raise Refused("The account password is wrong. Give the one you log in with.", code="PASSWORD_MISMATCH")
             sealed = await self._granted(caller, device_id)
-        except DomainError as refusal:
-            await self._refused(caller, device, refusal)
-            raise
+        except DomainError as error:
+            refusal = await self._refused(caller, device, error)
+            refusal.on_record = True
+            raise refusal from None
         return self._shown(device, self._vault.open(sealed, device_id))
 
     async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
@@ -131,6 +132,7 @@ class CredentialService:
     async def _granted(self, caller: Session, device_id: DeviceId) -> bytes:
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
+            self._check_tries(await tx.login_failures.get(_subject(caller)))
             device = await device_of(tx, caller.account_id, device_id)
             credentials = await tx.credentials.get(device_id)
             if device.status is DeviceStatus.REVOKED:
@@ -141,13 +143,21 @@ class CredentialService:
             await tx.login_failures.clear(_subject(caller))
         return credentials.sealed
 
-    async def _refused(self, caller: Session, device: Device, refusal: DomainError) -> None:
+    async def _refused(self, caller: Session, device: Device, refusal: DomainError) -> DomainError:
+        """What to tell. Decided where it is counted: wrong guesses made at once tell no more than in a row."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             if refusal.code == "PASSWORD_MISMATCH":
-                await tx.login_failures.put(_counted(await tx.login_failures.get(_subject(caller)), caller, now_ms))
+                failures = await tx.login_failures.get(_subject(caller))
+                try:
+                    self._check_tries(failures)
+                except Throttled as error:
+                    refusal = error
+                else:
+                    await tx.login_failures.put(_counted(failures, caller, now_ms))
             text = f"Reveal of credentials refused ({refusal.code})"
             await tx.record(_fact(device, caller, "credentials_reveal_refused", text, now_ms, {"code": refusal.code}))
+        return refusal
 
     def _check_tries(self, failures: LoginFailures | None) -> None:
         now_ms = self._clock.now_ms()

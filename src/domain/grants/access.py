@@ -10,11 +10,11 @@ from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.granting import CommandBook
+from domain.grants.limit import RATE_WINDOW_MS, GrantEvaluator
 from domain.grants.model import Grant, Subject
-from domain.grants.policy import RATE_WINDOW_MS, Ask, Check, Miss
+from domain.grants.policy import Ask, Check, Miss
 from domain.grants.ports import GrantsTx
 from domain.grants.service import Party, member_party, needed_grant
-from domain.grants.window import WindowEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Invalid, Refused
@@ -50,7 +50,7 @@ class Explanation:
 
 class AccessService(Generic[TxT]):
     def __init__(
-        self, *, uow: UnitOfWork[TxT], clock: Clock, windows: WindowEvaluator, commands: CommandBook[TxT]
+        self, *, uow: UnitOfWork[TxT], clock: Clock, windows: GrantEvaluator, commands: CommandBook[TxT]
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -103,8 +103,17 @@ class AccessService(Generic[TxT]):
             none = policy.missing(party.who, device.device_id, ask)
             return _told(False, none.code, none.message)
         passing, misses = policy.sift(grants, ask, now_ms, self._windows)
-        spent = [] if ask.command is None else [await _spent(tx, grant, now_ms) for grant in passing]
+        spent = [] if ask.command is None else [await self._spent(tx, grant, now_ms) for grant in passing]
         return _weighed(grants, [*misses, *(miss for miss in spent if miss is not None)], ask)
+
+    async def _spent(self, tx: TxT, grant: Grant, now_ms: int) -> Miss | None:
+        """A miss when the rolling window is full."""
+        limit = grant.rate_limit_per_minute
+        if limit is None:
+            return None
+        uses = await tx.grants.recent_uses(grant.grant_id, now_ms - RATE_WINDOW_MS, limit)
+        allowance = self._windows.allowance(uses, limit, now_ms)
+        return None if allowance.fits else Miss(grant, Check.RATE, allowance.frees_ms)
 
 
 def _weighed(grants: Sequence[Grant], misses: Sequence[Miss], ask: Ask) -> Explanation:
@@ -127,21 +136,6 @@ def _finding(grant: Grant, miss: Miss | None, ask: Ask) -> Finding:
 
 def _told(allowed: bool, code: str | None, message: str) -> Explanation:
     return Explanation(allowed, code, message, None, None, False, ())
-
-
-async def _spent(tx: GrantsTx, grant: Grant, now_ms: int) -> Miss | None:
-    """A miss when the rolling window is full. The use that must leave it first is found by halving: 16 counts, nothing kept."""
-    limit = grant.rate_limit_per_minute
-    full_ms, free_ms = now_ms - RATE_WINDOW_MS, now_ms + 1
-    if limit is None or await tx.grants.uses_since(grant.grant_id, full_ms) < limit:
-        return None
-    while free_ms - full_ms > 1:
-        middle_ms = (full_ms + free_ms) // 2
-        if await tx.grants.uses_since(grant.grant_id, middle_ms) >= limit:
-            full_ms = middle_ms
-        else:
-            free_ms = middle_ms
-    return Miss(grant, Check.RATE, free_ms + RATE_WINDOW_MS)
 
 
 async def _party(tx: GrantsTx, caller: Session, key_id: KeyId | None, membership_id: MembershipId | None) -> Party:

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from domain.grants.limit import RATE_WINDOW_S
 from domain.grants.model import Grant, Scope
 from domain.grants.window import Window, WindowEvaluator
 from domain.kernel.clock import SECOND_MS, iso
 from domain.kernel.errors import Refused, Throttled
 
-RATE_WINDOW_S = 60
-RATE_WINDOW_MS = RATE_WINDOW_S * SECOND_MS
 _DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 

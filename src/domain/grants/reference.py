@@ -1,17 +1,21 @@
-"""The readable definition of a grant's window. The native evaluator must equal it at every instant.
+"""The readable definition of a grant's window and of its rolling limit. The native evaluator must equal it at every instant.
 
 An instant is put on the zone's wall clock: a local day and a minute of that day. A window without minutes is open on its days.
 With minutes, a wrapping window is open in the evening of a day that is active and in the morning after such a day. Around a
 change of the clocks this needs no special case: an hour that is skipped is in no window, one that repeats is open both times.
+
+The limit looks back 60 seconds: a use counts from its instant on, and 60 seconds later no more. A use that another instance's
+faster clock has dated ahead counts as well, so that no minute anywhere holds more than the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from domain.grants.limit import RATE_WINDOW_MS, Allowance
 from domain.grants.window import Window
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import Invalid
@@ -58,6 +62,14 @@ def next_open_ms(window: Window, at_ms: int) -> int | None:
             if candidate_ms > at_ms and is_open(window, candidate_ms):
                 return candidate_ms
     return None
+
+
+def allowance(uses: Sequence[int], limit: int, now_ms: int) -> Allowance:
+    """Whether one more use fits. `uses` in any order; `limit` at least 1."""
+    recent = sorted(at_ms for at_ms in uses if at_ms > now_ms - RATE_WINDOW_MS)
+    if len(recent) < limit:
+        return Allowance(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
+    return Allowance(False, 0, recent[-limit] + RATE_WINDOW_MS)
 
 
 def _openings(window: Window, day: date) -> Iterator[int]:

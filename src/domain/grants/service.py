@@ -14,22 +14,28 @@ from dataclasses import dataclass
 
 from domain.devices.model import Device
 from domain.grants import policy
+from domain.grants.limit import RATE_WINDOW_MS, GrantEvaluator, Quota
 from domain.grants.model import Grant, Subject
 from domain.grants.policy import Ask, Check, Miss
 from domain.grants.ports import GrantsTx
-from domain.grants.window import WindowEvaluator
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
 from domain.kernel.errors import Refused
-from domain.kernel.ids import MembershipId
+from domain.kernel.ids import GrantId, MembershipId
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
     """`grant`: the one that let the call pass, None where none was needed. `needs_owner_approval`: a command flagged
-    `requiresApproval` must wait for a decision; false for an Owner's session alone."""
+    `requiresApproval` must wait for a decision; false for an Owner's session alone. `quota`: what is left of the grant's
+    rate, where it has one and this call was counted."""
 
     grant: Grant | None
     needs_owner_approval: bool
+    quota: Quota | None = None
+
+    @property
+    def grant_id(self) -> GrantId | None:
+        return self.grant.grant_id if self.grant is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Party:
 
 
 class Gate:
-    def __init__(self, *, windows: WindowEvaluator) -> None:
+    def __init__(self, *, windows: GrantEvaluator) -> None:
         self._windows = windows
 
     async def permit(
@@ -96,20 +102,25 @@ class Gate:
             raise policy.refusal(policy.nearest(misses), ask, now_ms)
         if ask.command is None or not spend:
             return Permit(passing[0], needs_approval)
-        return Permit(await _spend(tx, passing, ask, now_ms), needs_approval)
+        grant, quota = await self._spend(tx, passing, ask, now_ms)
+        return Permit(grant, needs_approval, quota)
 
-
-async def _spend(tx: GrantsTx, passing: Iterable[Grant], ask: Ask, now_ms: int) -> Grant:
-    """Count one use on the first grant that has one left. Raises Throttled naming the one that is free again soonest."""
-    spent: list[Miss] = []
-    for grant in passing:
-        if grant.rate_limit_per_minute is None:
-            return grant
-        free_ms = await tx.grants.count_use(grant.grant_id, now_ms, grant.rate_limit_per_minute)
-        if free_ms is None:
-            return grant
-        spent.append(Miss(grant, Check.RATE, free_ms))
-    raise policy.refusal(policy.nearest(spent), ask, now_ms)
+    async def _spend(
+        self, tx: GrantsTx, passing: Iterable[Grant], ask: Ask, now_ms: int
+    ) -> tuple[Grant, Quota | None]:
+        """Count one use on the first grant that has one left. Raises Throttled naming the one that is free again soonest."""
+        spent: list[Miss] = []
+        for grant in passing:
+            limit = grant.rate_limit_per_minute
+            if limit is None:
+                return grant, None
+            uses = await tx.grants.recent_uses(grant.grant_id, now_ms - RATE_WINDOW_MS, limit)
+            allowance = self._windows.allowance(uses, limit, now_ms)
+            if allowance.fits:
+                await tx.grants.add_use(grant.grant_id, now_ms)
+                return grant, Quota.of(limit, allowance, now_ms)
+            spent.append(Miss(grant, Check.RATE, allowance.frees_ms))
+        raise policy.refusal(policy.nearest(spent), ask, now_ms)
 
 
 async def party_of(tx: GrantsTx, caller: Caller, device: Device) -> Party:

@@ -26,6 +26,8 @@ class DomainError(Exception):
         super().__init__(message)
         self.message = message
         self.details = tuple(details)
+        self.on_record = False
+        """Whether the account's log tells of it already, in words of its own."""
         if code is not None:
             self.code = code
 

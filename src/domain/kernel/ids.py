@@ -55,6 +55,11 @@ def looks_like(prefix: Prefix, text: str) -> bool:
     return text.startswith(f"{prefix}_") and _SHAPE.fullmatch(text) is not None
 
 
+def looks_like_an_id(text: str) -> bool:
+    """Whether `text` has the shape of an id of any kind; what has not is somebody's words."""
+    return _SHAPE.fullmatch(text) is not None
+
+
 class IdSource(Protocol):
     """Port: where unguessable text comes from. `new` gives a whole id, `digits` a one-time code, `password` `[A-Za-z0-9]`."""
 

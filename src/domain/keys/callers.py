@@ -9,10 +9,11 @@ from __future__ import annotations
 import hmac
 
 from domain.accounts.ports import AccessTokens, Digest
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
+from domain.kernel.refusals import Refusals
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.policy import check_key
 from domain.keys.ports import KeysTx
@@ -21,11 +22,20 @@ from domain.keys.ports import KeysTx
 class CallerService:
     """The `Authenticator` of the HTTP and feed adapters."""
 
-    def __init__(self, *, uow: UnitOfWork[KeysTx], clock: Clock, tokens: AccessTokens, digest: Digest) -> None:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[KeysTx],
+        clock: Clock,
+        tokens: AccessTokens,
+        digest: Digest,
+        refusals: Refusals | None = None,
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._tokens = tokens
         self._digest = digest
+        self._refusals = refusals
         self._used: dict[KeyId, int] = {}
 
     async def by_token(self, token: str, address: str) -> tuple[Session, int]:
@@ -34,7 +44,10 @@ class CallerService:
         async with self._uow.read() as tx:
             membership = await tx.memberships.get(membership_id)
         if membership is None or membership.user_id != user_id or membership.account_id != account_id:
-            raise Unauthenticated("This user is no longer a member of the account. Sign in again.")
+            error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
+            gone = Session(account_id, user_id, membership_id, Role.VIEWER, address)
+            await self._turn_away(gone, "a call of somebody who is no longer a member", error)
+            raise error
         return Session(account_id, user_id, membership_id, membership.role, address), expires_ms
 
     async def by_key(self, secret: str, address: str) -> ApiKeyCaller:
@@ -45,10 +58,17 @@ class CallerService:
             key = await tx.keys.by_hash(secret_hash)
         if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
             raise Unauthenticated("This API key does not exist (any more). Make a new one.")
+        caller = ApiKeyCaller(key.account_id, key.key_id, key.name, address)
         if not key.enabled:
-            raise Unauthenticated("This API key is disabled. Enable it, or use another one.")
+            error = Unauthenticated("This API key is disabled. Enable it, or use another one.")
+            await self._turn_away(caller, "a call with a disabled key", error)
+            raise error
         self._used[key.key_id] = self._clock.now_ms()
-        return ApiKeyCaller(key.account_id, key.key_id, key.name, address)
+        return caller
+
+    async def _turn_away(self, caller: Session | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
+        if self._refusals is not None:
+            await self._refusals.turned_away(caller, act, error, {})
 
     async def flush_used(self) -> None:
         """Write when keys were last used; call it every few seconds and once at the end."""

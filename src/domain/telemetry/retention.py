@@ -21,6 +21,8 @@ class Keep:
     executions: int = 90
     deliveries: int = 30
     schedules: int = 365
+    known_places: int = 30
+    """From where somebody has signed in: as long as a refresh token lives."""
 
 
 class RetentionTx(TelemetryTx, Protocol):
@@ -49,6 +51,7 @@ class RetentionService:
             self._uses,
             self._sessions,
             self._logins,
+            self._places,
             self._answers,
         ):
             while True:
@@ -81,6 +84,9 @@ class RetentionService:
 
     async def _logins(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.login_failures.forget_before(now_ms - DAY_MS, self.STEP)
+
+    async def _places(self, tx: RetentionTx, now_ms: int) -> int:
+        return await tx.login_failures.forget_places_before(now_ms - self._keep.known_places * DAY_MS, self.STEP)
 
     async def _answers(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.answers.forget_before(now_ms - DAY_MS, self.STEP)

@@ -1,6 +1,6 @@
-//! Bindings of the grant window.
+//! Bindings of the grant window and the rolling limit.
 
-use latchboard_engine::window;
+use latchboard_engine::{limit, window};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -30,4 +30,14 @@ impl Window {
     fn is_open(&mut self, at_ms: i64) -> bool {
         self.inner.is_open(at_ms)
     }
+}
+
+/// `(fits, remaining, frees_ms)` of one more use of a grant at `now_ms`, given the instants of earlier ones.
+#[pyfunction]
+pub fn allowance(uses: Vec<i64>, limit: usize, now_ms: i64) -> PyResult<(bool, usize, i64)> {
+    if limit == 0 {
+        return Err(PyValueError::new_err("a limit is at least 1"));
+    }
+    let found = limit::weigh(&uses, limit, now_ms);
+    Ok((found.fits, found.remaining, found.frees_ms))
 }

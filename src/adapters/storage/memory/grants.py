@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from adapters.storage.memory.shelves import Book, Shelf
 from domain.devices.model import Device
 from domain.grants.model import Grant, Subject
-from domain.kernel.clock import MINUTE_MS
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
 
 GRANTS: Shelf[GrantId, Grant] = Shelf("grants")
@@ -49,16 +48,12 @@ class MemoryGrants:
         live = self._chosen(lambda grant: _applies(grant, device_id, project_id) and not grant.expired(now_ms))
         return sorted({grant.subject.key_id for grant in live if grant.subject.key_id is not None})
 
-    async def count_use(self, grant_id: GrantId, at_ms: int, limit: int) -> int | None:
-        uses = self._book.edit(USES)
-        recent = sorted((at for at in uses.get(grant_id, ()) if at > at_ms - MINUTE_MS), reverse=True)
-        if len(recent) >= limit:
-            return recent[limit - 1] + MINUTE_MS
-        uses[grant_id] = (*uses.get(grant_id, ()), at_ms)
-        return None
+    async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
+        return sorted((at for at in self._book.rows(USES).get(grant_id, ()) if at > since_ms), reverse=True)[:limit]
 
-    async def uses_since(self, grant_id: GrantId, since_ms: int) -> int:
-        return sum(at > since_ms for at in self._book.rows(USES).get(grant_id, ()))
+    async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
+        uses = self._book.edit(USES)
+        uses[grant_id] = (*uses.get(grant_id, ()), at_ms)
 
     async def forget_uses_before(self, at_ms: int, limit: int) -> int:
         rows, gone = self._book.edit(USES), 0

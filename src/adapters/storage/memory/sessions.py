@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from adapters.storage.memory.shelves import Book, Shelf
-from domain.accounts.model import LoginFailures, OneTimeCode, RefreshToken
+from domain.accounts.model import KNOWN, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.idempotency import Answer
 from domain.kernel.ids import MembershipId, UserId
 
@@ -79,7 +79,14 @@ class MemoryLoginFailures:
         self._book.drop(FAILURES, [subject])
 
     async def forget_before(self, last_ms: int, limit: int) -> int:
-        old = [key for key, failures in self._book.rows(FAILURES).items() if failures.last_ms < last_ms]
+        return self._forget(last_ms, limit, places=False)
+
+    async def forget_places_before(self, last_ms: int, limit: int) -> int:
+        return self._forget(last_ms, limit, places=True)
+
+    def _forget(self, last_ms: int, limit: int, *, places: bool) -> int:
+        rows = self._book.rows(FAILURES).items()
+        old = [key for key, one in rows if one.last_ms < last_ms and key.startswith(KNOWN) is places]
         return self._book.drop(FAILURES, old[:limit])
 
 
@@ -109,6 +116,15 @@ class MemoryAnswers:
         kept = rows.get((caller, key))
         if kept is not None and kept.status is None:
             del rows[(caller, key)]
+
+    async def supersede(self, abandoned: Answer) -> bool:
+        rows = self._book.edit(ANSWERS)
+        place = (abandoned.caller, abandoned.key)
+        kept = rows.get(place)
+        if kept is None or kept.at_ms != abandoned.at_ms:
+            return False
+        del rows[place]
+        return True
 
     async def forget_before(self, at_ms: int, limit: int) -> int:
         old = [key for key, answer in self._book.rows(ANSWERS).items() if answer.at_ms < at_ms]

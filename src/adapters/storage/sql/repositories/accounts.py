@@ -8,7 +8,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, u
 
 from adapters.storage import refusals
 from adapters.storage.sql.rows import Mapper, word
-from adapters.storage.sql.session import Dangling, Session, Taken
+from adapters.storage.sql.session import POSTGRES, Dangling, Session, Taken
 from adapters.storage.sql.tables import accounts, devices, memberships, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
@@ -44,6 +44,7 @@ MEMBERS = (
 )
 SAVE_MEMBERSHIP = update(memberships).where(memberships.c.membership_id == _ID)
 DELETE_MEMBERSHIP = delete(memberships).where(memberships.c.membership_id == _ID)
+LOCK_ACCOUNT = select(accounts.c.account_id).where(accounts.c.account_id == _ACCOUNT).with_for_update(key_share=True)
 OWNERS = (
     select(func.count())
     .select_from(memberships)
@@ -140,6 +141,8 @@ class SqlMemberships:
         await self._session.write(DELETE_MEMBERSHIP, at_id=membership_id)
 
     async def owners(self, account_id: AccountId) -> int:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            await self._session.write(LOCK_ACCOUNT, at_account=account_id)
         return int((await self._session.read(OWNERS, at_account=account_id))[0][0])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 
 from adapters.storage.sql.repositories.sessions import forgetting
 from adapters.storage.sql.rows import from_json, to_json
@@ -14,7 +14,6 @@ from adapters.storage.sql.tables import grant_uses, grants
 from domain.devices.model import Device
 from domain.grants.model import Grant, Scope, Subject
 from domain.grants.window import Window
-from domain.kernel.clock import MINUTE_MS
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
 
 g = grants.c
@@ -67,11 +66,14 @@ KEYS_ON = (
     .order_by(g.key_id)
 )
 
-LOCK = select(g.grant_id).where(_ID).with_for_update()
-_RECENT = (u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"))
-NTH_NEWEST = select(u.at_ms).where(*_RECENT).order_by(u.at_ms.desc()).limit(1).offset(bindparam("at_offset"))
+LOCK = select(g.grant_id).where(_ID).with_for_update(key_share=True)
+RECENT = (
+    select(u.at_ms)
+    .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"))
+    .order_by(u.at_ms.desc())
+    .limit(bindparam("at_limit"))
+)
 USE = insert(grant_uses)
-USES_SINCE = select(func.count()).select_from(grant_uses).where(*_RECENT)
 FORGET_USES = forgetting(grant_uses, u.at_ms < bindparam("at_before"), u.at_ms)
 
 
@@ -158,18 +160,14 @@ class SqlGrants:
         rows = await self._session.read(KEYS_ON, at_device=device_id, at_project=project_id, at_now=now_ms)
         return [KeyId(row[0]) for row in rows]
 
-    async def count_use(self, grant_id: GrantId, at_ms: int, limit: int) -> int | None:
-        if self._session.dialect == POSTGRES:
-            await self._session.write(LOCK, at_id=grant_id)
-        since_ms = at_ms - MINUTE_MS
-        nth = await self._session.read(NTH_NEWEST, at_id=grant_id, at_since=since_ms, at_offset=limit - 1)
-        if nth:
-            return int(nth[0][0]) + MINUTE_MS
-        await self._session.write(USE, grant_id=grant_id, at_ms=at_ms)
-        return None
+    async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            await self._session.write(LOCK, at_id=grant_id)  # SQLite has one writer anyway
+        rows = await self._session.read(RECENT, at_id=grant_id, at_since=since_ms, at_limit=limit)
+        return [row[0] for row in rows]
 
-    async def uses_since(self, grant_id: GrantId, since_ms: int) -> int:
-        return int((await self._session.read(USES_SINCE, at_id=grant_id, at_since=since_ms))[0][0])
+    async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
+        await self._session.write(USE, grant_id=grant_id, at_ms=at_ms)
 
     async def forget_uses_before(self, at_ms: int, limit: int) -> int:
         return len(await self._session.write(FORGET_USES, at_before=at_ms, at_limit=limit))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BindParameter, ColumnElement, bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import BindParameter, ColumnElement, and_, bindparam, delete, func, insert, not_, select, tuple_, update
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.schema import Table
 
 from adapters.storage.sql.rows import Mapper, ignoring, replacing
-from adapters.storage.sql.session import Session
-from adapters.storage.sql.tables import answers, login_failures, one_time_codes, refresh_tokens
-from domain.accounts.model import LoginFailures, OneTimeCode, RefreshToken
+from adapters.storage.sql.session import POSTGRES, Session
+from adapters.storage.sql.tables import answers, login_failures, one_time_codes, refresh_tokens, users
+from domain.accounts.model import KNOWN, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.idempotency import Answer
 from domain.kernel.ids import MembershipId, UserId
 
@@ -39,18 +39,26 @@ REVOKE_USER = update(refresh_tokens).where(refresh_tokens.c.user_id == bindparam
 REVOKE_MEMBERSHIP = update(refresh_tokens).where(refresh_tokens.c.membership_id == bindparam("at_membership"), _LIVE)
 FORGET_TOKENS = forgetting(refresh_tokens, refresh_tokens.c.expires_ms < _BEFORE, refresh_tokens.c.expires_ms)
 
+LOCK_USER = select(users.c.user_id).where(users.c.user_id == bindparam("at_user")).with_for_update(key_share=True)
+"""The user's row, because the code's may not be there yet."""
 GET_CODE = CODE.select().where(one_time_codes.c.user_id == bindparam("at_user"))
 PUT_CODE = replacing(one_time_codes, "code_hash", "issued_ms", "expires_ms", "tries", "used")
 
+LOCK_SUBJECT = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("at_subject"), 0)))
+"""Of a first failure there is no row to lock. Subjects are always locked in one order: pair, address, known, email."""
 GET_FAILURES = FAILURES.select().where(login_failures.c.subject == bindparam("at_subject"))
 PUT_FAILURES = replacing(login_failures, "count", "since_ms", "last_ms")
 CLEAR_FAILURES = delete(login_failures).where(login_failures.c.subject == bindparam("at_subject"))
-FORGET_FAILURES = forgetting(login_failures, login_failures.c.last_ms < _BEFORE, login_failures.c.last_ms)
+_OLD = login_failures.c.last_ms < _BEFORE
+_PLACE_KNOWN = login_failures.c.subject.like(f"{KNOWN}%")
+FORGET_FAILURES = forgetting(login_failures, and_(_OLD, not_(_PLACE_KNOWN)), login_failures.c.last_ms)
+FORGET_PLACES = forgetting(login_failures, and_(_OLD, _PLACE_KNOWN), login_failures.c.last_ms)
 
 _PLACE = (answers.c.caller == bindparam("at_caller"), answers.c.key == bindparam("at_key"))
 FIND_ANSWER = ANSWER.select().where(*_PLACE)
 CLAIM_ANSWER = ignoring(answers)
 COMPLETE_ANSWER = update(answers).where(*_PLACE)
+SUPERSEDE_ANSWER = delete(answers).where(*_PLACE, answers.c.at_ms == bindparam("at_ms_then")).returning(answers.c.key)
 RELEASE_ANSWER = delete(answers).where(*_PLACE, answers.c.status.is_(None))
 FORGET_ANSWERS = forgetting(answers, answers.c.at_ms < _BEFORE, answers.c.at_ms)
 
@@ -86,6 +94,8 @@ class SqlOneTimeCodes:
         self._session = session
 
     async def get(self, user_id: UserId) -> OneTimeCode | None:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            await self._session.write(LOCK_USER, at_user=user_id)
         return CODE.maybe(await self._session.read(GET_CODE, at_user=user_id))
 
     async def put(self, code: OneTimeCode) -> None:
@@ -97,6 +107,8 @@ class SqlLoginFailures:
         self._session = session
 
     async def get(self, subject: str) -> LoginFailures | None:
+        if self._session.writable and self._session.dialect == POSTGRES:
+            await self._session.write(LOCK_SUBJECT, at_subject=subject)
         return FAILURES.maybe(await self._session.read(GET_FAILURES, at_subject=subject))
 
     async def put(self, failures: LoginFailures) -> None:
@@ -107,6 +119,9 @@ class SqlLoginFailures:
 
     async def forget_before(self, last_ms: int, limit: int) -> int:
         return len(await self._session.write(FORGET_FAILURES, at_before=last_ms, at_limit=limit))
+
+    async def forget_places_before(self, last_ms: int, limit: int) -> int:
+        return len(await self._session.write(FORGET_PLACES, at_before=last_ms, at_limit=limit))
 
 
 class SqlAnswers:
@@ -126,6 +141,10 @@ class SqlAnswers:
 
     async def release(self, caller: str, key: str) -> None:
         await self._session.write(RELEASE_ANSWER, at_caller=caller, at_key=key)
+
+    async def supersede(self, abandoned: Answer) -> bool:
+        where = {"at_caller": abandoned.caller, "at_key": abandoned.key, "at_ms_then": abandoned.at_ms}
+        return bool(await self._session.write(SUPERSEDE_ANSWER, **where))
 
     async def forget_before(self, at_ms: int, limit: int) -> int:
         return len(await self._session.write(FORGET_ANSWERS, at_before=at_ms, at_limit=limit))

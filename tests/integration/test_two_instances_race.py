@@ -1,0 +1,324 @@
+"""Two whole programs over one PostgreSQL: what is counted is counted exactly, whichever of them is asked, and however many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from domain.accounts.model import LoginFailures
+from domain.accounts.operator import Created
+from domain.kernel.caller import Role, Session
+from domain.kernel.errors import DomainError, Invalid, Throttled, Unauthenticated
+from domain.kernel.idempotency import Answer
+from support.http import PASSWORD
+from support.storage import POSTGRES_URL, emptied
+from support.whole import Caller, Whole, whole
+
+pytestmark = pytest.mark.skipif(POSTGRES_URL is None, reason="needs LATCHBOARD_TEST_POSTGRES_URL")
+
+RING = "first:" + base64.b64encode(bytes(range(32))).decode()
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+PATIENCE_S = 15.0
+
+
+@dataclass
+class Pair:
+    one: Whole
+    two: Whole
+    account: Created
+    owner: Caller
+    """Of the first; `at_two` is the same person at the second."""
+    at_two: Caller
+
+    async def both(self, times: int, call: Callable[[Whole], Awaitable[Any]]) -> list[Any]:
+        """`times` calls at once, half of them at each program; errors of the domain are results."""
+        calls = (call((self.one, self.two)[number % 2]) for number in range(times))
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException) and not isinstance(one, DomainError):
+                raise one
+        return list(found)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    url = await emptied()
+    async with AsyncExitStack() as stack:
+        made = []
+        for name in ("one", "two"):
+            program = whole(tmp_path / name, database_url=url, secret_keys=RING)
+            made.append(await stack.enter_async_context(program))
+        account = await made[0].account("owner@example.com")
+        owner = await made[0].sign_in("owner@example.com")
+        yield Pair(made[0], made[1], account, owner, made[1].caller(**owner.headers))
+
+
+async def somebody_waits(for_a_lock: int = 1) -> None:
+    """Until the database says that this many transactions wait for a lock."""
+    assert POSTGRES_URL is not None
+    connection = await asyncpg.connect(POSTGRES_URL.replace("+asyncpg", ""))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            while await connection.fetchval(asked) < for_a_lock:
+                await asyncio.sleep(0.01)
+    finally:
+        await connection.close()
+
+
+def mailed_code(program: Whole) -> str:
+    [code] = re.findall(r"\b\d{6}\b", program.mail.mails[-1][2])
+    return str(code)
+
+
+def as_session(account: Created) -> Session:
+    member = account.owner.membership
+    return Session(account.account.account_id, member.user_id, member.membership_id, member.role)
+
+
+async def limited(pair: Pair, limit: int) -> tuple[str, str]:
+    """The path of a device and a key that is granted so many commands a minute."""
+    device = f"/devices/{(await pair.owner.made('POST', '/devices/register', NEW))['deviceId']}"
+    await pair.owner.made("POST", f"{device}/credentials", {})
+    key = await pair.owner.made("POST", "/keys", {"name": "Robot"})
+    grant = {"commands": ["*"], "apiKeyId": key["keyId"], "rateLimitPerMinute": limit}
+    await pair.owner.made("POST", f"{device}/grants", grant)
+    return device, key["key"]
+
+
+async def test_a_rolling_limit_is_exact_over_two_programs(pair: Pair) -> None:
+    device, key = await limited(pair, 7)
+    for seconds, free in ((0, 7), (59.999, 0), (0.001, 7)):
+        for program in (pair.one, pair.two):
+            program.clock.forward(seconds=seconds)
+
+        async def send(program: Whole) -> Any:
+            return await program.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"})
+
+        answers = await pair.both(24, send)
+        assert sorted(answer.status_code for answer in answers) == [200] * free + [429] * (24 - free)
+        left = {int(answer.headers["RateLimit"].partition("r=")[2].partition(";")[0]) for answer in answers if answer.is_success}
+        assert left == set(range(free))
+
+
+async def test_a_limit_is_exact_though_one_clock_is_ahead(pair: Pair) -> None:
+    device, key = await limited(pair, 5)
+    pair.two.clock.forward(seconds=3)
+
+    async def send(program: Whole) -> Any:
+        return await program.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"})
+
+    statuses = [answer.status_code for answer in await pair.both(20, send)]
+    assert (statuses.count(200), statuses.count(429)) == (5, 15)
+
+
+async def test_who_counts_a_grant_makes_the_others_wait(pair: Pair) -> None:
+    device, key = await limited(pair, 1)
+    grant_id = (await pair.owner.made("GET", f"{device}/grants"))[0]["grantId"]
+    async with pair.one.services.uow.write() as tx:
+        now_ms = pair.one.clock.now_ms()
+        assert list(await tx.grants.recent_uses(grant_id, now_ms - 60_000, 1)) == []
+        other = asyncio.create_task(pair.two.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"}))
+        await somebody_waits()
+        await tx.grants.add_use(grant_id, now_ms)
+    assert (await other).status_code == 429
+
+
+async def test_two_last_owners_cannot_remove_each_other(pair: Pair) -> None:
+    second_id = await pair.one.member(pair.account, "second@example.com", Role.OWNER)
+    second = await pair.two.sign_in("second@example.com")
+    first_id = pair.account.owner.membership.membership_id
+    async with pair.one.services.uow.write() as tx:
+        assert await tx.memberships.owners(pair.account.account.account_id) == 2
+        removing = asyncio.create_task(second.send("DELETE", f"/members/{first_id}"))
+        demoting = asyncio.create_task(pair.owner.send("PATCH", f"/members/{second_id}", {"role": "Admin"}))
+        await somebody_waits(2)
+    answers = [await removing, await demoting]
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    assert [answer.json()["error"] for answer in answers if answer.status_code == 409] == ["LAST_OWNER"]
+    async with pair.one.services.uow.read() as tx:
+        assert await tx.memberships.owners(pair.account.account.account_id) == 1
+
+
+async def test_who_was_made_the_last_owner_meanwhile_is_not_removed_as_an_admin(pair: Pair) -> None:
+    third_id = await pair.one.member(pair.account, "third@example.com", Role.ADMIN)
+    await pair.one.member(pair.account, "admin@example.com", Role.ADMIN)
+    admin = await pair.two.sign_in("admin@example.com")
+    async with pair.one.services.uow.write() as tx:
+        await tx.memberships.owners(pair.account.account.account_id)
+        removing = asyncio.create_task(admin.send("DELETE", f"/members/{third_id}"))
+        await somebody_waits()
+        third = await tx.memberships.get(third_id)
+        await tx.memberships.save(type(third)(third.membership_id, third.account_id, third.user_id, Role.OWNER, third.created_ms))
+    assert (await removing).status_code == 403
+
+
+async def test_a_code_has_five_tries_however_many_come_at_once(pair: Pair) -> None:
+    await pair.owner.made("POST", "/auth/password/request-otp")
+    code = mailed_code(pair.one)
+    wrong = "000000" if code != "000000" else "111111"
+
+    async def guess(program: Whole) -> Any:
+        return await program.services.passwords.change(as_session(pair.account), wrong, "a new long password")
+
+    assert all(isinstance(one, Invalid) for one in await pair.both(16, guess))
+    async with pair.one.services.uow.read() as tx:
+        kept = await tx.one_time_codes.get(pair.account.owner.user.user_id)
+    assert kept is not None
+    assert kept.tries == 5
+    with pytest.raises(Invalid):
+        await pair.two.services.passwords.change(as_session(pair.account), code, "a new long password")
+
+
+async def test_a_right_code_is_used_once_by_whoever_is_first(pair: Pair) -> None:
+    await pair.owner.made("POST", "/auth/password/request-otp")
+    code = mailed_code(pair.one)
+
+    async def change(program: Whole) -> Any:
+        return await program.services.passwords.change(as_session(pair.account), code, "a new long password")
+
+    found = await pair.both(4, change)
+    assert [one for one in found if one is None] == [None]
+
+
+async def test_of_two_codes_asked_for_at_once_one_is_mailed(pair: Pair) -> None:
+    async def ask(program: Whole) -> Any:
+        return await program.services.passwords.request_code(as_session(pair.account))
+
+    found = await pair.both(10, ask)
+    assert sum(isinstance(one, Throttled) for one in found) == 9
+    assert len(pair.one.mail.mails) + len(pair.two.mail.mails) == 1
+
+
+async def test_guesses_sent_to_both_at_once_are_counted_as_one_after_the_other(pair: Pair) -> None:
+    async def guess(program: Whole) -> Any:
+        return await program.services.sessions.login("owner@example.com", "a wrong password", address="203.0.113.7")
+
+    found = await pair.both(20, guess)
+    assert sum(isinstance(one, Unauthenticated) for one in found) == 5
+    assert sum(isinstance(one, Throttled) for one in found) == 15
+
+
+async def test_guesses_of_the_account_password_at_a_reveal_are_counted_exactly(pair: Pair) -> None:
+    device_id = (await pair.owner.made("POST", "/devices/register", NEW))["deviceId"]
+    await pair.owner.made("POST", f"/devices/{device_id}/credentials", {})
+
+    async def reveal(program: Whole) -> Any:
+        body = {"password": "a wrong password"}
+        caller = program.caller(**pair.owner.headers)
+        return (await caller.send("POST", f"/devices/{device_id}/credentials/reveal", body)).status_code
+
+    statuses = await pair.both(24, reveal)
+    assert (statuses.count(403), statuses.count(429)) == (10, 14)
+
+
+async def test_a_spent_token_is_exchanged_once_and_its_family_ends(pair: Pair) -> None:
+    tokens = await pair.one.caller().made("POST", "/auth/login", {"email": "owner@example.com", "password": PASSWORD})
+    body = {"refreshToken": tokens["refreshToken"]}
+    answers = await pair.both(10, lambda program: program.caller().send("POST", "/auth/refresh", body))
+    assert sorted(answer.status_code for answer in answers) == [200] + [401] * 9
+    [new] = [answer.json()["refreshToken"] for answer in answers if answer.status_code == 200]
+    assert (await pair.two.caller().send("POST", "/auth/refresh", {"refreshToken": new})).status_code == 401
+
+
+async def test_one_idempotency_key_runs_a_command_once_over_two_programs(pair: Pair) -> None:
+    device, key = await limited(pair, 100)
+
+    async def send(program: Whole) -> Any:
+        headers = {"Idempotency-Key": "only-once"}
+        return await program.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"}, headers=headers)
+
+    answers = await pair.both(16, send)
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    assert len((await pair.owner.made("GET", f"{device}/executions"))["data"]) == 1
+
+
+async def test_an_abandoned_idempotency_key_is_taken_over_by_one(pair: Pair) -> None:
+    now_ms = pair.one.clock.now_ms()
+    abandoned = Answer("acc/user", "left", b"hash", None, b"", now_ms - 600_000)
+    async with pair.one.services.uow.write() as tx:
+        await tx.answers.claim(abandoned)
+
+    async def take_over(program: Whole) -> bool:
+        async with program.services.uow.write() as tx:
+            found = await tx.answers.find("acc/user", "left")
+            if found is None or found.at_ms == now_ms or not await tx.answers.supersede(found):
+                return False
+            return bool(await tx.answers.claim(Answer("acc/user", "left", b"hash", None, b"", now_ms)))
+
+    assert (await pair.both(12, take_over)).count(True) == 1
+
+
+async def test_of_forty_decisions_at_both_one_wins(pair: Pair) -> None:
+    device, key = await limited(pair, 100)
+    await pair.owner.made("POST", f"{device}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
+    asked = await pair.two.caller(X_Api_Key=key).made("POST", f"{device}/command", {"cmd": "FLUSH"})
+    path = f"{device}/approvals/{asked['approvalId']}"
+    words = iter(["approve", "approve", "deny", "deny"] * 10)
+
+    async def decide(program: Whole) -> Any:
+        return await program.caller(**pair.owner.headers).send("POST", f"{path}/{next(words)}")
+
+    answers = await pair.both(40, decide)
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 39
+    [approval] = await pair.at_two.made("GET", f"{device}/approvals")
+    executions = (await pair.owner.made("GET", f"{device}/executions"))["data"]
+    assert len(executions) == (1 if approval["status"] == "APPROVED" else 0)
+
+
+async def test_an_overdue_request_expires_once_whoever_looks(pair: Pair) -> None:
+    device, key = await limited(pair, 100)
+    await pair.owner.made("POST", f"{device}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
+    await pair.one.caller(X_Api_Key=key).made("POST", f"{device}/command", {"cmd": "FLUSH"})
+    for program in (pair.one, pair.two):
+        program.clock.forward(minutes=25 * 60)
+    await pair.both(8, lambda program: program.services.approvals.expire_due())
+    async with pair.one.services.uow.read() as tx:
+        found = await tx.events.page(pair.account.account.account_id, limit=50, before=None, kind="approval_decided", device_id=None)
+    assert len(found) == 1
+
+
+async def test_two_counts_of_one_subject_lose_nothing(pair: Pair) -> None:
+    async def count(program: Whole) -> None:
+        async with program.services.uow.write() as tx:
+            before = await tx.login_failures.get("pair:nobody@example.com|203.0.113.9")
+            number = before.count if before else 0
+            await tx.login_failures.put(LoginFailures("pair:nobody@example.com|203.0.113.9", number + 1, 1, 1))
+
+    await pair.both(30, count)
+    async with pair.two.services.uow.read() as tx:
+        kept = await tx.login_failures.get("pair:nobody@example.com|203.0.113.9")
+    assert kept is not None
+    assert kept.count == 30
+
+
+async def test_an_email_is_given_once(pair: Pair) -> None:
+    body = {"email": "new@example.com", "name": "New", "role": "Member", "password": "a new long password"}
+    answers = await pair.both(6, lambda program: program.caller(**pair.owner.headers).send("POST", "/members", body))
+    assert sorted(answer.status_code for answer in answers) == [201] + [409] * 5
+
+
+async def test_a_project_is_not_deleted_under_a_device_that_moves_in(pair: Pair) -> None:
+    for _ in range(5):
+        project_id = (await pair.owner.made("POST", "/projects", {"name": "Yard"}))["projectId"]
+        moving = pair.owner.send("POST", "/devices/register", NEW | {"projectId": project_id})
+        deleting = pair.at_two.send("DELETE", f"/projects/{project_id}")
+        moved, deleted = await asyncio.gather(moving, deleting)
+        assert {moved.status_code, deleted.status_code} & {201, 200}
+        assert (moved.status_code, deleted.status_code) != (201, 200)
+        assert moved.status_code in (201, 400, 404, 409)
+        assert deleted.status_code in (200, 409)
+        if moved.status_code == 201:
+            device = await pair.owner.made("GET", f"/devices/{moved.json()['deviceId']}")
+            assert device["project"]["projectId"] == project_id
+
+
