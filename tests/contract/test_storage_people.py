@@ -146,6 +146,19 @@ async def test_what_is_outlived_is_forgotten_in_steps(world: World) -> None:
         assert await tx.answers.find("user:1", "3") is not None
 
 
+async def test_places_from_which_somebody_signed_in_outlive_the_counts(world: World) -> None:
+    place, count = "known:ada@example.org|203.0.113.1", "pair:ada@example.org|203.0.113.1"
+    async with world.uow.write() as tx:
+        for subject in (place, count):
+            await tx.login_failures.put(LoginFailures(subject, 1, NOW, NOW))
+        assert await tx.login_failures.forget_places_before(NOW, 9) == 0
+        assert await tx.login_failures.forget_before(NOW + 1, 9) == 1
+        assert await tx.login_failures.get(count) is None
+        assert await tx.login_failures.get(place) is not None
+        assert await tx.login_failures.forget_places_before(NOW + 1, 9) == 1
+        assert await tx.login_failures.get(place) is None
+
+
 async def test_failed_logins_are_replaced_and_cleared(world: World) -> None:
     failures = LoginFailures("address:::1", 3, NOW, NOW)
     async with world.uow.write() as tx:
@@ -168,6 +181,17 @@ async def test_an_answer_is_claimed_once_and_kept(world: World) -> None:
         await tx.answers.complete(done)
         await tx.answers.release("user:1", "k")
         assert await tx.answers.find("user:1", "k") == done
+
+
+async def test_an_answer_is_superseded_by_one_and_never_a_younger_one(world: World) -> None:
+    old = Answer("user:1", "k", b"hash", 201, b"{}", NOW)
+    async with world.uow.write() as tx:
+        await tx.answers.claim(old)
+        assert not await tx.answers.supersede(replace(old, at_ms=NOW - 1))
+        assert await tx.answers.supersede(old)
+        assert not await tx.answers.supersede(old)
+        assert await tx.answers.claim(replace(old, status=None, at_ms=NOW + 1))
+        assert not await tx.answers.supersede(old)
 
 
 async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:

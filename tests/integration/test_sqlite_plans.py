@@ -28,6 +28,7 @@ SMALL_OR_AT_START = {
     "telemetry.UNITS": "all of them are wanted, once at start",
     "telemetry.LATEST": "all of them are wanted, once at start",
 }
+ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "DUE_LOCKED", "LOCK")
 SORTS_A_HANDFUL = {
     "webhooks.CLAIM_OF_OTHERS",
     "accounts.ALL_ACCOUNTS",
@@ -50,7 +51,7 @@ def _statements() -> Iterator[tuple[str, ClauseElement]]:
         for name, value in vars(loaded).items():
             if name.isupper() and not name.startswith("_"):
                 found = value.get(SQLITE) if isinstance(value, dict) else value
-                if isinstance(found, (Select, UpdateBase, TextClause)) and name not in ("ONE_AT_A_TIME", "DUE_LOCKED", "LOCK"):
+                if isinstance(found, (Select, UpdateBase, TextClause)) and not name.startswith(ONLY_POSTGRESQL):
                     yield f"{module.name}.{name}", found
     for shape in range(8):
         yield f"events.page({shape})", events.page(bool(shape & 1), bool(shape & 2), bool(shape & 4))

@@ -177,7 +177,7 @@ async def test_the_log_is_paged_newest_first_and_new_events_do_not_shift_the_pag
     first = (await site.http.get("/events?limit=3&type=relay_changed")).json()
     assert set(first) == {"data", "total", "hasMore", "cursor"}
     assert (first["total"], first["hasMore"], len(first["data"])) == (7, True, 3)
-    assert set(first["data"][0]) == {"id", "deviceId", "deviceName", "eventType", "description", "timestamp", "source"}
+    assert set(first["data"][0]) == {"id", "deviceId", "deviceName", "eventType", "description", "timestamp", "source", "address"}
     await site.record("relay_changed", number=7)
     seen = [event["id"] for event in first["data"]]
     page = first

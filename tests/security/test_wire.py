@@ -190,7 +190,6 @@ UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Setti
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 
-@pytest.mark.xfail(strict=True, reason="who begins with HTTP/2 is not timed out; it is to be switched off")
 @pytest.mark.parametrize("opening", [UPGRADE, PREFACE], ids=["upgrade", "preface"])
 async def test_http_2_is_not_spoken(running: Service, owner: Api, opening: bytes) -> None:
     assert statuses(await said(running, opening))[0] in (200, 404, 505)

@@ -37,6 +37,7 @@ class EventReply(Reply):
     description: str
     timestamp: int = Field(description="Unix milliseconds.")
     source: str = Field(description="Who did it: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
+    address: str | None = Field(description="From where, for Owners and Admins; null where nobody called.")
 
 
 class EventPage(Reply):
@@ -83,4 +84,5 @@ def event_reply(record: Record) -> EventReply:
         description=record.description,
         timestamp=record.at_ms,
         source=record.source,
+        address=record.address,
     )

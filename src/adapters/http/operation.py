@@ -13,6 +13,7 @@ A parameter whose type is a `Body` is the body, a `Query` the query; every other
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -31,6 +32,7 @@ from domain.kernel.ids import looks_like_an_id
 from domain.kernel.refusals import Refusals
 
 MAX_PATH_PART = 128
+_PART = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 FOUNDATION = "latchboard.http"
 WITH_BODY = ("POST", "PUT", "PATCH")
 Value = TypeVar("Value")
@@ -87,6 +89,11 @@ class Operation:
     query_name: str | None
     parts: Mapping[str, type]
     adapters: Mapping[int, TypeAdapter[Any]]
+
+    @property
+    def shown(self) -> str:
+        """The path as the document has it, below `/api/v1`."""
+        return _PART.sub(lambda part: f"{{{to_camel(part[1])}}}", self.path)
 
     @property
     def body_required(self) -> bool:
@@ -195,7 +202,7 @@ async def _serve(spec: Operation, handler: Callable[..., Awaitable[Any]], parts:
         caller = g.get("caller") or g.get("turned_away")
         if foundation.refusals is not None and isinstance(caller, Session | ApiKeyCaller):
             subject = {to_camel(name): part for name, part in parts.items() if looks_like_an_id(str(part))}
-            await foundation.refusals.turned_away(caller, f"{spec.summary} ({spec.method} {request.url_rule})", error, subject)
+            await foundation.refusals.turned_away(caller, f"{spec.summary} ({spec.method} {spec.shown})", error, subject)
         raise
 
 

@@ -13,7 +13,7 @@ from domain.devices.lookup import device_of
 from domain.events.model import TELEMETRY, Event, TelemetryRecord
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor, event_of
 from domain.events.ports import EventObserver, EventsTx, Feed, TelemetryLog
-from domain.kernel.caller import Session
+from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Invalid
 from domain.kernel.facts import Fact
@@ -56,6 +56,8 @@ class Record:
     description: str
     at_ms: int
     source: str
+    address: str | None = None
+    """From where; told to Owners and Admins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class EventService:
             total = await tx.events.total(caller.account_id, kind=kind, device_id=device)
         shown = found[:limit]
         following = encode_cursor(shown[-1].position) if len(found) > limit else None
-        return Page([_record(event) for event in shown], total, following)
+        return Page([_record(event, caller) for event in shown], total, following)
 
     async def of_device(
         self, caller: Session, device_id: str, *, limit: int = DEFAULT_LIMIT, before_ms: int | None = None
@@ -109,7 +111,7 @@ class EventService:
         async with self._uow.read() as tx:
             device = await device_of(tx, caller.account_id, DeviceId(device_id))
             found = await tx.events.before_time(device.device_id, limit=limit, before_ms=before_ms)
-        return [_record(event) for event in found]
+        return [_record(event, caller) for event in found]
 
     async def _telemetry_page(
         self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None
@@ -129,9 +131,10 @@ class EventService:
         return Page([_reading(record) for record in shown], None, following)
 
 
-def _record(event: Event) -> Record:
+def _record(event: Event, caller: Session) -> Record:
+    address = event.address or None if caller.role.at_least(Role.ADMIN) else None
     return Record(
-        event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source
+        event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source, address
     )
 
 

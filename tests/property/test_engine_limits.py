@@ -1,0 +1,55 @@
+"""The native limit equals the readable one on every history of uses, and the readable one is what the words say."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from adapters.engine.reference import ReferenceWindows
+from adapters.engine.windows import NativeWindows
+
+MINUTE_MS = 60_000
+NOW = 1_800_000_000_000
+
+near = st.one_of(
+    st.integers(-2 * MINUTE_MS, 5_000),
+    st.sampled_from([-MINUTE_MS - 1, -MINUTE_MS, -MINUTE_MS + 1, -1, 0, 1]),
+)
+histories = st.lists(near.map(lambda offset: NOW + offset), max_size=40)
+limits = st.one_of(st.integers(1, 12), st.just(1_000))
+
+
+@given(uses=histories, limit=limits)
+@settings(max_examples=600, deadline=None)
+def test_both_say_the_same(uses: list[int], limit: int) -> None:
+    assert NativeWindows().allowance(uses, limit, NOW) == ReferenceWindows().allowance(uses, limit, NOW)
+
+
+@given(uses=histories, limit=limits)
+@settings(max_examples=300, deadline=None)
+def test_it_fits_exactly_while_fewer_than_the_limit_count(uses: list[int], limit: int) -> None:
+    found = NativeWindows().allowance(uses, limit, NOW)
+    counting = sum(at_ms > NOW - MINUTE_MS for at_ms in uses)
+    assert found.fits == (counting < limit)
+    assert found.remaining == max(0, limit - counting - 1)
+
+
+@given(uses=histories, limit=limits)
+@settings(max_examples=300, deadline=None)
+def test_it_is_free_again_at_the_very_millisecond_it_says(uses: list[int], limit: int) -> None:
+    windows = NativeWindows()
+    told = windows.allowance(uses, limit, NOW)
+    if not told.fits:
+        assert windows.allowance(uses, limit, told.frees_ms).fits
+        assert not windows.allowance(uses, limit, told.frees_ms - 1).fits
+
+
+@given(limit=st.integers(1, 8), gaps=st.lists(st.integers(0, 30_000), min_size=1, max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_no_sixty_seconds_ever_hold_more_than_the_limit(limit: int, gaps: list[int]) -> None:
+    windows, now_ms, used = NativeWindows(), NOW, []
+    for gap in gaps:
+        now_ms += gap
+        if windows.allowance(used, limit, now_ms).fits:
+            used.append(now_ms)
+    assert all(sum(at_ms - MINUTE_MS < other <= at_ms for other in used) <= limit for at_ms in used)
