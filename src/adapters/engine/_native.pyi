@@ -12,6 +12,7 @@ __all__ = [
     "TelemetryBatch",
     "UplinkBatch",
     "Window",
+    "allowance",
     "source_digest",
     "unpack",
 ]
