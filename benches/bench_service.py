@@ -6,19 +6,17 @@ same cores. Run it on an otherwise idle machine: `make bench` says medians, `--b
 
 from __future__ import annotations
 
-import json
 import statistics
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import paho.mqtt.client as mqtt
 import pytest
 
 from adapters.engine import _native
+from support.pump import Pump, cpu_seconds, enrol, resident_mib
 from support.service import EMAIL, PASSWORD, Service
 
 FLEET = 200
@@ -79,57 +77,8 @@ def bench_reading_to_command_at_1000_messages_a_second(benchmark: Any, service: 
     benchmark.extra_info["resident_mib"] = resident_mib(service)
 
 
-def enrol(api: httpx.Client, name: str) -> tuple[str, str]:
-    new = api.post("/devices/register", json={"name": name, "boardType": "esp32", "appType": "pump"}).json()
-    credentials = api.post(f"/devices/{new['deviceId']}/credentials", json={}).json()
-    return new["deviceId"], credentials["mqttPassword"]
-
-
 def play(service: Service, devices: list[tuple[str, str]], rate: float, seconds: float) -> dict[str, int]:
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=rate, qos=1, seconds=seconds)
     while simulation.running():
         time.sleep(0.05)
     return simulation.stats()
-
-
-class Pump:
-    """One real device that notices when its commands arrive."""
-
-    def __init__(self, service: Service, device_id: str, password: str) -> None:
-        self.device_id = device_id
-        self._arrived = threading.Event()
-        self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
-        self._client.username_pw_set(device_id, password)
-        self._client.on_message = lambda *_: self._arrived.set()
-        ready = threading.Event()
-        self._client.on_subscribe = lambda *_: ready.set()
-        self._client.connect("127.0.0.1", service.mqtt_port)
-        self._client.loop_start()
-        self._client.subscribe(f"devices/{device_id}/cmd", 1)
-        assert ready.wait(5)
-
-    def report(self, temperature: float) -> None:
-        self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": temperature}), 1).wait_for_publish(
-            5
-        )
-
-    def edge(self) -> float:
-        """Seconds from a reading above the limit to the command."""
-        self.report(20)
-        self._arrived.clear()
-        began = time.perf_counter()
-        self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": 31}), 1)
-        assert self._arrived.wait(5)
-        return time.perf_counter() - began
-
-
-def cpu_seconds(service: Service) -> float:
-    assert service.process is not None
-    fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-def resident_mib(service: Service) -> int:
-    assert service.process is not None
-    line = next(row for row in Path(f"/proc/{service.process.pid}/status").read_text().splitlines() if row.startswith("VmRSS"))
-    return int(line.split()[1]) // 1024

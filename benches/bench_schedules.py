@@ -1,0 +1,213 @@
+"""Firing, from outside: very many slots due at once beside telemetry and the API, and how exactly a slot keeps its second.
+
+The real program; its database is filled by copying one registered device and its slot, so that a hundred thousand are there in
+seconds. `LATCHBOARD_BENCH_SLOTS` sets how many are due; with `LATCHBOARD_TEST_POSTGRES_URL` everything runs on that database, which
+is emptied first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from adapters.engine import _native
+from support.pump import Pump, cpu_seconds, enrol
+from support.service import EMAIL, PASSWORD, Service
+from support.storage import POSTGRES_URL, emptied
+
+SLOTS = int(os.environ.get("LATCHBOARD_BENCH_SLOTS", "20000"))
+ANSWERING = 200
+"""Devices that are online and answer; the others are away, and their commands wait."""
+PUMPS = 6
+HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
+HOUR = 3_600
+
+
+class Tables:
+    """The service's database, looked at past the service."""
+
+    def __init__(self, service: Service) -> None:
+        self._path = service.data_dir / "latchboard.db"
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        if POSTGRES_URL is None:
+            with sqlite3.connect(self._path, timeout=30) as connection:
+                return connection.execute(sql).fetchall()
+        return asyncio.run(_on_postgres(sql))
+
+    def copy_row(self, table: str, where: str, copies: int, **changed: str) -> None:
+        """`copies` of one row; `changed` are SQL expressions of `i`, 1 to `copies`."""
+        if POSTGRES_URL is None:
+            columns = [row[1] for row in self.run(f"PRAGMA table_info({table})")]
+            numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {copies}) "
+        else:
+            columns = [
+                row[0]
+                for row in self.run(
+                    f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}' AND table_schema = 'public'"
+                )
+            ]
+            numbers = f"WITH n AS (SELECT generate_series(1, {copies}) AS i) "
+        kept = [column for column in columns if column not in ("seq", "device_no")] + (["device_no"] if table == "schedules" else [])
+        values = ", ".join(changed.get(column, f"t.{column}") for column in kept)
+        insert = f"INSERT INTO {table} ({', '.join(kept)}) SELECT {values} FROM {table} t, n WHERE {where}"
+        self.run(f"{insert.replace(' SELECT', ' ' + numbers + 'SELECT', 1)}")
+
+
+async def _on_postgres(sql: str) -> list[tuple[Any, ...]]:
+    import asyncpg
+
+    connection = await asyncpg.connect((POSTGRES_URL or "").replace("+asyncpg", ""))
+    try:
+        return [tuple(row) for row in await connection.fetch(sql)]
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    settings: dict[str, Any] = {"LATCHBOARD_INGEST_LIMIT": "0"}
+    if POSTGRES_URL is not None:
+        settings["LATCHBOARD_DATABASE_URL"] = asyncio.run(emptied())
+    service = Service(tmp_path, **settings)
+    service.start()
+    yield service
+    if service.is_running:
+        service.stop()
+
+
+@pytest.fixture
+def api(service: Service) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=60) as client:
+        login = client.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
+        client.headers["Authorization"] = f"Bearer {login['accessToken']}"
+        yield client
+
+
+def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
+    """All due at one second: how many a second are executed and recorded, and what a reader of the API and a rule feel."""
+    fleet = [enrol(api, f"d{number}") for number in range(ANSWERING)]
+    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(PUMPS)]
+    for pump in pumps:
+        pump.report(20)
+        assert api.post(f"/devices/{pump.device_id}/rules", json=HOT).status_code == 201
+    due_ts = int(time.time()) + 12 + SLOTS // 10_000
+    first = fleet[0][0]
+    slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
+    for device_id, _ in fleet:
+        assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
+    _copies(service, first, SLOTS - ANSWERING)
+    simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
+    tables = Tables(service)
+    time.sleep(1.0)
+    quiet = _Reader(api, first)
+    edges_before = [took for pump in pumps for took in [pump.edge()]]
+    quiet.stop()
+    assert time.time() < due_ts - 0.5, "the machine is too slow to set this up in time"
+    api.post(f"/devices/{first}/schedules", json=slot | {"slot": 1})  # wakes the ticker: it has not seen the copies
+    time.sleep(max(0.0, due_ts - time.time()))
+    before = cpu_seconds(service)
+    reader, edges = _Reader(api, first), []
+    began = time.time()
+
+    def burst() -> None:
+        while tables.run("SELECT COUNT(*) FROM schedule_edges")[0][0] < SLOTS + 1:
+            for pump in pumps:
+                edges.append(pump.edge())
+            assert time.time() - began < 600
+
+    benchmark.pedantic(burst, rounds=1)
+    reader.stop()
+    took_s = tables.run("SELECT MAX(at_ms) FROM schedule_edges")[0][0] / 1000 - due_ts
+    simulation.stop()
+    benchmark.extra_info |= {
+        "slots": SLOTS,
+        "slots_per_s": round(SLOTS / took_s),
+        "cpu_us_a_slot": round(1e6 * (cpu_seconds(service) - before) / SLOTS),
+        "api_p50_p99_ms": _spread(reader.took),
+        "api_before_p50_p99_ms": _spread(quiet.took),
+        "reading_to_command_p50_p99_ms": _spread(edges),
+        "reading_to_command_before_p50_p99_ms": _spread(edges_before),
+    }
+    print(f"\n  {json.dumps(benchmark.extra_info)}")
+
+
+@pytest.mark.parametrize("slots", [1, 1_000])
+def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.Client, slots: int) -> None:
+    """How late an edge is executed and recorded, in milliseconds past its second."""
+    first = enrol(api, "first")[0]
+    tables = Tables(service)
+    rounds = 20 if slots == 1 else 3
+    base = int(time.time()) + 6
+    for number in range(min(rounds, 5)) if slots > 1 else range(5):
+        at = base + number * 4 if slots > 1 else base + number
+        assert api.post(f"/devices/{first}/schedules", json={"slot": number, "onTs": at, "offTs": at + HOUR}).status_code == 201
+    if slots > 1:
+        _copies(service, first, slots - 1)
+        api.put(f"/devices/{first}/schedules/0", json={"label": "woken"})
+    until = base + (rounds - 1) * 4 + 3 if slots > 1 else base + 6
+    benchmark.pedantic(lambda: time.sleep(max(0.0, until - time.time())), rounds=1)
+    late = sorted(row[0] for row in tables.run("SELECT at_ms - due_ts * 1000 FROM schedule_edges"))
+    benchmark.extra_info |= {
+        "edges": len(late),
+        "late_p50_ms": statistics.median(late),
+        "late_p99_ms": late[int(len(late) * 0.99) - 1],
+        "late_max_ms": late[-1],
+    }
+    print(f"\n  {json.dumps(benchmark.extra_info)}")
+
+
+def _copies(service: Service, device_id: str, copies: int) -> None:
+    tables = Tables(service)
+    number = "substr('00000000' || i, -8)" if POSTGRES_URL is None else "lpad(CAST(i AS text), 8, '0')"
+    name = f"'dev_copy00000000' || {number}"
+    tables.copy_row("devices", f"t.device_id = '{device_id}'", copies, device_id=name, name=f"'Copy ' || {number}", is_online="false")
+    slots = tables.run(f"SELECT slot FROM schedules WHERE device_id = '{device_id}'")
+    for (slot,) in slots:
+        tables.copy_row(
+            "schedules",
+            f"t.device_id = '{device_id}' AND t.slot = {slot}",
+            copies,
+            schedule_id=f"'sched_copy{slot}00000000' || {number}",
+            device_id=name,
+            device_no=f"(SELECT d.device_no FROM devices d WHERE d.device_id = {name})",
+        )
+
+
+class _Reader:
+    """Reads one device again and again, and keeps how long each answer took."""
+
+    def __init__(self, api: httpx.Client, device_id: str) -> None:
+        self.took: list[float] = []
+        self._path = f"/devices/{device_id}"
+        self._api = httpx.Client(base_url=api.base_url, headers=api.headers, timeout=60)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._done.wait(0.01):
+            began = time.perf_counter()
+            assert self._api.get(self._path).status_code == 200
+            self.took.append(time.perf_counter() - began)
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join(60)
+        self._api.close()
+
+
+def _spread(took: list[float]) -> list[float]:
+    ordered = sorted(took)
+    return [round(1000 * statistics.median(ordered), 1), round(1000 * ordered[max(0, int(len(ordered) * 0.99) - 1)], 1)]
