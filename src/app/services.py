@@ -22,6 +22,7 @@ from domain.commands.control import ControlService
 from domain.commands.definitions import DefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import DispatchService
+from domain.commands.offers import Offers
 from domain.commands.reports import ReportService
 from domain.commands.service import CommandService
 from domain.devices.admission import Admission
@@ -134,6 +135,7 @@ class Services:
 
     def _commands(self, outside: Outside, bells: Bells) -> None:
         uow, clock, ids, gate = self.uow, outside.clock, outside.ids, self.gate
+        self.offers = Offers(bells.dispatch.ring)
         self.commands = CommandService(
             uow=uow,
             clock=clock,
@@ -141,7 +143,7 @@ class Services:
             gate=gate,
             checker=outside.checker,
             outcomes=outside.outcomes,
-            dispatch_bell=bells.dispatch.ring,
+            offers=self.offers,
             approval_bell=bells.approvals.ring,
         )
         self.definitions = DefinitionService(
@@ -155,6 +157,7 @@ class Services:
             link=outside.link,
             codec=outside.codec,
             outcomes=outside.outcomes,
+            offers=self.offers,
             bell=bells.dispatch.ring,
         )
         self.reports = ReportService(outcomes=outside.outcomes)

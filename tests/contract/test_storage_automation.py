@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from domain.commands.model import ExecutionStatus
+from domain.commands.model import Execution, ExecutionStatus
+from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleEdge, RuleState
 from domain.schedules.model import Edge, FiredEdge, Outcome, ScheduleStatus, SlotCommand
-from support.storage import NOW, World, a_device, a_rule, a_schedule, an_execution, new
+from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, an_execution, new
 
 
 async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: World) -> None:
@@ -31,6 +33,92 @@ async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: World
         assert await tx.executions.find(queued.execution_id) == queued
         assert await tx.executions.advance(done, ExecutionStatus.QUEUED)
         assert await tx.executions.find(queued.execution_id) == done
+
+
+async def test_many_executions_are_added_found_and_moved_together(world: World) -> None:
+    made = [an_execution(world, params={"n": number}) for number in range(5)]
+    async with world.uow.write() as tx:
+        await tx.executions.add_all(made)
+        await tx.executions.add_all([])
+    async with world.uow.write() as tx:
+        stored = await tx.executions.queued(9)
+        assert [replace(one, seq=0) for one in stored] == made
+        assert [one.seq for one in stored] == sorted({one.seq for one in stored})
+        wanted = {made[0].execution_id, made[3].execution_id, new("exe")}
+        assert {one.execution_id for one in await tx.executions.find_all(wanted)} == {made[0].execution_id, made[3].execution_id}
+        assert list(await tx.executions.find_all(set())) == []
+        sent = replace(stored[1], status=ExecutionStatus.SENT, sent_ms=NOW)
+        done = replace(stored[2], status=ExecutionStatus.DONE, finished_ms=NOW + 1, result={"code": None, "data": ["x", 1.5]})
+        late = replace(stored[4], status=ExecutionStatus.ACKED)
+        moves = [(done, ExecutionStatus.QUEUED), (sent, ExecutionStatus.QUEUED), (late, ExecutionStatus.SENT)]
+        assert set(await tx.executions.advance_all(moves)) == {sent.execution_id, done.execution_id}
+        assert not await tx.executions.advance_all([])
+        assert sorted(await tx.executions.find_all({one.execution_id for one in stored}), key=lambda one: one.seq) == [
+            stored[0], sent, done, stored[3], stored[4],
+        ]  # fmt: skip
+
+
+async def test_open_executions_are_counted_by_device(world: World) -> None:
+    async with world.uow.write() as tx:
+        other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        await tx.executions.add_all(
+            [
+                an_execution(world),
+                an_execution(world, status=ExecutionStatus.SENT),
+                an_execution(world, status=ExecutionStatus.ACKED),
+                an_execution(world, device_id=other.device_id, device_no=other.device_no),
+            ]
+        )
+        both = {world.device.device_id, other.device_id, third.device_id}
+        assert dict(await tx.executions.open_counts(both)) == {world.device.device_id: 2, other.device_id: 1}
+        assert dict(await tx.executions.open_counts({third.device_id})) == {}
+
+
+async def test_definitions_of_devices_and_types_come_together(world: World) -> None:
+    kind = DeviceType(new("dty"), world.account.account_id, "Pump", NOW)
+    async with world.uow.write() as tx:
+        other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        await tx.device_types.add(kind)
+        mine, theirs = a_definition(world), a_definition(world, device_id=other.device_id)
+        of_type = a_definition(world, device_id=None, device_type_id=kind.device_type_id)
+        for definition in (mine, theirs, of_type):
+            await tx.definitions.add(definition)
+        assert list(await tx.definitions.of_all({world.device.device_id}, set())) == [mine]
+        assert list(await tx.definitions.of_all({world.device.device_id}, {kind.device_type_id})) == [mine, of_type]
+        assert list(await tx.definitions.of_all(set(), set())) == []
+
+
+async def test_what_was_written_for_later_is_there_for_the_next_statement_and_gone_with_its_transaction(world: World) -> None:
+    kept, lost = an_execution(world), an_execution(world)
+    async with world.uow.write() as tx:
+        await tx.executions.add_all([kept])
+    try:
+        async with world.uow.write() as tx:
+            await tx.executions.add_all([lost])
+            raise KeyError
+    except KeyError:
+        pass
+    async with world.uow.write() as tx:
+        await tx.executions.add_all([])
+        assert [one.execution_id for one in await tx.executions.queued(9)] == [kept.execution_id]
+
+
+async def test_a_later_write_that_the_database_refuses_takes_its_transaction_along_and_no_other(world: World) -> None:
+    kept = an_execution(world)
+    orphan = an_execution(world, device_id=new("dev"))
+
+    async def add(execution: Execution) -> None:
+        async with world.uow.write() as tx:
+            await tx.executions.add_all([execution])
+
+    if world.uow.__class__.__name__ == "MemoryUnitOfWork":
+        pytest.skip("dictionaries know no foreign keys")
+    results = await asyncio.gather(add(orphan), add(kept), return_exceptions=True)
+    assert isinstance(results[0], Conflict)
+    assert results[1] is None
+    async with world.uow.read() as tx:
+        assert [one.execution_id for one in await tx.executions.queued(9)] == [kept.execution_id]
 
 
 async def test_open_and_queued_executions_come_in_sequence(world: World) -> None:
@@ -120,6 +208,33 @@ async def test_due_schedules_are_enabled_and_come_earliest_first(world: World) -
         assert list(await tx.schedules.due(200, 1)) == [late]
         assert list(await tx.schedules.due(99, 9)) == []
         assert await tx.schedules.next_due_ts() == 100
+
+
+async def test_what_became_of_many_slots_is_written_together(world: World) -> None:
+    async with world.uow.write() as tx:
+        slots = [a_schedule(world, slot=number) for number in range(3)]
+        for slot in slots:
+            await tx.schedules.add(slot)
+        decided = [
+            replace(slot, status=ScheduleStatus.ACTIVE, next_fire_ts=slot.off_ts, next_edge=Edge.OFF, last_fired_ms=NOW + 1,
+                    last_outcome=Outcome.FIRED, updated_ms=NOW + 1)
+            for slot in slots[:2]
+        ]  # fmt: skip
+        edges = [FiredEdge(slot.schedule_id, 1, Edge.ON, slot.on_ts, NOW, Outcome.FIRED) for slot in slots[:2]]
+        await tx.schedules.decide_all(decided, edges)
+    async with world.uow.write() as tx:
+        assert list(await tx.schedules.active(world.device.device_id)) == [*decided, slots[2]]
+        assert list(await tx.schedules.active_of({world.device.device_id, new("dev")})) == [*decided, slots[2]]
+        assert not await tx.schedules.record_edge(edges[1])
+
+    async def again() -> None:
+        async with world.uow.write() as tx:
+            await tx.schedules.decide_all([slots[0]], [edges[0]])
+
+    with pytest.raises(Conflict):
+        await again()
+    async with world.uow.read() as tx:
+        assert await tx.schedules.in_slot(world.device.device_id, 0) == decided[0]
 
 
 async def test_an_edge_is_recorded_once(world: World) -> None:

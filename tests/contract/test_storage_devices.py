@@ -199,3 +199,18 @@ async def test_a_command_name_is_free_once_a_device(world: World) -> None:
         assert (await tx.definitions.get(world.account.account_id, second.command_id)).label == "Blink!"
         await tx.definitions.delete(first.command_id)
         assert await tx.definitions.get(world.account.account_id, first.command_id) is None
+
+
+async def test_many_devices_are_found_switched_and_revised_together(world: World) -> None:
+    async with world.uow.write() as tx:
+        others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
+        ids = [device.device_id for device in others]
+        found = await tx.devices.find_all([*ids[:2], ids[0], new("dev")])
+        assert sorted(found, key=lambda device: device.device_no) == others[:2]
+        assert list(await tx.devices.find_all([])) == []
+        await tx.devices.set_relays({ids[0]: True, ids[1]: False, new("dev"): True})
+        await tx.devices.bump_sched_revs([ids[1], ids[2], new("dev")])
+        await tx.devices.bump_sched_revs([])
+    async with world.uow.read() as tx:
+        stored = sorted(await tx.devices.find_all(ids), key=lambda device: device.device_no)
+        assert [(device.relay, device.sched_rev) for device in stored] == [(True, 0), (False, 1), (None, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from support.storage import NOW, World, an_account, an_event, new
 
@@ -103,3 +104,20 @@ async def test_forgetting_old_events_keeps_the_totals_right(world: World) -> Non
         assert [await tx.events.forget_before(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
         assert await tx.events.total(world.account.account_id) == 2
         assert [event.at_ms for event in await tx.events.page(world.account.account_id, limit=9)] == [NOW + 4, NOW + 3]
+
+
+async def test_many_events_are_appended_in_their_order_and_counted(world: World) -> None:
+    other = an_account()
+    async with world.uow.write() as tx:
+        await tx.accounts.add(other)
+        made = [an_event(world, at_ms=NOW + number) for number in range(5)] + [an_event(world, account_id=other.account_id)]
+        stored = await tx.events.append_all(made)
+        assert list(await tx.events.append_all([])) == []
+        assert [replace(event, position=0) for event in stored] == made
+        last = await tx.events.append(an_event(world))
+    positions = [event.position for event in (*stored, last)]
+    assert positions == sorted(set(positions))
+    async with world.uow.read() as tx:
+        assert list(await tx.events.since(world.account.account_id, 0, 99)) == [*stored[:5], last]
+        assert await tx.events.total(world.account.account_id) == 6
+        assert await tx.events.total(other.account_id) == 1

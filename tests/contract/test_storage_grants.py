@@ -108,3 +108,17 @@ async def test_overdue_approvals_come_oldest_first(world: World) -> None:
         assert await tx.approvals.next_expiry_ms() == NOW - 5
         await tx.approvals.decide(replace(late, status=ApprovalStatus.EXPIRED, decided_ms=NOW))
         assert await tx.approvals.next_expiry_ms() == NOW
+
+
+async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(world: World) -> None:
+    member = Subject(membership_id=world.membership.membership_id)
+    async with world.uow.write() as tx:
+        other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+        mine = a_grant(world, subject=member)
+        wide = a_grant(world, subject=member, device_id=None, project_id=world.project.project_id)
+        theirs = a_grant(world, subject=member, device_id=other.device_id)
+        for grant in (mine, wide, theirs, a_grant(world), a_grant(world, subject=member, device_id=third.device_id)):
+            await tx.grants.add(grant)
+        assert list(await tx.grants.of_subject_on_all(member, [world.device, other])) == [mine, wide, theirs]
+        assert list(await tx.grants.of_subject_on_all(Subject(key_id=new("key")), [world.device])) == []

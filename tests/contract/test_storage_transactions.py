@@ -161,8 +161,8 @@ async def test_a_call_that_raises_after_the_commit_undoes_nothing(storage: Any) 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_facts_go_to_the_recorder_inside_the_transaction(kind: str, tmp_path: Path) -> None:
     class Recorder:
-        async def record(self, tx: Any, fact: Fact) -> None:
-            await tx.events.append(an_event(world, kind=fact.kind))
+        async def record(self, tx: Any, facts: list[Fact]) -> None:
+            await tx.events.append_all([an_event(world, kind=fact.kind) for fact in facts])
 
     async with opened(kind, tmp_path, Recorder()) as uow:
         world = await settled(uow)

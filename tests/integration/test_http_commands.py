@@ -10,6 +10,7 @@ import pytest
 from quart import Quart
 from quart.typing import TestClientProtocol as Client
 
+from domain.devices.codec import ResultReport
 from domain.kernel.caller import Role
 from support.device_app import as_key, as_person, make_app
 from support.device_world import DeviceWorld, Told
@@ -135,8 +136,7 @@ async def test_wait_seconds_holds_the_answer_for_the_devices_word(client: Client
         tasks.append(asyncio.get_running_loop().create_task(say_done(message["id"])))
 
     async def say_done(execution_id: str) -> None:
-        async with world.uow.write() as tx:
-            await world.reports.on_result(tx, device, execution_id, "done", None, True, {"watts": 3}, world.clock.now_ms())
+        await world.report(device.device_id, ResultReport(execution_id, "done", None, True, {"watts": 3}))
 
     async def dispatch() -> None:
         for _ in range(500):

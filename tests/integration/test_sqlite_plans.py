@@ -24,15 +24,17 @@ SMALL_OR_AT_START = {
     "accounts.ANY_ACCOUNT": "stops at the first row",
     "accounts.ALL_ACCOUNTS": "a handful of accounts",
     "devices.ADMITTED": "all of them are wanted, once at start",
+    "events.NUMBERED": "a row for each table that counts",
     "telemetry.NAMES": "all of them are wanted, once at start",
     "telemetry.UNITS": "all of them are wanted, once at start",
     "telemetry.LATEST": "all of them are wanted, once at start",
 }
-ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "DUE_LOCKED", "LOCK")
+ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "NUMBERS", "DUE_LOCKED", "LOCK")
 SORTS_A_HANDFUL = {
     "webhooks.CLAIM_OF_OTHERS",
     "accounts.ALL_ACCOUNTS",
     "accounts.MEMBERS",
+    "commands.OF_ALL",
     "commands.OF_DEVICE",
     "commands.OF_TYPE",
     "grants.ON_DEVICE",

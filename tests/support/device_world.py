@@ -16,9 +16,11 @@ from domain.commands.control import ControlService
 from domain.commands.definitions import DefinitionService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import DispatchService
+from domain.commands.offers import Offers
 from domain.commands.reports import ReportService
 from domain.commands.service import CommandService
 from domain.devices.admission import Admission
+from domain.devices.codec import RelayReport, Report, ResultReport
 from domain.devices.configblock import Endpoint
 from domain.devices.credentials import CredentialService
 from domain.devices.erasure import Erasure
@@ -225,13 +227,14 @@ class DeviceWorld:
             presence=self.presence,
             endpoint=Endpoint("mqtt.example", 1883, 8083),
         )
+        self.offers = Offers(self.bell)
         self.commands = CommandService(
             **shared,
             ids=self.ids,
             gate=self.gate,
             checker=self.checker,
             outcomes=self.outcomes,
-            dispatch_bell=self.bell,
+            offers=self.offers,
             approval_bell=self.bell,
         )
         self.definitions = DefinitionService(
@@ -255,7 +258,13 @@ class DeviceWorld:
     def make_dispatch(self) -> DispatchService:
         """A fresh one is what a restart gives."""
         return DispatchService(
-            uow=self.uow, clock=self.clock, link=self.link, codec=ProfileCodec(), outcomes=self.outcomes, bell=self.bell
+            uow=self.uow,
+            clock=self.clock,
+            link=self.link,
+            codec=ProfileCodec(),
+            outcomes=self.outcomes,
+            offers=self.offers,
+            bell=self.bell,
         )
 
     async def populate(self) -> DeviceWorld:
@@ -328,6 +337,24 @@ class DeviceWorld:
         async with self.uow.write() as tx:
             await tx.grants.add(grant)
         return grant
+
+    async def report(self, device_id: DeviceId, *reports: Report) -> None:
+        """The device says all of these, one after the other, in one batch."""
+        async with self.uow.write() as tx:
+            present = await tx.devices.find(device_id)
+            assert present is not None
+            named = [one.execution_id for one in reports if isinstance(one, RelayReport | ResultReport) and one.execution_id]
+            scene = await self.reports.scene(tx, named)
+            for one in reports:
+                if isinstance(one, RelayReport):
+                    await self.reports.on_state(
+                        scene, present, one.relay, execution_id=one.execution_id, by=one.by, at_ms=self.clock.now_ms()
+                    )
+                elif isinstance(one, ResultReport):
+                    await self.reports.on_result(
+                        scene, present, one.execution_id, one.status, one.code, one.relay, one.data, self.clock.now_ms()
+                    )
+            await self.reports.write(scene)
 
     def facts(self, kind: str) -> list[Any]:
         return [fact for fact in self.uow.facts if fact.kind == kind]

@@ -50,5 +50,9 @@ def slot_taken() -> Conflict:
     return Conflict("The slot holds a pending or active schedule. Cancel that one first.", code="SLOT_TAKEN")
 
 
+def edge_recorded() -> Conflict:
+    return Conflict("This edge has run before and does not run again.", code="EDGE_RECORDED")
+
+
 def duplicate() -> Conflict:
     return Conflict("This exists already. Fetch the present one and change that.")

@@ -141,8 +141,7 @@ class UplinkLoop:
         async with self._uow.write() as tx:
             for verdict in verdicts:
                 await self._ingest.store(tx, verdict)
-            for item in items:
-                answers.extend(await self._uplink.apply(tx, item))
+            answers.extend(await self._uplink.apply(tx, items))
         return answers
 
     async def _insist(self, work: Callable[[], Awaitable[Result]]) -> Result:

@@ -1,49 +1,40 @@
 """From the outbox to the device: QUEUED → SENT when handed to a live connection, in each device's own order.
 
 The row is the outbox. It is handed over first and marked afterwards, so that a crash in between hands it over once more, with the
-same id, which our firmware knows and does not run twice. A device that is not there is left behind and costs nothing until it
-says that it listens; then it gets all that is still open, oldest first. Nobody but the one loop that drives this sends commands.
+same id, which our firmware knows and does not run twice. What has been handed over is kept until its mark is stored, so nothing
+less than a crash does that. A device that is not there is left behind and costs nothing until it says that it listens; then it
+gets all that is still open, oldest first. Nobody but the one loop that drives this sends commands.
+
+What this process queues comes as an offer, with all that is needed to send it; the queue itself is looked through at the start,
+when offers were dropped, and now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from dataclasses import replace
+from itertools import islice
 
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus
-from domain.commands.ports import CommandsTx, Outcomes
+from domain.commands.offers import Offer, Offers
+from domain.commands.ports import CommandsTx, Move, Outcomes
 from domain.commands.reports import ended
 from domain.devices.codec import DeviceCodec, Order
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device
 from domain.kernel.clock import Clock
 from domain.kernel.facts import Json
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
 PAGE = 200
 READY_AT_ONCE = 50
+REMEMBERED = 5 * PAGE
+"""Ids handed over last. An offer may come after the look through the queue that has found the same command already."""
 
-
-@dataclass(slots=True)
-class _Round:
-    """What one round has done and must now write down."""
-
-    moves: list[tuple[Execution, ExecutionStatus]] = field(default_factory=list)
-    """(execution after, status before), in the order they came about."""
-
-    def moved(self, execution: Execution, status: ExecutionStatus, at_ms: int, result: Json = None) -> Execution:
-        after = replace(
-            execution,
-            status=status,
-            sent_ms=at_ms if status is ExecutionStatus.SENT else execution.sent_ms,
-            finished_ms=at_ms if status.is_final else None,
-            result=result,
-        )
-        self.moves.append((after, execution.status))
-        return after
+Work = tuple[Device, Sequence[Execution], int | None]
+"""A device, what it is to get, and since when (Unix ms) it listens, where that is news."""
 
 
 class DispatchService:
@@ -55,6 +46,7 @@ class DispatchService:
         link: DeviceLink,
         codec: DeviceCodec,
         outcomes: Outcomes,
+        offers: Offers,
         bell: Callable[[], None],
     ) -> None:
         """`bell` wakes whoever calls `send_queued`."""
@@ -63,13 +55,19 @@ class DispatchService:
         self._link = link
         self._codec = codec
         self._outcomes = outcomes
+        self._offers = offers
         self._bell = bell
         self._ready: dict[int, int] = {}
         """Device number → since when (Unix ms) it hears its commands."""
         self._behind: set[DeviceId] = set()
         """Devices with something in QUEUED that could not be handed over."""
-        self._examined = 0
-        """Every QUEUED execution up to this `seq` has been handed over, or its device is behind."""
+        self._looking_after: int | None = 0
+        """The queue is being looked through; done up to this `seq`."""
+        self._unmarked: list[Move] = []
+        """Handed over, and not yet stored as such; in the order in which it came about."""
+        self._recent: dict[ExecutionId, None] = {}
+        self._expiry_ms: int | None = None
+        """No deadline is earlier; None: not known."""
         self.sent = 0
         self.resent = 0
 
@@ -79,11 +77,13 @@ class DispatchService:
         self._bell()
 
     def look_again(self) -> None:
-        """Examine the whole queue anew: for what another instance queued, and for a connection nobody told us of."""
-        self._examined = 0
+        """Look through the whole queue: for what another instance queued, and for a connection nobody told us of."""
+        self._looking_after = 0
+        self._expiry_ms = None
 
     async def send_queued(self) -> bool:
         """One bounded round. True when there is more to do at once."""
+        await self._mark()
         ready = dict(islice(self._ready.items(), READY_AT_ONCE))
         for device_no in ready:
             del self._ready[device_no]
@@ -91,70 +91,101 @@ class DispatchService:
             more = await self._round(ready)
         except BaseException:
             self._ready = ready | self._ready
-            self._examined = 0
+            self.look_again()
             raise
-        return more or bool(self._ready)
+        return more or bool(self._ready) or len(self._offers) > 0
 
     async def expire(self) -> bool:
         """End one batch of what is past its deadline. True when there may be more."""
         now_ms = self._clock.now_ms()
+        self._expiry_ms = None
         async with self._uow.write() as tx:
             overdue = await tx.executions.overdue(now_ms, PAGE)
-            for execution in overdue:
-                never_had = execution.status is ExecutionStatus.QUEUED
-                status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
-                code = "NOT_DELIVERED" if never_had else "NO_ANSWER"
-                done = replace(execution, status=status, finished_ms=now_ms, result=_said(code))
-                await self._write(tx, done, execution.status, now_ms)
+            await self._write(tx, [_expired(execution, now_ms) for execution in overdue], now_ms)
         return len(overdue) == PAGE
 
     async def next_expiry_ms(self) -> int | None:
-        async with self._uow.read() as tx:
-            return await tx.executions.next_expiry_ms()
+        """Not later than the next deadline. Asked of the database once: each new command says its own, and one that has ended
+        meanwhile costs no more than a look."""
+        if self._expiry_ms is None:
+            async with self._uow.read() as tx:
+                found = await tx.executions.next_expiry_ms()
+            self._expiry_ms = found
+        return self._expiry_ms
 
     async def _round(self, ready: Mapping[int, int]) -> bool:
-        done = _Round()
+        if self._offers.dropped:
+            self._offers.dropped = False
+            self._looking_after = self._looking_after or 0
+        if ready or self._looking_after is not None:
+            work = await self._looked_up(ready)
+        else:
+            offers = self._offered()
+            if any(self._has_caught_up(offer.device.device_id) for offer in offers):
+                async with self._uow.read() as tx:
+                    work = await self._reachable(tx, offers, set())
+            else:
+                work = await self._reachable(None, offers, set())
+        for device, executions, since_ms in work:
+            await self._serve(device, executions, since_ms)
+        await self._mark()
+        return self._looking_after is not None
+
+    async def _looked_up(self, ready: Mapping[int, int]) -> Sequence[Work]:
+        """What waits for devices that have come, and the next page of the queue, where it is being looked through. Offers wait
+        for its end: none may overtake what is on a later page."""
+        work: list[Work] = []
+        offers: Sequence[Offer] = ()
+        after: int | None = None
         async with self._uow.read() as tx:
-            returned = [(no, await tx.devices.by_no(no)) for no in ready]
-            open_ = [(device, await tx.executions.open_of(device.device_id)) for _, device in returned if device]
-            page = await tx.executions.queued(PAGE, self._examined)
-            fresh = await self._reachable(tx, page, {device.device_id for device, _ in open_})
-        for device, executions in open_:
-            self._behind.discard(device.device_id)
-            await self._serve(device, executions, done, since_ms=ready[device.device_no])
-        for device, executions in fresh:
-            await self._serve(device, executions, done, since_ms=None)
-        await self._settle(done)
-        if page:
-            self._examined = max(self._examined, page[-1].seq)
-        return len(page) == PAGE
+            for device_no, since_ms in ready.items():
+                device = await tx.devices.by_no(device_no)
+                if device is not None:
+                    work.append((device, await tx.executions.open_of(device.device_id), since_ms))
+            if self._looking_after is not None:
+                page = await tx.executions.queued(PAGE, self._looking_after)
+                offers = await _as_offers(tx, page)
+                after = page[-1].seq if len(page) == PAGE else None
+            if after is None:
+                offers = [*offers, *self._offered()]
+            work += await self._reachable(tx, offers, {device.device_id for device, _, _ in work})
+        self._looking_after = after
+        return work
+
+    def _offered(self) -> Sequence[Offer]:
+        offers = [one for one in self._offers.take(PAGE) if one.execution.execution_id not in self._recent]
+        if self._expiry_ms is not None:
+            self._expiry_ms = min([self._expiry_ms, *(offer.execution.expires_ms for offer in offers)])
+        return offers
+
+    def _has_caught_up(self, device_id: DeviceId) -> bool:
+        return device_id in self._behind and self._link.connected(device_id)
 
     async def _reachable(
-        self, tx: CommandsTx, page: Sequence[Execution], served: set[DeviceId]
-    ) -> list[tuple[Device, Sequence[Execution]]]:
-        """The page by device, without those that are not there. One that was behind gets its whole queue, to keep its order."""
-        by_device = sorted(page, key=lambda one: (one.device_id, one.seq))
-        found: list[tuple[Device, Sequence[Execution]]] = []
-        for device_id, group in groupby(by_device, key=lambda one: one.device_id):
-            if device_id in served:
-                continue
+        self, tx: CommandsTx | None, offers: Sequence[Offer], served: set[DeviceId]
+    ) -> Sequence[Work]:
+        """The offers by device, without those that are not there. One that was behind gets its whole queue, to keep its order."""
+        by_device: dict[DeviceId, tuple[Device, dict[ExecutionId, Execution]]] = {}
+        for offer in offers:
+            if offer.device.device_id not in served:
+                _, executions = by_device.setdefault(offer.device.device_id, (offer.device, {}))
+                executions[offer.execution.execution_id] = offer.execution
+        work: list[Work] = []
+        for device_id, (device, executions) in by_device.items():
             if not self._link.connected(device_id):
                 self._behind.add(device_id)
-                continue
-            executions: Sequence[Execution] = list(group)
-            if device_id in self._behind:
-                self._behind.discard(device_id)
-                executions = await tx.executions.open_of(device_id)
-            device = await tx.devices.find(device_id)
-            if device is not None:
-                found.append((device, executions))
-        return found
+            elif tx is not None and device_id in self._behind:
+                work.append((device, await tx.executions.open_of(device_id), None))
+            elif device_id not in self._behind:
+                work.append((device, list(executions.values()), None))
+            else:  # it has come back since we asked: next time, with all that waits for it
+                self.look_again()
+        return work
 
-    async def _serve(
-        self, device: Device, executions: Sequence[Execution], done: _Round, *, since_ms: int | None
-    ) -> None:
+    async def _serve(self, device: Device, executions: Sequence[Execution], since_ms: int | None) -> None:
         """Hand over in order, and stop at the first that nobody hears. What was sent before `since_ms`, when the device began to
         listen, may have been lost with an earlier connection and goes again; what was sent after it was heard."""
+        self._behind.discard(device.device_id)
         now_ms = self._clock.now_ms()
         for execution in executions:
             was_sent = execution.status is ExecutionStatus.SENT
@@ -166,18 +197,38 @@ class DispatchService:
             if heard is False:
                 self._behind.add(device.device_id)
                 return
+            self._remember(execution)
             if heard is None:
-                done.moved(execution, ExecutionStatus.FAILED, now_ms, _said("UNSUPPORTED"))
+                self._move(execution, ExecutionStatus.FAILED, now_ms, _said("UNSUPPORTED"))
             elif was_sent:
                 self.resent += 1
             else:
-                self._sent(device, execution, done, now_ms)
+                self._sent(device, execution, now_ms)
 
-    def _sent(self, device: Device, execution: Execution, done: _Round, now_ms: int) -> None:
+    def _sent(self, device: Device, execution: Execution, now_ms: int) -> None:
         self.sent += 1
-        after = done.moved(execution, ExecutionStatus.SENT, now_ms)
-        if policy.ends_when_handed_over(device, execution.cmd):
-            done.moved(after, ExecutionStatus.DONE, now_ms, _said("STATE_MATCH"))
+        ends = policy.ends_when_handed_over(device, execution.cmd)
+        if ends:
+            after = replace(execution, sent_ms=now_ms)
+            self._move(after, ExecutionStatus.DONE, now_ms, _said("STATE_MATCH"))
+        else:
+            self._move(execution, ExecutionStatus.SENT, now_ms, None)
+
+    def _move(self, execution: Execution, status: ExecutionStatus, at_ms: int, result: Json) -> None:
+        after = replace(
+            execution,
+            status=status,
+            sent_ms=at_ms if status is ExecutionStatus.SENT else execution.sent_ms,
+            finished_ms=at_ms if status.is_final else None,
+            result=result,
+        )
+        self._unmarked.append((after, execution.status))
+
+    def _remember(self, execution: Execution) -> None:
+        self._offers.drop(execution.execution_id)
+        self._recent[execution.execution_id] = None
+        while len(self._recent) > REMEMBERED:
+            del self._recent[next(iter(self._recent))]
 
     async def _hand_over(self, device: Device, execution: Execution, now_ms: int) -> bool | None:
         """None when this firmware has no words for the command."""
@@ -198,19 +249,41 @@ class DispatchService:
                 return False
         return True
 
-    async def _settle(self, done: _Round) -> None:
-        if not done.moves:
+    async def _mark(self) -> None:
+        """Store what was handed over. Until that has succeeded nothing else is sent, and nothing is forgotten."""
+        if not self._unmarked:
             return
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            for after, before in done.moves:
-                await self._write(tx, after, before, now_ms)
+            await self._write(tx, self._unmarked, now_ms)
+        self._unmarked = []
 
-    async def _write(self, tx: CommandsTx, after: Execution, before: ExecutionStatus, now_ms: int) -> None:
-        """False moves are lost moves: the device's answer was quicker than we, and it counts."""
-        if await tx.executions.advance(after, before) and after.status.is_final:
-            await tx.record(ended(after, "service", now_ms))
-            tx.after_commit(lambda: self._outcomes.announce(after))
+    async def _write(self, tx: CommandsTx, moves: Sequence[Move], now_ms: int) -> None:
+        """A move that is lost is lost to the device's own answer: it was quicker than we, and it counts."""
+        moved = await tx.executions.advance_all(moves)
+        final = [after for after, _ in moves if after.status.is_final and after.execution_id in moved]
+        for execution in final:
+            await tx.record(ended(execution, "service", now_ms))
+
+        def announce() -> None:
+            for execution in final:
+                self._outcomes.announce(execution)
+
+        if final:
+            tx.after_commit(announce)
+
+
+async def _as_offers(tx: CommandsTx, page: Sequence[Execution]) -> Sequence[Offer]:
+    found = await tx.devices.find_all({execution.device_id for execution in page})
+    devices = {device.device_id: device for device in found}
+    return [Offer(devices[one.device_id], one) for one in page if one.device_id in devices]
+
+
+def _expired(execution: Execution, now_ms: int) -> Move:
+    never_had = execution.status is ExecutionStatus.QUEUED
+    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
+    result = _said("NOT_DELIVERED" if never_had else "NO_ANSWER")
+    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
 
 
 def _may_be_lost(device: Device, execution: Execution, since_ms: int | None) -> bool:

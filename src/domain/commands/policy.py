@@ -39,16 +39,16 @@ BUILT_INS: tuple[Definition, ...] = (
     _built_in("STATUS", "Status", CommandKind.QUERY, Shape.BUTTON, "Ask the device how it stands."),
     _built_in("GET_SCHEDULES", "Schedules held", CommandKind.QUERY, Shape.BUTTON, "Ask which schedules the device holds."),
 )
-_BUILT_IN = {definition.name: definition for definition in BUILT_INS}
+BUILT_IN = {definition.name: definition for definition in BUILT_INS}
 
 
 def effective(of_type: Iterable[Definition], of_device: Iterable[Definition]) -> tuple[Definition, ...]:
     """What counts, one definition per name: built-ins in their order, then the others by name."""
-    counts = dict(_BUILT_IN)
+    counts = dict(BUILT_IN)
     for definition in (*of_type, *of_device):
         counts[definition.name] = definition
-    own = sorted(name for name in counts if name not in _BUILT_IN)
-    return tuple(counts[name] for name in (*_BUILT_IN, *own))
+    own = sorted(name for name in counts if name not in BUILT_IN)
+    return tuple(counts[name] for name in (*BUILT_IN, *own))
 
 
 def named(definitions: Sequence[Definition], cmd: str) -> Definition:
@@ -113,7 +113,7 @@ def check_definition(definition: Definition, checker: ParamsChecker) -> None:
     faults: list[FieldFault] = []
     if NAME.fullmatch(definition.name) is None:
         faults.append(FieldFault("name", "is 1 to 64 capitals, digits and underscores, such as SET_LEVEL."))
-    built_in = _BUILT_IN.get(definition.name)
+    built_in = BUILT_IN.get(definition.name)
     if built_in is not None and built_in.kind is not definition.kind:
         faults.append(FieldFault("kind", f"{definition.name} is built in as {built_in.kind}; an override keeps that."))
     if definition.params_schema is not None:

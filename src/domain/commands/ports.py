@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from domain.approvals.ports import ApprovalsTx
 from domain.commands.model import Definition, Execution, ExecutionStatus
 from domain.kernel.errors import FieldFault
 from domain.kernel.facts import Json, JsonObject
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+
+Move: TypeAlias = tuple[Execution, ExecutionStatus]
+"""An execution as it is to be, and the status it is expected to have until then."""
 
 
 class DefinitionRepository(Protocol):
@@ -24,6 +27,12 @@ class DefinitionRepository(Protocol):
 
     async def of_type(self, device_type_id: DeviceTypeId) -> Sequence[Definition]: ...
 
+    async def of_all(
+        self, device_ids: Collection[DeviceId], type_ids: Collection[DeviceTypeId]
+    ) -> Sequence[Definition]:
+        """The own definitions of these devices and those of these types, in one look."""
+        ...
+
     async def save(self, definition: Definition) -> None: ...
 
     async def delete(self, command_id: CommandId) -> None: ...
@@ -34,12 +43,28 @@ class ExecutionRepository(Protocol):
         """Gives the execution its `seq`: later ones of a device have higher ones."""
         ...
 
+    async def add_all(self, executions: Sequence[Execution]) -> None:
+        """In this order; their `seq` is known to the database alone."""
+        ...
+
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None: ...
 
     async def find(self, execution_id: ExecutionId) -> Execution | None: ...
 
+    async def find_all(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
+        """Those of them that are there, in no order."""
+        ...
+
     async def advance(self, execution: Execution, expected: ExecutionStatus) -> bool:
         """Write status, times and result if the stored status is still `expected`; True for exactly one caller."""
+        ...
+
+    async def advance_all(self, moves: Sequence[Move]) -> Collection[ExecutionId]:
+        """`advance` of many executions, one move each; which of them moved."""
+        ...
+
+    async def open_counts(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
+        """How many are QUEUED or SENT, of each device that has any."""
         ...
 
     async def open_of(self, device_id: DeviceId) -> Sequence[Execution]:

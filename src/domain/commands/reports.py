@@ -1,18 +1,19 @@
 """What a device says about its relay and about its commands. Its word decides; ours is only written down.
 
 A report may come twice, late, or for something we never asked; each of these is counted and changes nothing but the relay, whose
-present state the device knows better than any order of messages. All of it runs in the transaction of the uplink's batch.
+present state the device knows better than any order of messages. All of it runs in the transaction of the uplink's batch, on one
+scene.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from functools import partial
+from collections.abc import Collection
 
 from domain.commands import policy
-from domain.commands.model import FOLLOWS, Execution, ExecutionStatus, TriggeredBy
+from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
 from domain.commands.ports import CommandsTx, Outcomes
+from domain.commands.scene import Scene
 from domain.devices.model import Device, DeviceStatus, Profile
 from domain.kernel.facts import Fact, Json
 from domain.kernel.ids import ExecutionId
@@ -23,8 +24,6 @@ STATUS_OF: dict[str, ExecutionStatus] = {
     "error": ExecutionStatus.FAILED,
     "expired": ExecutionStatus.EXPIRED,
 }
-TRIES = 3
-"""The dispatcher may write SENT while we decide; each status can only move forward, so three tries always suffice."""
 _BY_PLAN = frozenset({"sched", "schedule"})
 
 
@@ -34,20 +33,28 @@ class ReportService:
         self.ignored: Counter[str] = Counter()
         """Results that changed nothing: `unknown`, `duplicate`, `late`."""
 
+    async def scene(self, tx: CommandsTx, named: Collection[str]) -> Scene:
+        """For the reports of one batch; `named` are the executions they name. `write` ends it."""
+        return await Scene.of(tx, {ExecutionId(execution_id) for execution_id in named})
+
+    async def write(self, scene: Scene) -> None:
+        await scene.write(self._outcomes)
+        self.ignored += scene.ignored
+
     async def on_state(
-        self, tx: CommandsTx, device: Device, relay: bool, *, execution_id: str | None, by: str | None, at_ms: int
+        self, scene: Scene, device: Device, relay: bool, *, execution_id: str | None, by: str | None, at_ms: int
     ) -> None:
-        """The relay is so. Records `relay_changed` only when that is a change."""
+        """The relay is so. Tells of `relay_changed` only when that is a change."""
         if device.status is DeviceStatus.DELETING:
             return
-        cause = await self._cause(tx, device, relay, execution_id, at_ms)
-        await self._set_relay(tx, device, relay, cause, by, at_ms)
+        cause = await self._cause(scene, device, relay, execution_id, at_ms)
+        self._set_relay(scene, device, relay, cause, by, at_ms)
         if cause is not None and execution_id is None and device.profile is Profile.ESPHOME:
-            await self._end(tx, device, cause, ExecutionStatus.DONE, _result("STATE_MATCH", relay, None), at_ms)
+            self._end(scene, device, cause, ExecutionStatus.DONE, _result("STATE_MATCH", relay, None), at_ms)
 
     async def on_result(
         self,
-        tx: CommandsTx,
+        scene: Scene,
         device: Device,
         execution_id: str,
         status: str,
@@ -59,38 +66,38 @@ class ReportService:
         """`status` is `ack`, `done`, `error` or `expired`; anything else is ignored."""
         if device.status is DeviceStatus.DELETING:
             return
-        execution = await tx.executions.find(ExecutionId(execution_id))
+        execution = scene.execution(ExecutionId(execution_id))
         if execution is None or execution.device_id != device.device_id or status not in STATUS_OF:
-            self.ignored["unknown"] += 1
+            scene.ignored["unknown"] += 1
             execution = None
         if relay is not None:
             cause = execution if execution and policy.may_have_caused(execution, device, at_ms) else None
-            await self._set_relay(tx, device, relay, cause, None, at_ms)
+            self._set_relay(scene, device, relay, cause, None, at_ms)
         if execution is not None:
-            await self._end(tx, device, execution, STATUS_OF[status], _result(code, relay, data), at_ms)
+            self._end(scene, device, execution, STATUS_OF[status], _result(code, relay, data), at_ms)
 
     async def _cause(
-        self, tx: CommandsTx, device: Device, relay: bool, execution_id: str | None, at_ms: int
+        self, scene: Scene, device: Device, relay: bool, execution_id: str | None, at_ms: int
     ) -> Execution | None:
         """The execution the report names; for a firmware that names none, the oldest unanswered one that fits."""
         if execution_id is not None:
-            named = await tx.executions.find(ExecutionId(execution_id))
+            named = scene.execution(ExecutionId(execution_id))
             return named if named is not None and policy.may_have_caused(named, device, at_ms) else None
         if device.profile is Profile.NATIVE:
             return None
-        for execution in await tx.executions.open_of(device.device_id):
+        for execution in await scene.open_of(device):
             if policy.answered_by_state(device.profile, execution, relay):
                 return execution
         return None
 
-    async def _set_relay(
-        self, tx: CommandsTx, device: Device, relay: bool, cause: Execution | None, by: str | None, at_ms: int
+    def _set_relay(
+        self, scene: Scene, device: Device, relay: bool, cause: Execution | None, by: str | None, at_ms: int
     ) -> None:
-        if not await tx.devices.set_relay(device.device_id, relay):
+        if not scene.switch(device, relay):
             return
         triggered_by = cause.source if cause is not None else _unprompted(by)
         word = "ON" if relay else "OFF"
-        await tx.record(
+        scene.tell(
             Fact(
                 account_id=device.account_id,
                 kind="relay_changed",
@@ -99,30 +106,19 @@ class ReportService:
                 source=cause.requested_by if cause is not None else triggered_by.value,
                 device_id=device.device_id,
                 data={"relay": word, "triggeredBy": triggered_by.value},
+                device_name=device.name,
             )
         )
 
-    async def _end(
-        self, tx: CommandsTx, device: Device, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int
+    def _end(
+        self, scene: Scene, device: Device, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int
     ) -> None:
-        present: Execution | None = execution
-        for _ in range(TRIES):
-            if present is None or status not in FOLLOWS[present.status]:
-                break
-            after = replace(
-                present, status=status, result=result, finished_ms=at_ms if status.is_final else None
-            )
-            if await tx.executions.advance(after, present.status):
-                if status.is_final:
-                    await tx.record(ended(after, "device", at_ms))
-                    tx.after_commit(partial(self._outcomes.announce, after))
-                return
-            present = await tx.executions.find(execution.execution_id)
-        same = present is not None and present.status is status
-        self.ignored["duplicate" if same else "late"] += 1
+        after = scene.move(execution, status, result, at_ms)
+        if after is not None and status.is_final:
+            scene.tell(ended(after, "device", at_ms, device.name), of=after.execution_id)
 
 
-def ended(execution: Execution, source: str, at_ms: int) -> Fact:
+def ended(execution: Execution, source: str, at_ms: int, device_name: str | None = None) -> Fact:
     """The fact that an execution has ended."""
     code = execution.result.get("code") if isinstance(execution.result, dict) else None
     because = f" ({code})" if isinstance(code, str) else ""
@@ -140,6 +136,7 @@ def ended(execution: Execution, source: str, at_ms: int) -> Fact:
             "code": code,
             "requestedBy": execution.requested_by,
         },
+        device_name=device_name,
     )
 
 

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from domain.approvals.model import WAITS_MS, Approval, ApprovalStatus, Requester
+from domain.approvals.model import Approval
 from domain.approvals.ports import ApprovalsTx
 from domain.commands import policy
+from domain.commands.asking import asked, requester_of
+from domain.commands.desk import Desk, Errand, Request
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     CommandKind,
@@ -21,14 +23,16 @@ from domain.commands.model import (
     ExecutionStatus,
     TriggeredBy,
 )
+from domain.commands.offers import Offer, Offers
 from domain.commands.ports import CommandsTx, Outcomes, ParamsChecker
 from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.grants.limit import Quota
-from domain.grants.service import Gate, Permit
+from domain.grants.policy import Ask
+from domain.grants.service import Asked, Gate, Permit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, Invalid, NotFound, Refused
+from domain.kernel.errors import Conflict, DomainError, Invalid, NotFound
 from domain.kernel.facts import Fact, Json
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -55,7 +59,7 @@ class CommandService:
         gate: Gate,
         checker: ParamsChecker,
         outcomes: Outcomes,
-        dispatch_bell: Callable[[], None],
+        offers: Offers,
         approval_bell: Callable[[], None],
     ) -> None:
         self._uow = uow
@@ -64,7 +68,7 @@ class CommandService:
         self._gate = gate
         self._checker = checker
         self._outcomes = outcomes
-        self._dispatch_bell = dispatch_bell
+        self._offers = offers
         self._approval_bell = approval_bell
 
     async def submit(
@@ -77,15 +81,17 @@ class CommandService:
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             device = await device_of(tx, caller.account_id, device_id)
-            definition = await self._understood(tx, device, cmd, params)
+            request, desk = Request(device, cmd, params, ttl_ms), await Desk.of(tx, [device])
+            definition = self._understood(desk, request)
             policy.check_takes_commands(device)
             permit = await self._permitted(tx, caller, device, definition, now_ms)
             grant_id = permit.grant_id
             if definition.requires_approval and not _is_owner(caller):
-                approval = await self._ask(tx, caller, device, cmd, params, ttl_ms, grant_id, now_ms)
+                approval = await self._ask(tx, caller, request, grant_id, now_ms)
                 return Submitted(approval=approval, quota=permit.quota)
-            source = TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
-            execution = await self._queue(tx, caller, device, cmd, params, source, grant_id, now_ms, ttl_ms)
+            desk.take_place(device)
+            execution = self._made(caller, request, _source(caller), grant_id, now_ms)
+            await self._queue(tx, [(caller, Offer(device, execution))], now_ms)
         return Submitted(execution=execution, quota=permit.quota)
 
     async def outcome(self, execution: Execution, wait_s: float) -> Execution:
@@ -105,7 +111,7 @@ class CommandService:
         self, tx: CommandsTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
     ) -> Definition:
         """For a schedule or rule that is being saved. Raises Invalid, also `COMMAND_NEEDS_APPROVAL`, and Refused."""
-        definition = await self._understood(tx, device, cmd, params)
+        definition = self._understood(await Desk.of(tx, [device]), Request(device, cmd, params, DEFAULT_TTL_MS))
         _refuse_approval(definition)
         is_query = definition.kind is CommandKind.QUERY
         await self._gate.permit_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
@@ -124,109 +130,125 @@ class CommandService:
         ttl_ms: int = DEFAULT_TTL_MS,
     ) -> Execution:
         """All checks anew, then queued in `tx`. Raises what a refused command raises; then nothing has been written."""
-        definition = await self._understood(tx, device, cmd, params)
-        policy.check_takes_commands(device)
-        _refuse_approval(definition)
-        grant_id = (await self._permitted(tx, caller, device, definition, now_ms)).grant_id
-        return await self._queue(tx, caller, device, cmd, params, source, grant_id, now_ms, ttl_ms)
+        [outcome] = await self.run_all(tx, [Errand(caller, Request(device, cmd, params, ttl_ms), source)], now_ms)
+        if isinstance(outcome, DomainError):
+            raise outcome
+        return outcome
+
+    async def run_all(
+        self, tx: CommandsTx, errands: Sequence[Errand], now_ms: int
+    ) -> Sequence[Execution | DomainError]:
+        """`run_unattended` of many in a handful of statements: for each what was queued, or why not."""
+        desk = await Desk.of(tx, [errand.request.device for errand in errands])
+        definitions = [self._ready(desk, errand) for errand in errands]
+        asked = [
+            Asked(errand.caller, errand.request.device, Ask(definition.name, definition.kind is CommandKind.QUERY))
+            for errand, definition in zip(errands, definitions, strict=True)
+            if isinstance(definition, Definition)
+        ]
+        permits = iter(await self._gate.permit_all(tx, asked, now_ms))
+        outcomes = [
+            definition if isinstance(definition, DomainError) else self._taken(desk, errand, next(permits), now_ms)
+            for errand, definition in zip(errands, definitions, strict=True)
+        ]
+        queued = [
+            (errand.caller, Offer(errand.request.device, outcome))
+            for errand, outcome in zip(errands, outcomes, strict=True)
+            if isinstance(outcome, Execution)
+        ]
+        await self._queue(tx, queued, now_ms)
+        return outcomes
 
     async def release(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """The rate was counted when the command was asked for; everything else is checked as if it came now."""
         whole = cast(CommandsTx, tx)  # the storage's one transaction has all repositories; the port cannot name ours
-        definition = await self._understood(whole, device, approval.cmd, approval.params)
+        request, desk = Request(device, approval.cmd, approval.params, approval.ttl_ms), await Desk.of(whole, [device])
+        definition = self._understood(desk, request)
         policy.check_takes_commands(device)
-        caller = await _requester(whole, approval)
-        grant_id = (await self._permitted(whole, caller, device, definition, now_ms, spend=False)).grant_id
-        source = TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
-        execution = await self._queue(
-            whole, caller, device, approval.cmd, approval.params, source, grant_id, now_ms, approval.ttl_ms
-        )
+        caller = await requester_of(whole, approval)
+        permit = await self._permitted(whole, caller, device, definition, now_ms, spend=False)
+        desk.take_place(device)
+        execution = self._made(caller, request, _source(caller), permit.grant_id, now_ms)
+        await self._queue(whole, [(caller, Offer(device, execution))], now_ms)
         return execution.execution_id
 
-    async def _understood(self, tx: CommandsTx, device: Device, cmd: str, params: Json) -> Definition:
-        definition = policy.named(await self.definitions(tx, device), cmd)
-        policy.check_params(definition, params, self._checker)
+    def _understood(self, desk: Desk, request: Request) -> Definition:
+        definition = desk.named(request.device, request.cmd)
+        policy.check_params(definition, request.params, self._checker)
         return definition
+
+    def _ready(self, desk: Desk, errand: Errand) -> Definition | DomainError:
+        """What comes before permission, in the order of the wire contract."""
+        try:
+            definition = self._understood(desk, errand.request)
+            policy.check_takes_commands(errand.request.device)
+            _refuse_approval(definition)
+        except DomainError as refusal:
+            return refusal
+        return definition
+
+    def _taken(
+        self, desk: Desk, errand: Errand, permit: Permit | DomainError, now_ms: int
+    ) -> Execution | DomainError:
+        if isinstance(permit, DomainError):
+            return permit
+        try:
+            desk.take_place(errand.request.device)
+        except Conflict as refusal:
+            return refusal
+        return self._made(errand.caller, errand.request, errand.source, permit.grant_id, now_ms)
 
     async def _permitted(
         self, tx: CommandsTx, caller: Caller, device: Device, definition: Definition, now_ms: int, *, spend: bool = True
     ) -> Permit:
+        is_query = definition.kind is CommandKind.QUERY
         return await self._gate.permit(
-            tx,
-            caller,
-            device,
-            command=definition.name,
-            is_query=definition.kind is CommandKind.QUERY,
-            now_ms=now_ms,
-            spend=spend,
+            tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend
         )
 
-    async def _queue(
-        self,
-        tx: CommandsTx,
-        caller: Caller,
-        device: Device,
-        cmd: str,
-        params: Json,
-        source: TriggeredBy,
-        grant_id: GrantId | None,
-        now_ms: int,
-        ttl_ms: int,
+    def _made(
+        self, caller: Caller, request: Request, source: TriggeredBy, grant_id: GrantId | None, now_ms: int
     ) -> Execution:
-        if len(await tx.executions.open_of(device.device_id)) >= policy.MAX_OPEN:
-            raise Conflict(
-                f"{policy.MAX_OPEN} commands of this device have not ended yet. Wait for them, or give a shorter ttlSeconds.",
-                code="TOO_MANY_QUEUED",
-            )
-        execution = await tx.executions.add(
-            Execution(
-                execution_id=ExecutionId(self._ids.new(Prefix.EXECUTION)),
-                seq=0,
-                account_id=device.account_id,
-                device_id=device.device_id,
-                device_no=device.device_no,
-                cmd=cmd,
-                params=params,
-                status=ExecutionStatus.QUEUED,
-                source=source,
-                requested_by=caller.label,
-                grant_id=grant_id,
-                created_ms=now_ms,
-                expires_ms=now_ms + ttl_ms,
-            )
-        )
-        data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": cmd, "source": source.value}
-        await tx.record(_fact(device, caller, "command_sent", f"Command {cmd} accepted for the device", now_ms, data))
-        tx.after_commit(self._dispatch_bell)
-        return execution
-
-    async def _ask(
-        self,
-        tx: CommandsTx,
-        caller: Session | ApiKeyCaller,
-        device: Device,
-        cmd: str,
-        params: Json,
-        ttl_ms: int,
-        grant_id: GrantId | None,
-        now_ms: int,
-    ) -> Approval:
-        approval = Approval(
-            approval_id=ApprovalId(self._ids.new(Prefix.APPROVAL)),
-            account_id=device.account_id,
-            device_id=device.device_id,
-            cmd=cmd,
-            params=params,
-            ttl_ms=ttl_ms,
-            status=ApprovalStatus.PENDING,
-            requested_by=await _as_requester(tx, caller),
+        return Execution(
+            execution_id=ExecutionId(self._ids.new(Prefix.EXECUTION)),
+            seq=0,
+            account_id=request.device.account_id,
+            device_id=request.device.device_id,
+            device_no=request.device.device_no,
+            cmd=request.cmd,
+            params=request.params,
+            status=ExecutionStatus.QUEUED,
+            source=source,
+            requested_by=caller.label,
             grant_id=grant_id,
             created_ms=now_ms,
-            expires_ms=now_ms + WAITS_MS,
+            expires_ms=now_ms + request.ttl_ms,
         )
-        await tx.approvals.add(approval)
-        data: dict[str, Json] = {"approvalId": approval.approval_id, "cmd": cmd}
-        await tx.record(_fact(device, caller, "approval_requested", f"Command {cmd} waits for approval", now_ms, data))
+
+    async def _queue(self, tx: CommandsTx, queued: Sequence[tuple[Caller, Offer]], now_ms: int) -> None:
+        if not queued:
+            return
+        offers = [offer for _, offer in queued]
+        await tx.executions.add_all([offer.execution for offer in offers])
+        for caller, offer in queued:
+            execution = offer.execution
+            data: dict[str, Json] = {
+                "executionId": execution.execution_id,
+                "cmd": execution.cmd,
+                "source": execution.source.value,
+            }
+            text = f"Command {execution.cmd} accepted for the device"
+            await tx.record(_fact(offer.device, caller, "command_sent", text, now_ms, data))
+        tx.after_commit(lambda: self._offers.put(offers))
+
+    async def _ask(
+        self, tx: CommandsTx, caller: Session | ApiKeyCaller, request: Request, grant_id: GrantId | None, now_ms: int
+    ) -> Approval:
+        approval_id = ApprovalId(self._ids.new(Prefix.APPROVAL))
+        approval = await asked(tx, approval_id, caller, request, grant_id, now_ms)
+        data: dict[str, Json] = {"approvalId": approval_id, "cmd": request.cmd}
+        text = f"Command {request.cmd} waits for approval"
+        await tx.record(_fact(request.device, caller, "approval_requested", text, now_ms, data))
         tx.after_commit(self._approval_bell)
         return approval
 
@@ -250,27 +272,8 @@ def _refuse_approval(definition: Definition) -> None:
         )
 
 
-async def _as_requester(tx: CommandsTx, caller: Session | ApiKeyCaller) -> Requester:
-    if isinstance(caller, ApiKeyCaller):
-        return Requester(caller.name, key_id=caller.key_id)
-    user = await tx.users.get(caller.user_id)
-    return Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
-
-
-async def _requester(tx: CommandsTx, approval: Approval) -> Session | ApiKeyCaller:
-    """Who asked, as they stand now. Raises Refused `GRANT_MISSING` when they are gone."""
-    asked = approval.requested_by
-    if asked.key_id is not None:
-        key = await tx.keys.get(approval.account_id, asked.key_id)
-        if key is not None and key.enabled:
-            return ApiKeyCaller(approval.account_id, key.key_id, key.name)
-    elif asked.membership_id is not None:
-        member = await tx.memberships.get(asked.membership_id)
-        if member is not None and member.account_id == approval.account_id:
-            return Session(approval.account_id, member.user_id, member.membership_id, member.role)
-    raise Refused(
-        f"{asked.name or 'Who asked for this'} has no access any more. Deny the request.", code="GRANT_MISSING"
-    )
+def _source(caller: Session | ApiKeyCaller) -> TriggeredBy:
+    return TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
 
 
 def _fact(
@@ -285,4 +288,5 @@ def _fact(
         device_id=device.device_id,
         data=data,
         address=caller.address,
+        device_name=device.name,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from domain.devices.model import Device, DeviceCredentials, DeviceType
@@ -19,6 +19,10 @@ class DeviceRepository(Protocol):
 
     async def find(self, device_id: DeviceId) -> Device | None:
         """Whatever its account; for the service's own work."""
+        ...
+
+    async def find_all(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+        """Those of them that are there, in no order."""
         ...
 
     async def by_no(self, device_no: int) -> Device | None: ...
@@ -39,6 +43,10 @@ class DeviceRepository(Protocol):
         """True when this changed it (also from unknown)."""
         ...
 
+    async def set_relays(self, relays: Mapping[DeviceId, bool]) -> None:
+        """`set_relay` of many, for who knows what they were."""
+        ...
+
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         """True when this changed it: one presence event per change hangs on that."""
         ...
@@ -48,6 +56,10 @@ class DeviceRepository(Protocol):
         ...
 
     async def bump_sched_rev(self, device_id: DeviceId) -> int: ...
+
+    async def bump_sched_revs(self, device_ids: Collection[DeviceId]) -> None:
+        """`bump_sched_rev` of many; those that are gone are passed over."""
+        ...
 
     async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None: ...
 

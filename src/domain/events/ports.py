@@ -17,6 +17,10 @@ class EventRepository(Protocol):
         """Gives the event its `position`: later commits have higher ones."""
         ...
 
+    async def append_all(self, events: Sequence[Event]) -> Sequence[Event]:
+        """`append` of many, in this order."""
+        ...
+
     async def page(
         self,
         account_id: AccountId,
@@ -58,9 +62,9 @@ class EventsTx(DevicesTx, Protocol):
 
 
 class EventObserver(Protocol):
-    """Hears of each event, audit events included, inside the transaction that records it (webhooks write what they owe)."""
+    """Hears of all events, audit events included, inside the transaction that records them (webhooks write what they owe)."""
 
-    async def on_event(self, tx: EventsTx, event: Event) -> None: ...
+    async def on_events(self, tx: EventsTx, events: Sequence[Event]) -> None: ...
 
 
 class Feed(Protocol):
@@ -117,4 +121,6 @@ class TelemetryLog(Protocol):
 class Recorder(Protocol):
     """What the storage adapter calls for `Transaction.record`: makes the event of a fact and tells the observers."""
 
-    async def record(self, tx: EventsTx, fact: Fact) -> None: ...
+    async def record(self, tx: EventsTx, facts: Sequence[Fact]) -> None:
+        """Once a transaction, with all of its facts, when nothing else is left to do in it."""
+        ...

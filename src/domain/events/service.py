@@ -29,20 +29,29 @@ class EventRecorder:
         self._observers = tuple(observers)
         self._feed = feed
 
-    async def record(self, tx: EventsTx, fact: Fact) -> None:
-        """The event of a fact: stored, observed, and published once it is durable."""
-        device = None
-        if fact.device_id is not None:
-            device = await tx.devices.get(fact.account_id, fact.device_id)
-        event_id = EventId(self._ids.new(Prefix.EVENT))
-        event = await tx.events.append(event_of(fact, event_id, device.name if device else None))
-        await self.announce(tx, event)
+    async def record(self, tx: EventsTx, facts: Sequence[Fact]) -> None:
+        """The events of all facts of a transaction: stored, observed, and published once they are durable."""
+        nameless = {fact.device_id for fact in facts if fact.device_id is not None and fact.device_name is None}
+        names = {device.device_id: device.name for device in await tx.devices.find_all(nameless)} if nameless else {}
+        made = [
+            event_of(fact, EventId(self._ids.new(Prefix.EVENT)), fact.device_name or names.get(fact.device_id or DeviceId("")))
+            for fact in facts
+        ]
+        await self._tell(tx, await tx.events.append_all(made))
 
     async def announce(self, tx: EventsTx, event: Event) -> None:
         """The same for an event that is not kept in the log (telemetry: position 0)."""
+        await self._tell(tx, [event])
+
+    async def _tell(self, tx: EventsTx, events: Sequence[Event]) -> None:
         for observer in self._observers:
-            await observer.on_event(tx, event)
-        tx.after_commit(lambda: self._feed.publish(event))
+            await observer.on_events(tx, events)
+
+        def publish() -> None:
+            for event in events:
+                self._feed.publish(event)
+
+        tx.after_commit(publish)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.devices.model import Device
 from domain.grants.window import Window
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, ProjectId
 
@@ -56,6 +57,12 @@ class Grant:
     @property
     def applies_via(self) -> AppliesVia:
         return AppliesVia.DEVICE if self.device_id is not None else AppliesVia.PROJECT
+
+    def applies_to(self, device: Device) -> bool:
+        """To the device itself, or to its whole project."""
+        if self.device_id is not None:
+            return self.device_id == device.device_id
+        return self.project_id == device.project_id
 
     def covers(self, command: str) -> bool:
         return ANY_COMMAND in self.commands or command in self.commands

@@ -9,17 +9,18 @@ call costs nothing and two calls at once never share the last use. A grant that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from domain.accounts.model import Membership
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.limit import RATE_WINDOW_MS, GrantEvaluator, Quota
 from domain.grants.model import Grant, Subject
 from domain.grants.policy import Ask, Check, Miss
 from domain.grants.ports import GrantsTx
-from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
-from domain.kernel.errors import Refused
+from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
+from domain.kernel.errors import Refused, Throttled
 from domain.kernel.ids import GrantId, MembershipId
 
 
@@ -45,6 +46,15 @@ class Party:
     who: str
     role: Role | None
     subject: Subject | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One command that an automation wants to run now."""
+
+    caller: System
+    device: Device
+    ask: Ask
 
 
 class Gate:
@@ -76,6 +86,35 @@ class Gate:
         """For a command that will run at another time: window and rate are left to the check that is made then."""
         return await self._decide(tx, caller, device, Ask(command, is_query, later=True), now_ms, spend=False)
 
+    async def permit_all(
+        self, tx: GrantsTx, asked: Sequence[Asked], now_ms: int
+    ) -> Sequence[Permit | Refused | Throttled]:
+        """`permit` of many commands: memberships and grants are looked up once for all of them. Says instead of raising."""
+        acting = {one.caller.on_behalf_of for one in asked if one.caller.on_behalf_of is not None}
+        members = {membership_id: await tx.memberships.get(membership_id) for membership_id in sorted(acting)}
+        parties = [_standing(one, members) for one in asked]
+        devices: dict[Subject, list[Device]] = {}
+        for one, party in zip(asked, parties, strict=True):
+            if isinstance(party, Party) and party.subject is not None:
+                devices.setdefault(party.subject, []).append(one.device)
+        grants = {subject: await tx.grants.of_subject_on_all(subject, many) for subject, many in devices.items()}
+        return [
+            party if isinstance(party, Refused) else await self._said(tx, party, grants, one, now_ms)
+            for one, party in zip(asked, parties, strict=True)
+        ]
+
+    async def _said(
+        self, tx: GrantsTx, party: Party, grants: Mapping[Subject, Sequence[Grant]], one: Asked, now_ms: int
+    ) -> Permit | Refused | Throttled:
+        if party.subject is None:
+            return Permit(None, needs_owner_approval=True)
+        here = [grant for grant in grants[party.subject] if grant.applies_to(one.device)]
+        try:
+            grant, quota = await self._judge(tx, party.who, here, one.device, one.ask, now_ms, spend=True)
+        except (Refused, Throttled) as refusal:
+            return refusal
+        return Permit(grant, True, quota)
+
     async def visible(self, tx: GrantsTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
         """Those of the caller's account's devices it may read, in the order given."""
         if not isinstance(caller, ApiKeyCaller):
@@ -95,15 +134,21 @@ class Gate:
         if subject is None:
             return Permit(None, needs_approval)
         grants = await tx.grants.of_subject_on(subject, device)
+        grant, quota = await self._judge(tx, party.who, grants, device, ask, now_ms, spend=spend)
+        return Permit(grant, needs_approval, quota)
+
+    async def _judge(
+        self, tx: GrantsTx, who: str, grants: Sequence[Grant], device: Device, ask: Ask, now_ms: int, *, spend: bool
+    ) -> tuple[Grant, Quota | None]:
+        """The one of the party's grants on the device that lets the call pass. Raises Refused or Throttled."""
         if not grants:
-            raise policy.missing(party.who, device.device_id, ask)
+            raise policy.missing(who, device.device_id, ask)
         passing, misses = policy.sift(grants, ask, now_ms, self._windows)
         if not passing:
             raise policy.refusal(policy.nearest(misses), ask, now_ms)
         if ask.command is None or not spend:
-            return Permit(passing[0], needs_approval)
-        grant, quota = await self._spend(tx, passing, ask, now_ms)
-        return Permit(grant, needs_approval, quota)
+            return passing[0], None
+        return await self._spend(tx, passing, ask, now_ms)
 
     async def _spend(
         self, tx: GrantsTx, passing: Iterable[Grant], ask: Ask, now_ms: int
@@ -130,8 +175,14 @@ async def party_of(tx: GrantsTx, caller: Caller, device: Device) -> Party:
     if isinstance(caller, Session):
         return member_party(caller.membership_id, caller.role, "Your membership")
     if caller.on_behalf_of is None:
+        return _system_party(caller, None, device)
+    return _system_party(caller, await tx.memberships.get(caller.on_behalf_of), device)
+
+
+def _system_party(caller: System, membership: Membership | None, device: Device) -> Party:
+    """`membership`: the one the automation acts for, as it is now. Raises Refused when that is gone."""
+    if caller.on_behalf_of is None:
         return Party(f"The service ({caller.label})", Role.OWNER, None)
-    membership = await tx.memberships.get(caller.on_behalf_of)
     if membership is None or membership.account_id != device.account_id:
         raise Refused(
             f"Whoever set up {caller.label} is no longer a member of this account. "
@@ -139,6 +190,16 @@ async def party_of(tx: GrantsTx, caller: Caller, device: Device) -> Party:
             code=policy.MISSING,
         )
     return member_party(membership.membership_id, membership.role, f"The member who set up {caller.label}")
+
+
+def _standing(one: Asked, members: Mapping[MembershipId, Membership | None]) -> Party | Refused:
+    """Who asks, and whose grants that takes; or why it may not, whatever the grants are."""
+    membership = None if one.caller.on_behalf_of is None else members.get(one.caller.on_behalf_of)
+    try:
+        party = _system_party(one.caller, membership, one.device)
+        return replace(party, subject=needed_grant(party, one.ask))
+    except Refused as refusal:
+        return refusal
 
 
 def member_party(membership_id: MembershipId, role: Role, who: str) -> Party:

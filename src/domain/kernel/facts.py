@@ -27,3 +27,5 @@ class Fact:
     device_id: DeviceId | None = None
     data: Mapping[str, Json] = field(default_factory=dict)
     address: str = ""
+    device_name: str | None = None
+    """Where it is at hand; else it is looked up."""

@@ -23,7 +23,7 @@ Tx_co = TypeVar("Tx_co", covariant=True)
 
 class Transaction(Protocol):
     async def record(self, fact: Fact) -> None:
-        """Write a fact to the account's log, with all deliveries it owes."""
+        """Write a fact to the account's log, with all deliveries it owes: at the end of the transaction, as a part of it."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:

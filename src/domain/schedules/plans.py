@@ -7,7 +7,7 @@ A device that keeps naming a wrong one is answered once a minute, not each time:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device, DeviceStatus, Profile
@@ -15,6 +15,7 @@ from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.firmware import Row, message, plan
+from domain.schedules.model import Schedule
 from domain.schedules.ports import SchedulesTx
 
 TOPIC = "sched"
@@ -45,6 +46,29 @@ class PlanService:
         device_id = device.device_id
         tx.after_commit(lambda: self._publisher(device_id))
         return True
+
+    async def rows_of(self, tx: SchedulesTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[Row, ...]]:
+        """`rows` of many."""
+        held: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
+        for schedule in await tx.schedules.active_of(held) if held else ():
+            held[schedule.device_id].append(schedule)
+        return {device.device_id: plan(device, held[device.device_id]) for device in devices}
+
+    async def revise_all(
+        self, tx: SchedulesTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[Row, ...]]
+    ) -> None:
+        """`revise` of many."""
+        if not devices:
+            return
+        after = await self.rows_of(tx, devices)
+        changed = [device_id for device_id, rows in after.items() if rows != before[device_id]]
+        await tx.devices.bump_sched_revs(changed)
+
+        def publish() -> None:
+            for device_id in changed:
+                self._publisher(device_id)
+
+        tx.after_commit(publish)
 
     async def sync_plan(self, device_id: DeviceId) -> None:
         """Publish the plan as it is now. Does nothing for a device that is gone or never had one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.commands.ports import CommandsTx
@@ -24,6 +24,10 @@ class ScheduleRepository(Protocol):
         """PENDING and ACTIVE ones by slot."""
         ...
 
+    async def active_of(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
+        """`active` of many devices, in no order of theirs."""
+        ...
+
     async def history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
         """COMPLETED and CANCELLED ones, newest first."""
         ...
@@ -34,6 +38,11 @@ class ScheduleRepository(Protocol):
         ...
 
     async def next_due_ts(self) -> int | None: ...
+
+    async def decide_all(self, schedules: Sequence[Schedule], edges: Sequence[FiredEdge]) -> None:
+        """Write what became of the due edges: the slots' state, next and last edge, and the edges themselves. Raises Conflict,
+        at the end of the transaction at the latest, when one of these very edges was recorded before."""
+        ...
 
     async def record_edge(self, fired: FiredEdge) -> bool:
         """False when this very edge was recorded before."""

@@ -7,10 +7,12 @@ returned, and sent by the owner of the loop after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.commands.reports import ReportService
+from domain.commands.scene import Scene
 from domain.devices.codec import (
     DeviceCodec,
     Downlink,
@@ -27,28 +29,9 @@ from domain.devices.codec import (
 from domain.devices.link import Connected, Disconnected, Published, Subscribed, UplinkEvent
 from domain.devices.model import Device
 from domain.kernel.clock import Clock
-from domain.kernel.facts import Json
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.telemetry.ports import TelemetryTx
-
-
-class Reports(Protocol):
-    async def on_state(
-        self, tx: TelemetryTx, device: Device, relay: bool, *, execution_id: str | None, by: str | None, at_ms: int
-    ) -> None: ...
-
-    async def on_result(
-        self,
-        tx: TelemetryTx,
-        device: Device,
-        execution_id: str,
-        status: str,
-        code: str | None,
-        relay: bool | None,
-        data: Json,
-        at_ms: int,
-    ) -> None: ...
 
 
 class Presence(Protocol):
@@ -99,7 +82,7 @@ class UplinkService:
         uow: UnitOfWork[TelemetryTx],
         clock: Clock,
         codec: DeviceCodec,
-        reports: Reports,
+        reports: ReportService,
         presence: Presence,
         plans: Plans,
     ) -> None:
@@ -124,11 +107,22 @@ class UplinkService:
                 self._devices.pop(event.device_no, None)
         return done
 
-    async def apply(self, tx: TelemetryTx, item: Item) -> Answers:
+    async def apply(self, tx: TelemetryTx, items: Sequence[Item]) -> Answers:
+        """All of them, in their order; the devices and commands they are about are looked up together."""
         answers = Answers()
-        device = await tx.devices.find(DeviceId(item.event.device_id))
-        if device is None:
-            return answers  # deleted while its message was on the way
+        if not items:
+            return answers
+        found = await tx.devices.find_all({DeviceId(item.event.device_id) for item in items})
+        devices = {device.device_id: device for device in found}
+        scene = await self._reports.scene(tx, {name for item in items for name in _named(item)})
+        for item in items:
+            device = devices.get(DeviceId(item.event.device_id))
+            if device is not None:  # else deleted while its message was on the way
+                await self._apply(tx, scene, device, item, answers)
+        await self._reports.write(scene)
+        return answers
+
+    async def _apply(self, tx: TelemetryTx, scene: Scene, device: Device, item: Item, answers: Answers) -> None:
         match item.event:
             case Connected(at_ms=at_ms):
                 await self._presence.on_connected(tx, device, at_ms)
@@ -139,15 +133,16 @@ class UplinkService:
                     answers.ready.append((device.device_no, at_ms))
             case Published(at_ms=at_ms):
                 for report in item.reports:
-                    await self._apply_report(tx, device, report, at_ms, answers)
-        return answers
+                    await self._apply_report(tx, scene, device, report, at_ms, answers)
 
-    async def _apply_report(self, tx: TelemetryTx, device: Device, report: Report, at_ms: int, answers: Answers) -> None:
+    async def _apply_report(
+        self, tx: TelemetryTx, scene: Scene, device: Device, report: Report, at_ms: int, answers: Answers
+    ) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
-                await self._reports.on_state(tx, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
+                await self._reports.on_state(scene, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
             case ResultReport(execution_id, status, code, relay, data):
-                await self._reports.on_result(tx, device, execution_id, status, code, relay, data, at_ms)
+                await self._reports.on_result(scene, device, execution_id, status, code, relay, data, at_ms)
             case StatusReport(online):
                 await self._presence.on_status(tx, device, online, at_ms)
                 if online:
@@ -186,3 +181,10 @@ class UplinkService:
                     device = await tx.devices.by_no(device_no)
                     if device is not None:
                         self._devices[device_no] = device
+
+
+def _named(item: Item) -> Iterator[str]:
+    """The commands its reports name."""
+    for report in item.reports:
+        if isinstance(report, RelayReport | ResultReport) and report.execution_id is not None:
+            yield report.execution_id

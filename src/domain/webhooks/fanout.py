@@ -5,16 +5,17 @@ So a crash at any moment loses nothing: either the event is there with all its d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from domain.events.model import Event
 from domain.events.ports import EventsTx
 from domain.kernel.clock import Clock
+from domain.kernel.ids import AccountId
 from domain.webhooks.model import Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import data_bytes
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.scope import Scopes
+from domain.webhooks.scope import Scope, Scopes
 
 
 class Fanout:
@@ -25,18 +26,31 @@ class Fanout:
         self._clock = clock
         self._bell = bell
 
-    async def on_event(self, tx: EventsTx, event: Event) -> None:
+    async def on_events(self, tx: EventsTx, events: Sequence[Event]) -> None:
         whole = cast("WebhooksTx", tx)  # storage has one transaction object with all repositories
         now_ms = self._clock.now_ms()
-        if not event.is_public or event.device_id is None:
-            self._scopes.observe(whole, event, now_ms)
-            return
-        scope = await self._scopes.of(whole, event.account_id, now_ms)
-        listeners = await scope.listeners(whole, event.device_id, now_ms)
-        if listeners:
-            data = data_bytes(event.payload)
-            await whole.deliveries.add([owed(webhook, event, data, now_ms) for webhook in listeners])
+        heard: dict[AccountId, list[Event]] = {}
+        for event in events:
+            if event.is_public and event.device_id is not None:
+                heard.setdefault(event.account_id, []).append(event)
+            else:
+                self._scopes.observe(whole, event, now_ms)
+        owing: list[Delivery] = []
+        for account_id, public in heard.items():
+            scope = await self._scopes.of(whole, account_id, now_ms)
+            await scope.place(whole, [event.device_id for event in public if event.device_id is not None])
+            for event in public:
+                owing += await self._owed(whole, scope, event, now_ms)
+        if owing:
+            await whole.deliveries.add(owing)
             whole.after_commit(self._bell)
+
+    async def _owed(self, tx: WebhooksTx, scope: Scope, event: Event, now_ms: int) -> list[Delivery]:
+        if event.device_id is None:
+            return []
+        listeners = await scope.listeners(tx, event.device_id, now_ms)
+        data = data_bytes(event.payload) if listeners else b""
+        return [owed(webhook, event, data, now_ms) for webhook in listeners]
 
 
 def owed(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> Delivery:

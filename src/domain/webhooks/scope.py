@@ -8,7 +8,7 @@ rollback tells nobody), the account is looked up anew each time and nothing is k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.events.model import Event
@@ -66,6 +66,13 @@ class Scope:
     by_project: bool
     """Whether any sight is over a project, so that a device's project matters."""
     _placed: dict[DeviceId, ProjectId | None] = field(default_factory=dict)
+
+    async def place(self, tx: WebhooksTx, device_ids: Collection[DeviceId]) -> None:
+        """Look up the projects of many devices at once."""
+        missing = [device_id for device_id in device_ids if device_id not in self._placed] if self.by_project else []
+        if missing:
+            self._placed.update(dict.fromkeys(missing))
+            self._placed.update({device.device_id: device.project_id for device in await tx.devices.find_all(missing)})
 
     async def project_of(self, tx: WebhooksTx, device_id: DeviceId) -> ProjectId | None:
         if not self.by_project:

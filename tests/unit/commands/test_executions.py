@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from domain.commands.definitions import Draft
 from domain.commands.model import FOLLOWS, Execution, ExecutionStatus
+from domain.devices.codec import RelayReport, ResultReport
 from domain.devices.model import Device, Profile
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
@@ -33,21 +36,19 @@ async def says(
     world: DeviceWorld, device: Device, execution_id: str, status: str, code: str | None = None,
     relay: bool | None = None, data: Any = None,
 ) -> None:  # fmt: skip
-    async with world.uow.write() as tx:
-        present = await tx.devices.find(device.device_id)
-        assert present is not None
-        await world.reports.on_result(tx, present, execution_id, status, code, relay, data, world.clock.now_ms())
+    await world.report(device.device_id, ResultReport(execution_id, status, code, relay, data))
 
 
 async def relay(
     world: DeviceWorld, device: Device, on: bool, execution_id: str | None = None, by: str | None = None
 ) -> None:
-    async with world.uow.write() as tx:
-        present = await tx.devices.find(device.device_id)
-        assert present is not None
-        await world.reports.on_state(
-            tx, present, on, execution_id=execution_id, by=by, at_ms=world.clock.now_ms()
-        )
+    await world.report(device.device_id, RelayReport(on, execution_id, by))
+
+
+@asynccontextmanager
+async def power_cut() -> AsyncIterator[None]:
+    raise Unavailable("power cut")
+    yield
 
 
 def commands_sent(world: DeviceWorld) -> list[str]:
@@ -218,36 +219,47 @@ class TestRestart:
         await world.dispatch_all()
         assert commands_sent(world) == ["ON"]
 
-    async def test_a_crash_after_handing_over_sends_the_same_id_again_not_a_new_one(self, world: DeviceWorld) -> None:
+    async def test_a_crash_after_handing_over_sends_the_same_id_again_not_a_new_one(
+        self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         device = await world.device(online=True)
-        settle = world.dispatch._settle
-
-        async def crash(_: object) -> None:
-            raise Unavailable("power cut")
-
-        world.dispatch._settle = crash  # type: ignore[method-assign]
-        with pytest.raises(Unavailable):
-            await send(world, device)
-        world.dispatch._settle = settle  # type: ignore[method-assign]
+        await world.commands.submit(world.session(), device.device_id, "ON")
+        with monkeypatch.context() as patch, pytest.raises(Unavailable):
+            patch.setattr(world.uow, "write", power_cut)
+            await world.dispatch_all()
+        world.dispatch = world.make_dispatch()
         await world.dispatch_all()
         assert len(ids_sent(world)) == 2
         assert len(set(ids_sent(world))) == 1
 
-    async def test_a_crash_while_a_device_catches_up_forgets_none_of_what_waited(self, world: DeviceWorld) -> None:
+    async def test_a_database_that_is_away_for_a_moment_sends_nothing_twice(
+        self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        device = await world.device(online=True)
+        await world.commands.submit(world.session(), device.device_id, "ON")
+        with monkeypatch.context() as patch, pytest.raises(Unavailable):
+            patch.setattr(world.uow, "write", power_cut)
+            await world.dispatch_all()
+        world.dispatch.on_device_ready(device.device_no, 0)
+        await world.dispatch_all()
+        assert len(ids_sent(world)) == 1
+        async with world.uow.read() as tx:
+            [execution] = await tx.executions.page(device.device_id, limit=9)
+        assert execution.status is ExecutionStatus.SENT
+
+    async def test_a_crash_while_a_device_catches_up_forgets_none_of_what_waited(
+        self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         device = await world.device()
         waited = await send(world, device, "ON")
         world.link.listening.add(device.device_id)
-        settle = world.dispatch._settle
-
-        async def crash(_: object) -> None:
-            raise Unavailable("power cut")
-
-        world.dispatch._settle = crash  # type: ignore[method-assign]
-        with pytest.raises(Unavailable):
-            await send(world, device, "OFF")
-        world.dispatch._settle = settle  # type: ignore[method-assign]
+        await world.commands.submit(world.session(), device.device_id, "OFF")
+        with monkeypatch.context() as patch, pytest.raises(Unavailable):
+            patch.setattr(world.uow, "write", power_cut)
+            await world.dispatch_all()
         await world.dispatch_all()
         assert (await stored(world, waited)).status is ExecutionStatus.SENT
+        assert commands_sent(world) == ["ON", "OFF"]
 
     async def test_a_failing_link_loses_nothing(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)

@@ -205,8 +205,8 @@ async def test_a_crash_before_the_commit_leaves_the_edge_due(world: ScheduleWorl
     await world.put(device, NOW + 60, NOW + 120)
 
     class Crashing:
-        async def run_unattended(self, *args: Any, **named: Any) -> None:
-            await world.commands.run_unattended(*args, **named)
+        async def run_all(self, *args: Any) -> None:
+            await world.commands.run_all(*args)
             raise Unavailable("the power went out")
 
     world.firing = world.make_firing(commands=Crashing())
@@ -224,10 +224,10 @@ async def test_a_slot_that_cannot_be_decided_holds_up_no_other(world: ScheduleWo
     await world.put(good, NOW + 60, NOW + 120)
 
     class Faulty:
-        async def run_unattended(self, tx: Any, caller: Any, device: Any, *args: Any, **named: Any) -> Any:
-            if device.device_id == bad.device_id:
+        async def run_all(self, tx: Any, errands: Any, now_ms: int) -> Any:
+            if bad.device_id in [errand.request.device.device_id for errand in errands]:
                 raise KeyError("a fault of ours")
-            return await world.commands.run_unattended(tx, caller, device, *args, **named)
+            return await world.commands.run_all(tx, errands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
     with pytest.raises(Stuck) as stuck:

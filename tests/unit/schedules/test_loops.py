@@ -73,14 +73,14 @@ async def test_a_failure_is_counted_and_tried_again(world: ScheduleWorld) -> Non
     device, bell = await world.device(online=True), Doorbell()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    run, calls = world.commands.run_unattended, []
+    run, calls = world.commands.run_all, []
 
     class Failing:
-        async def run_unattended(self, *args: Any, **named: Any) -> Any:
+        async def run_all(self, *args: Any) -> Any:
             calls.append(1)
             if len(calls) == 1:
                 raise Unavailable("not now")
-            return await run(*args, **named)
+            return await run(*args)
 
     world.firing = world.make_firing(commands=Failing())
     loop = ticker(world, bell)
@@ -94,13 +94,13 @@ async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) ->
     await world.put(bad, NOW + 60, NOW + 90)
     await world.put(good, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    run = world.commands.run_unattended
+    run = world.commands.run_all
 
     class Faulty:
-        async def run_unattended(self, tx: Any, caller: Any, device: Any, *args: Any, **named: Any) -> Any:
-            if device.device_id == bad.device_id:
+        async def run_all(self, tx: Any, errands: Any, now_ms: int) -> Any:
+            if bad.device_id in [errand.request.device.device_id for errand in errands]:
                 raise KeyError("ours")
-            return await run(tx, caller, device, *args, **named)
+            return await run(tx, errands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
     loop = ticker(world, Doorbell())

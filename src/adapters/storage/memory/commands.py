@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from adapters.storage import refusals
 from adapters.storage.memory.shelves import Book, Shelf
 from domain.commands.model import Definition, Execution, ExecutionStatus
+from domain.commands.ports import Move
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
 DEFINITIONS: Shelf[CommandId, Definition] = Shelf("definitions")
@@ -30,6 +32,12 @@ class MemoryDefinitions:
 
     async def of_type(self, device_type_id: DeviceTypeId) -> Sequence[Definition]:
         return [d for d in self._book.rows(DEFINITIONS).values() if d.device_type_id == device_type_id]
+
+    async def of_all(
+        self, device_ids: Collection[DeviceId], type_ids: Collection[DeviceTypeId]
+    ) -> Sequence[Definition]:
+        rows = self._book.rows(DEFINITIONS).values()
+        return [d for d in rows if d.device_id in device_ids or d.device_type_id in type_ids]
 
     async def save(self, definition: Definition) -> None:
         if definition.command_id in self._book.rows(DEFINITIONS):
@@ -58,12 +66,27 @@ class MemoryExecutions:
         self._book.edit(EXECUTIONS)[execution.execution_id] = stored
         return stored
 
+    async def add_all(self, executions: Sequence[Execution]) -> None:
+        for execution in executions:
+            await self.add(execution)
+
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
         execution = self._book.rows(EXECUTIONS).get(execution_id)
         return execution if execution is not None and execution.account_id == account_id else None
 
     async def find(self, execution_id: ExecutionId) -> Execution | None:
         return self._book.rows(EXECUTIONS).get(execution_id)
+
+    async def find_all(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
+        rows = self._book.rows(EXECUTIONS)
+        return [rows[execution_id] for execution_id in set(execution_ids) if execution_id in rows]
+
+    async def advance_all(self, moves: Sequence[Move]) -> Collection[ExecutionId]:
+        return {after.execution_id for after, expected in moves if await self.advance(after, expected)}
+
+    async def open_counts(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
+        open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)
+        return Counter(e.device_id for e in self._all() if e.device_id in device_ids and e.status in open_)
 
     async def advance(self, execution: Execution, expected: ExecutionStatus) -> bool:
         rows = self._book.edit(EXECUTIONS)

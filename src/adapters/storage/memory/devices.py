@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from adapters.storage.memory.erasure import drop_definitions, drop_device
@@ -31,6 +31,10 @@ class MemoryDevices:
 
     async def find(self, device_id: DeviceId) -> Device | None:
         return self._book.rows(DEVICES).get(device_id)
+
+    async def find_all(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+        rows = self._book.rows(DEVICES)
+        return [rows[device_id] for device_id in set(device_ids) if device_id in rows]
 
     async def by_no(self, device_no: int) -> Device | None:
         return next((device for device in self._all() if device.device_no == device_no), None)
@@ -68,6 +72,10 @@ class MemoryDevices:
         rows[device_id] = replace(device, relay=relay)
         return True
 
+    async def set_relays(self, relays: Mapping[DeviceId, bool]) -> None:
+        for device_id, relay in relays.items():
+            await self.set_relay(device_id, relay)
+
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         rows = self._book.edit(DEVICES)
         device = rows.get(device_id)
@@ -90,6 +98,10 @@ class MemoryDevices:
             raise NotFound.of("device", device_id)
         rows[device_id] = replace(device, sched_rev=device.sched_rev + 1)
         return device.sched_rev + 1
+
+    async def bump_sched_revs(self, device_ids: Collection[DeviceId]) -> None:
+        for device in await self.find_all(device_ids):
+            await self.bump_sched_rev(device.device_id)
 
     async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None:
         rows = self._book.edit(DEVICES)

@@ -21,6 +21,9 @@ class MemoryEvents:
         self._book.edit(EVENTS)[stored.position] = stored
         return stored
 
+    async def append_all(self, events: Sequence[Event]) -> Sequence[Event]:
+        return [await self.append(event) for event in events]
+
     async def page(
         self,
         account_id: AccountId,

@@ -38,6 +38,10 @@ class MemoryGrants:
     async def of_subject_on(self, subject: Subject, device: Device) -> Sequence[Grant]:
         return [grant for grant in await self.on_device(device) if grant.subject == subject]
 
+    async def of_subject_on_all(self, subject: Subject, devices: Sequence[Device]) -> Sequence[Grant]:
+        places = [(device.device_id, device.project_id) for device in devices]
+        return self._chosen(lambda grant: grant.subject == subject and any(_applies(grant, *place) for place in places))
+
     async def of_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]:
         return await self.of_subject(account_id, Subject(key_id=key_id))
 

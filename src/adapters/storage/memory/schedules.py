@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from adapters.storage import refusals
 from adapters.storage.memory.shelves import Book, Shelf
@@ -34,6 +34,10 @@ class MemorySchedules:
     async def active(self, device_id: DeviceId) -> Sequence[Schedule]:
         return sorted((s for s in self._live() if s.device_id == device_id), key=lambda schedule: schedule.slot)
 
+    async def active_of(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
+        found = [schedule for schedule in self._live() if schedule.device_id in device_ids]
+        return sorted(found, key=lambda schedule: schedule.slot)
+
     async def history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
         rows = reversed(list(self._book.rows(SCHEDULES).values()))
         ended = [s for s in rows if s.device_id == device_id and s.status not in _LIVE]
@@ -45,6 +49,13 @@ class MemorySchedules:
 
     async def next_due_ts(self) -> int | None:
         return min((s.next_fire_ts for s in self._waiting() if s.next_fire_ts is not None), default=None)
+
+    async def decide_all(self, schedules: Sequence[Schedule], edges: Sequence[FiredEdge]) -> None:
+        for schedule in schedules:
+            await self.save(schedule)
+        for edge in edges:
+            if not await self.record_edge(edge):
+                raise refusals.edge_recorded()
 
     async def record_edge(self, fired: FiredEdge) -> bool:
         key = (fired.schedule_id, fired.revision, fired.edge, fired.due_ts)

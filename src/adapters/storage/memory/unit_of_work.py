@@ -64,8 +64,10 @@ class MemoryTransaction:
         if not self._writable:
             raise ReadOnly
         self.facts.append(fact)
-        if self._recorder is not None:
-            await self._recorder.record(self, fact)
+
+    async def settle(self) -> None:
+        if self._recorder is not None and self.facts:
+            await self._recorder.record(self, self.facts)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         if not self._writable:
@@ -92,6 +94,7 @@ class MemoryUnitOfWork:
             tx = MemoryTransaction(book, self._recorder, writable=True)
             try:
                 yield tx
+                await tx.settle()
             finally:
                 book.close()
             self._pages = book.pages

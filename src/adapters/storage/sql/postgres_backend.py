@@ -49,6 +49,9 @@ class PostgresSession:
         if rows:
             await self._execute(statement, [dict(row) for row in rows])
 
+    async def later(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        await self.many(statement, rows)
+
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
         if not self._begun:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import Boolean, Column, Select, Table, select
+from sqlalchemy import Boolean, Column, Select, Table, literal_column, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
@@ -40,6 +40,14 @@ def word(kind: type[StrEnum]) -> Converter:
 
 
 JSON: Converter = (to_json, from_json)
+
+
+def listed(parameter: str = "at_listed") -> dict[str, Select[Any]]:
+    """The strings of a JSON array, so that a list of any length is one parameter (made by `to_json`)."""
+    return {
+        SQLITE: select(literal_column("value")).select_from(text(f"json_each(:{parameter})")),
+        POSTGRES: select(literal_column("value")).select_from(text(f"json_array_elements_text(CAST(:{parameter} AS json))")),
+    }
 
 
 class Mapper(Generic[T]):

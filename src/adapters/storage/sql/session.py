@@ -55,6 +55,11 @@ class Session(Protocol):
         """The same change for each of `rows`, all of which have the same keys."""
         ...
 
+    async def later(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `many`, but done with the transaction's next statement, or at its end, where waiting for it alone would cost more
+        than the change itself. What the database has against it is raised there."""
+        ...
+
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         """`sql` in the driver's own style; the tuples reach the driver untouched."""
         ...

@@ -12,7 +12,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.refusals import Closed, ReadOnly
 from adapters.storage.sql.session import SQLITE, Row
-from adapters.storage.sql.sqlite_lane import Lane, prepare
+from adapters.storage.sql.sqlite_lane import Lane, OwedChange, prepare
 from adapters.storage.sql.sqlite_readers import Readers
 from adapters.storage.sql.sqlite_writer import GroupWriter, Turn
 from domain.kernel.errors import Unavailable
@@ -27,6 +27,7 @@ class SqliteSession:
         self._lane = lane
         self._turn = turn
         self._closed = False
+        self._owed: list[OwedChange] = []
 
     @property
     def writable(self) -> bool:
@@ -37,23 +38,48 @@ class SqliteSession:
 
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check()
-        prepared = prepare(statement, params)
-        return await self._lane.fetch(prepared.sql, prepared.bind(params))
+        return await self._fetch(statement, params)
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check(writing=True)
-        prepared = prepare(statement, params)
-        return await self._lane.fetch(prepared.sql, prepared.bind(params))
+        return await self._fetch(statement, params)
 
     async def many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         self._check(writing=True)
         if rows:
             prepared = prepare(statement, rows[0])
             await self._lane.many(prepared.sql, [prepared.bind(row) for row in rows])
+            self._owed.clear()
+
+    async def later(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._check(writing=True)
+        if rows:
+            prepared = prepare(statement, rows[0])
+            change = OwedChange(prepared.sql, [prepared.bind(row) for row in rows])
+            self._owed.append(change)
+            self._lane.owe_change(change)
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
         await self._lane.many(sql, rows)
+        self._owed.clear()
+
+    async def settle(self) -> None:
+        """Pay what is still owed: the transaction is about to end."""
+        if self._owed:
+            await self._lane.settle()
+            self._owed.clear()
+
+    def give_up(self) -> None:
+        """The transaction is not kept, so nothing of it may be paid by the next one."""
+        for change in self._owed:
+            change.void = True
+
+    async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
+        prepared = prepare(statement, params)
+        rows = await self._lane.fetch(prepared.sql, prepared.bind(params))
+        self._owed.clear()
+        return rows
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self._check(writing=True)
@@ -122,7 +148,9 @@ class SqliteBackend:
         try:
             async with bound:
                 yield session
+                await session.settle()
         except BaseException as error:
+            session.give_up()
             turn.end(keep=False)
             if isinstance(error, TimeoutError) and bound.expired():
                 raise Unavailable(_TOO_LONG) from error

@@ -2,7 +2,8 @@
 
 A hop to the thread and back costs more than most statements do. So BEGIN, SAVEPOINT and RELEASE do not get one of their own:
 they are *owed*, and paid right before the next statement, in the same hop. Should one fail, the statement that paid for it
-raises ControlLost, and nothing since the last commit can be trusted.
+raises ControlLost, and nothing since the last commit can be trusted. Changes whose answer nobody waits for are owed the same way;
+what the database has against them is raised by the statement that pays.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,19 @@ class ControlLost(Unavailable):
     """A BEGIN, SAVEPOINT, RELEASE or COMMIT failed."""
 
 
+@dataclass(slots=True)
+class OwedChange:
+    """`void`: its transaction is given up, and nobody pays."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]]
+    void: bool = False
+
+
 class _Paying(sqlite3.Connection):
     """A connection that pays what is owed before it does what it is told. Used in the lane's thread only."""
 
-    owed: deque[str]
+    owed: deque[str | OwedChange]
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         self._pay()
@@ -48,6 +59,10 @@ class _Paying(sqlite3.Connection):
     def _pay(self) -> None:
         while self.owed:
             sql = self.owed.popleft()
+            if isinstance(sql, OwedChange):
+                if not sql.void:
+                    super().executemany(sql.sql, sql.rows)
+                continue
             try:
                 super().execute(sql)
             except sqlite3.Error as error:
@@ -84,14 +99,14 @@ def prepare(statement: ClauseElement, params: Mapping[str, Any]) -> Prepared:
 
 
 class Lane:
-    def __init__(self, connection: aiosqlite.Connection, owed: deque[str]) -> None:
+    def __init__(self, connection: aiosqlite.Connection, owed: deque[str | OwedChange]) -> None:
         self._connection = connection
         self._owed = owed
         self.lost = False  # a control failed: what the open transaction holds is uncertain
 
     @classmethod
     async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Lane:
-        owed: deque[str] = deque()
+        owed: deque[str | OwedChange] = deque()
 
         def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
             connection = _Paying(*args, **kwargs)
@@ -112,6 +127,9 @@ class Lane:
 
     def owe(self, *controls: str) -> None:
         self._owed.extend(controls)
+
+    def owe_change(self, change: OwedChange) -> None:
+        self._owed.append(change)
 
     @property
     def owes(self) -> bool:

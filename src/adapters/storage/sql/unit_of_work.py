@@ -88,12 +88,18 @@ class SqlTransaction:
     def __init__(self, session: Session, recorder: Recorder | None) -> None:
         self.session = session
         self._recorder = recorder
+        self._facts: list[Fact] = []
 
     async def record(self, fact: Fact) -> None:
         if not self.session.writable:
             raise ReadOnly
-        if self._recorder is not None:
-            await self._recorder.record(self, fact)
+        self._facts.append(fact)
+
+    async def settle(self) -> None:
+        """The facts go to the log together, last of all: one hop to the database, and on PostgreSQL the log's lock is held for
+        the shortest time."""
+        if self._recorder is not None and self._facts:
+            await self._recorder.record(self, self._facts)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self.session.after_commit(call)
@@ -109,7 +115,9 @@ class SqlUnitOfWork:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[SqlTransaction]:
         async with self._backend.write() as session:
-            yield SqlTransaction(session, self._recorder)
+            tx = SqlTransaction(session, self._recorder)
+            yield tx
+            await tx.settle()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[SqlTransaction]:

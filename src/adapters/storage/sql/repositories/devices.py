@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import Column, bindparam, delete, func, insert, or_, select, update
 
-from adapters.storage.sql.rows import Mapper, from_json, replacing, to_json
+from adapters.storage.sql.rows import Mapper, from_json, listed, replacing, to_json
 from adapters.storage.sql.session import Row, Session
 from adapters.storage.sql.tables import credentials, deliveries, device_latest, device_metrics, device_types, devices
 from domain.devices.model import About, Device, DeviceCredentials, DeviceStatus, DeviceType, Profile
@@ -48,6 +48,7 @@ _ONLINE = bindparam("at_online", type_=d.is_online.type)
 ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
 FIND = _SELECT.where(_ID)
+FIND_ALL = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in listed().items()}
 BY_NO = _SELECT.where(d.device_no == bindparam("at_no"))
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
 LIST_PROJECT = (
@@ -57,6 +58,10 @@ LIST_PROJECT = (
 COUNT = select(func.count()).select_from(devices).where(d.account_id == bindparam("at_account"))
 SAVE = update(devices).where(_ID, d.version == bindparam("at_version")).returning(d.device_no)
 SET_RELAY = update(devices).where(_ID, or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY).returning(d.device_no)
+SET_RELAYS = {
+    dialect: update(devices).where(d.device_id.in_(among), or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY)
+    for dialect, among in listed().items()
+}
 SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
 TOUCH = (
     update(devices)
@@ -64,6 +69,10 @@ TOUCH = (
     .values(last_seen_ms=_AT)
 )
 BUMP = update(devices).where(_ID).values(sched_rev=d.sched_rev + 1).returning(d.sched_rev)
+BUMP_ALL = {
+    dialect: update(devices).where(d.device_id.in_(among)).values(sched_rev=d.sched_rev + 1)
+    for dialect, among in listed().items()
+}
 SET_REV = update(devices).where(_ID)
 ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
 NUMBER = select(d.device_no).where(_ID)
@@ -133,6 +142,12 @@ class SqlDevices:
     async def find(self, device_id: DeviceId) -> Device | None:
         return _maybe(await self._session.read(FIND, at_id=device_id))
 
+    async def find_all(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+        if not device_ids:
+            return []
+        rows = await self._session.read(FIND_ALL[self._session.dialect], at_listed=to_json(sorted(set(device_ids))))
+        return [device_of(row) for row in rows]
+
     async def by_no(self, device_no: int) -> Device | None:
         return _maybe(await self._session.read(BY_NO, at_no=device_no))
 
@@ -154,6 +169,13 @@ class SqlDevices:
     async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
         return bool(await self._session.write(SET_RELAY, at_id=device_id, at_relay=relay))
 
+    async def set_relays(self, relays: Mapping[DeviceId, bool]) -> None:
+        for state in (False, True):
+            among = sorted(device_id for device_id, relay in relays.items() if relay is state)
+            if among:
+                rows = [{"at_listed": to_json(among), "at_relay": state}]
+                await self._session.later(SET_RELAYS[self._session.dialect], rows)
+
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))
 
@@ -165,6 +187,11 @@ class SqlDevices:
         if not rows:
             raise NotFound.of("device", device_id)
         return int(rows[0][0])
+
+    async def bump_sched_revs(self, device_ids: Collection[DeviceId]) -> None:
+        if device_ids:
+            among = to_json(sorted(device_ids))
+            await self._session.later(BUMP_ALL[self._session.dialect], [{"at_listed": among}])
 
     async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None:
         await self._session.write(SET_REV, at_id=device_id, sched_rev_device=rev)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BindParameter, Select, bindparam, func, insert, select, text, update
+from sqlalchemy import BindParameter, Integer, Select, bindparam, func, insert, select, text
+from sqlalchemy.dialects import postgresql, sqlite
 
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import JSON, Mapper, ignoring
-from adapters.storage.sql.session import POSTGRES, Session
+from adapters.storage.sql.rows import JSON, Mapper
+from adapters.storage.sql.session import POSTGRES, SQLITE, Session
 from adapters.storage.sql.tables import event_totals, events
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId
@@ -22,17 +24,21 @@ e = events.c
 _ACCOUNT = e.account_id == bindparam("at_account")
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
-ADD = insert(events).returning(e.position)
+ADD = insert(events)
 ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(5492025317)")
 """PostgreSQL numbers rows when they are written, not when they are committed; a feed that resumes must not see a number come in
 late. So there, transactions that write to the log commit one after the other. The number itself has no meaning."""
 
-OPEN_TOTAL = ignoring(event_totals)
-COUNT_UP = (
-    update(event_totals)
-    .where(event_totals.c.account_id == bindparam("at_account"))
-    .values(total=event_totals.c.total + bindparam("at_by", type_=event_totals.c.total.type))
-    .returning(event_totals.c.total)
+COUNT_UP = {
+    dialect: made.on_conflict_do_update(
+        index_elements=[event_totals.c.account_id], set_={"total": event_totals.c.total + made.excluded.total}
+    )
+    for dialect, made in ((SQLITE, sqlite.insert(event_totals)), (POSTGRES, postgresql.insert(event_totals)))
+}
+NUMBERED = text("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+"""The position given last. SQLite has one writer and counts without gaps, so it is the last of those just written."""
+NUMBERS = text("SELECT nextval(pg_get_serial_sequence('events', 'position')) FROM generate_series(1, :at_count)").bindparams(
+    bindparam("at_count", type_=Integer())
 )
 TOTAL = select(event_totals.c.total).where(event_totals.c.account_id == bindparam("at_account"))
 SINCE = (
@@ -81,11 +87,23 @@ class SqlEvents:
         self._session = session
 
     async def append(self, event: Event) -> Event:
+        return (await self.append_all([event]))[0]
+
+    async def append_all(self, events: Sequence[Event]) -> Sequence[Event]:
+        if not events:
+            return []
         if self._session.dialect == POSTGRES:
             await self._session.write(ONE_AT_A_TIME)
-        await self._count(event.account_id, 1)
-        rows = await self._session.write(ADD, **EVENT.values(event, "position"), public=event.is_public)
-        return replace(event, position=rows[0][0])
+            numbers = sorted(row[0] for row in await self._session.write(NUMBERS, at_count=len(events)))
+            numbered = [replace(event, position=number) for event, number in zip(events, numbers, strict=True)]
+            await self._session.later(ADD, [{**EVENT.values(event), "public": event.is_public} for event in numbered])
+            await self._count(Counter(event.account_id for event in events))
+            return numbered
+        rows = [{**EVENT.values(event, "position"), "public": event.is_public} for event in events]
+        await self._session.later(ADD, rows)
+        await self._count(Counter(event.account_id for event in events))
+        first = (await self._session.write(NUMBERED))[0][0] - len(events) + 1
+        return [replace(event, position=number) for number, event in enumerate(events, first)]
 
     async def page(
         self,
@@ -126,15 +144,11 @@ class SqlEvents:
 
     async def forget_before(self, at_ms: int, limit: int) -> int:
         rows = await self._session.write(FORGET, at_before=at_ms, at_limit=limit)
-        gone: dict[AccountId, int] = {}
-        for _, account_id in rows:
-            gone[account_id] = gone.get(account_id, 0) + 1
-        for account_id, number in sorted(gone.items()):
-            await self._count(account_id, -number)
+        gone = Counter(account_id for _, account_id in rows)
+        await self._count({account_id: -number for account_id, number in gone.items()})
         return len(rows)
 
-    async def _count(self, account_id: AccountId, by: int) -> None:
-        if await self._session.write(COUNT_UP, at_account=account_id, at_by=by):
-            return
-        await self._session.write(OPEN_TOTAL[self._session.dialect], account_id=account_id, total=0)
-        await self._session.write(COUNT_UP, at_account=account_id, at_by=by)
+    async def _count(self, by: Mapping[AccountId, int]) -> None:
+        """In the accounts' order, so that two that count do not wait for each other crosswise."""
+        rows = [{"account_id": account_id, "total": number} for account_id, number in sorted(by.items())]
+        await self._session.later(COUNT_UP[self._session.dialect], rows)

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import from_json, to_json
-from adapters.storage.sql.session import POSTGRES, Row, Session
+from adapters.storage.sql.rows import from_json, listed, to_json
+from adapters.storage.sql.session import POSTGRES, SQLITE, Row, Session
 from adapters.storage.sql.tables import grant_uses, grants
 from domain.devices.model import Device
 from domain.grants.model import Grant, Scope, Subject
@@ -44,6 +44,13 @@ _KEY = g.key_id == bindparam("at_subject")
 _MEMBERSHIP = g.membership_id == bindparam("at_subject")
 
 
+def _places(statement: Select[Any], dialect: str) -> Select[Any]:
+    """The own grants of many devices, and their projects'."""
+    here = g.device_id.in_(listed()[dialect])
+    around: ColumnElement[bool] = and_(g.project_id.in_(listed("at_projects")[dialect]), g.device_id.is_(None))
+    return statement.where(or_(here, around))
+
+
 def _place(statement: Select[Any]) -> Select[Any]:
     """The device's own grants and its project's."""
     here = g.device_id == bindparam("at_device")
@@ -58,6 +65,10 @@ DELETE = delete(grants).where(_ID)
 ON_DEVICE = _place(_SELECT).order_by(g.seq)
 OF_KEY_ON = _place(_SELECT.where(_KEY)).order_by(g.seq)
 OF_MEMBERSHIP_ON = _place(_SELECT.where(_MEMBERSHIP)).order_by(g.seq)
+OF_KEY_ON_ALL = {dialect: _places(_SELECT.where(_KEY), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)}
+OF_MEMBERSHIP_ON_ALL = {
+    dialect: _places(_SELECT.where(_MEMBERSHIP), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)
+}
 OF_KEY = _SELECT.where(_KEY, _ACCOUNT).order_by(g.seq)
 OF_MEMBERSHIP = _SELECT.where(_MEMBERSHIP, _ACCOUNT).order_by(g.seq)
 KEYS_ON = (
@@ -145,6 +156,16 @@ class SqlGrants:
             at_subject=subject.key_id or subject.membership_id,
             at_device=device.device_id,
             at_project=device.project_id,
+        )
+        return [grant_of(row) for row in rows]
+
+    async def of_subject_on_all(self, subject: Subject, devices: Sequence[Device]) -> Sequence[Grant]:
+        statements = OF_KEY_ON_ALL if subject.key_id is not None else OF_MEMBERSHIP_ON_ALL
+        rows = await self._session.read(
+            statements[self._session.dialect],
+            at_subject=subject.key_id or subject.membership_id,
+            at_listed=to_json(sorted({device.device_id for device in devices})),
+            at_projects=to_json(sorted({device.project_id for device in devices})),
         )
         return [grant_of(row) for row in rows]
 

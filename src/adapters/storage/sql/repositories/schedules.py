@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import BindParameter, bindparam, func, insert, select, text, update
 
 from adapters.storage import refusals
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import Mapper, from_json, ignoring, to_json, word
+from adapters.storage.sql.rows import Mapper, from_json, ignoring, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session, Taken
 from adapters.storage.sql.tables import schedule_edges, schedules
 from adapters.storage.sql.tables.fleet import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
@@ -45,6 +45,10 @@ ADD = insert(schedules)
 SAVE = update(schedules).where(s.schedule_id == bindparam("at_id"))
 IN_SLOT = SCHEDULE.select().where(_DEVICE, LIVE, s.slot == bindparam("at_slot"))
 ACTIVE = SCHEDULE.select().where(_DEVICE, LIVE).order_by(s.slot)
+ACTIVE_OF = {
+    dialect: SCHEDULE.select().where(s.device_id.in_(among), LIVE).order_by(s.device_id, s.slot)
+    for dialect, among in listed().items()
+}
 HISTORY = SCHEDULE.select().where(_DEVICE, ENDED).order_by(s.updated_ms.desc(), s.seq.desc()).limit(_LIMIT)
 DUE = {
     dialect: SCHEDULE.select().where(waiting, s.next_fire_ts <= bindparam("at_now")).order_by(*_ORDER).limit(_LIMIT)
@@ -55,8 +59,21 @@ NEXT_DUE = {
     dialect: select(func.min(s.next_fire_ts)).where(waiting)
     for dialect, waiting in ((SQLITE, WAITING_SQLITE), (POSTGRES, WAITING_POSTGRES))
 }
+RECORD_ALL = insert(schedule_edges)
 RECORD = ignoring(schedule_edges)
 FORGET = forgetting(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
+
+
+def _decided(schedule: Schedule) -> dict[str, object]:
+    """What firing changes."""
+    return {
+        "status": schedule.status.value,
+        "next_fire_ts": schedule.next_fire_ts,
+        "next_edge": None if schedule.next_edge is None else schedule.next_edge.value,
+        "last_fired_ms": schedule.last_fired_ms,
+        "last_outcome": None if schedule.last_outcome is None else schedule.last_outcome.value,
+        "updated_ms": schedule.updated_ms,
+    }
 
 
 class SqlSchedules:
@@ -82,6 +99,12 @@ class SqlSchedules:
     async def active(self, device_id: DeviceId) -> Sequence[Schedule]:
         return [SCHEDULE.of(row) for row in await self._session.read(ACTIVE, at_device=device_id)]
 
+    async def active_of(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
+        if not device_ids:
+            return []
+        rows = await self._session.read(ACTIVE_OF[self._session.dialect], at_listed=to_json(sorted(device_ids)))
+        return [SCHEDULE.of(row) for row in rows]
+
     async def history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
         rows = await self._session.read(HISTORY, at_device=device_id, at_limit=limit)
         return [SCHEDULE.of(row) for row in rows]
@@ -96,6 +119,14 @@ class SqlSchedules:
     async def next_due_ts(self) -> int | None:
         found: int | None = (await self._session.read(NEXT_DUE[self._session.dialect]))[0][0]
         return found
+
+    async def decide_all(self, schedules: Sequence[Schedule], edges: Sequence[FiredEdge]) -> None:
+        rows = [{"at_id": schedule.schedule_id, **_decided(schedule)} for schedule in schedules]
+        try:
+            await self._session.later(SAVE, rows)
+            await self._session.later(RECORD_ALL, [FIRED.values(edge) for edge in edges])
+        except Taken:
+            raise refusals.edge_recorded() from None
 
     async def record_edge(self, fired: FiredEdge) -> bool:
         return bool(await self._session.write(RECORD[self._session.dialect], **FIRED.values(fired)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, TextClause, bindparam, delete, func, insert, literal_column, select, text, update
+from sqlalchemy import BigInteger, TextClause, bindparam, delete, func, insert, select, text, update
 
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import Mapper, to_json, word
+from adapters.storage.sql.rows import Mapper, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session
 from adapters.storage.sql.tables import api_keys, attempts, deliveries, webhooks
 from adapters.storage.sql.tables.records import OWED, SETTLED
@@ -22,12 +22,6 @@ ATTEMPT = Mapper(attempts, Attempt)
 w = webhooks.c
 o = deliveries.c
 
-_LISTED: dict[str, Select[Any]] = {
-    SQLITE: select(literal_column("value")).select_from(text("json_each(:at_listed)")),
-    POSTGRES: select(literal_column("value")).select_from(text("json_array_elements_text(CAST(:at_listed AS json))")),
-}
-"""The strings of a JSON array, so that a list of any length is one parameter."""
-
 _ID = w.webhook_id == bindparam("at_id")
 ADD = insert(webhooks)
 GET = WEBHOOK.select().where(_ID, w.account_id == bindparam("at_account"))
@@ -36,9 +30,9 @@ LIST = WEBHOOK.select().where(w.account_id == bindparam("at_account")).order_by(
 OF_KEYS = {
     dialect: WEBHOOK.select()
     .join(api_keys, api_keys.c.key_id == w.key_id)
-    .where(w.key_id.in_(listed), w.enabled, api_keys.c.enabled)
+    .where(w.key_id.in_(among), w.enabled, api_keys.c.enabled)
     .order_by(w.seq)
-    for dialect, listed in _LISTED.items()
+    for dialect, among in listed().items()
 }
 SAVE = update(webhooks).where(_ID)
 DELETE = delete(webhooks).where(_ID)

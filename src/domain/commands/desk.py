@@ -1,0 +1,78 @@
+"""What must be known of devices before commands are queued for them, looked up once for all of them.
+
+Two looks for any number of devices: their definitions, and how many of their commands have not ended. From then on every
+decision is made without I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from domain.commands import policy
+from domain.commands.model import Definition, TriggeredBy
+from domain.commands.ports import CommandsTx
+from domain.devices.model import Device
+from domain.kernel.caller import System
+from domain.kernel.errors import Conflict
+from domain.kernel.facts import Json
+from domain.kernel.ids import DeviceId
+
+Named = Mapping[str, Definition]
+_NONE: Named = {}
+
+
+@dataclass(slots=True)
+class Desk:
+    """`_own`: the definitions of each device and, by their own ids, of each type."""
+
+    _own: dict[str, dict[str, Definition]]
+    _open: dict[DeviceId, int]
+
+    @classmethod
+    async def of(cls, tx: CommandsTx, devices: Sequence[Device]) -> Desk:
+        device_ids = {device.device_id for device in devices}
+        types = {device.device_type_id for device in devices if device.device_type_id is not None}
+        own: dict[str, dict[str, Definition]] = {}
+        for definition in await tx.definitions.of_all(device_ids, types):
+            place = definition.device_id or definition.device_type_id or ""
+            own.setdefault(place, {})[definition.name] = definition
+        return cls(own, dict(await tx.executions.open_counts(device_ids)))
+
+    def named(self, device: Device, cmd: str) -> Definition:
+        """What counts for the device under this name. Raises Invalid `UNKNOWN_COMMAND`."""
+        of_device, of_type = self._of(device)
+        found = of_device.get(cmd) or of_type.get(cmd) or policy.BUILT_IN.get(cmd)
+        return found or policy.named(policy.effective(of_type.values(), of_device.values()), cmd)
+
+    def take_place(self, device: Device) -> None:
+        """One command more of the device is open. Raises Conflict `TOO_MANY_QUEUED`."""
+        present = self._open.get(device.device_id, 0)
+        if present >= policy.MAX_OPEN:
+            raise Conflict(
+                f"{policy.MAX_OPEN} commands of this device have not ended yet. Wait for them, or give a shorter ttlSeconds.",
+                code="TOO_MANY_QUEUED",
+            )
+        self._open[device.device_id] = present + 1
+
+    def _of(self, device: Device) -> tuple[Named, Named]:
+        return self._own.get(device.device_id, _NONE), self._own.get(device.device_type_id or "", _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command for a device, as it was asked for."""
+
+    device: Device
+    cmd: str
+    params: Json
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A command that runs with nobody present."""
+
+    caller: System
+    request: Request
+    source: TriggeredBy

@@ -1,0 +1,138 @@
+"""Offers spare the dispatcher a look into the database; they never cost a command its order, and never send one twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from domain.commands import offers
+from domain.commands.desk import Errand, Request
+from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
+from domain.devices.codec import ResultReport
+from domain.kernel.caller import System
+from domain.kernel.errors import Conflict, Invalid, Refused
+from support.device_world import ACCOUNT, DeviceWorld
+
+
+def sent(world: DeviceWorld) -> list[str]:
+    return [json.loads(told.payload)["cmd"] for told in world.link.sent]
+
+
+def ids(world: DeviceWorld) -> list[str]:
+    return [json.loads(told.payload)["id"] for told in world.link.sent]
+
+
+async def test_a_command_queued_here_is_sent_without_a_look_into_the_queue(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = await world.device(online=True)
+    await world.dispatch_all()
+    await world.commands.submit(world.session(), device.device_id, "ON")
+
+    def no_reading() -> Any:
+        raise AssertionError("the offer has all that is needed")
+
+    monkeypatch.setattr(world.uow, "read", no_reading)
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
+
+
+async def test_what_a_look_through_the_queue_has_sent_is_not_sent_again_for_its_offer(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    for _ in range(3):
+        await world.commands.submit(world.session(), device.device_id, "TOGGLE")
+    world.dispatch.look_again()
+    await world.dispatch_all()
+    assert len(ids(world)) == len(set(ids(world))) == 3
+
+
+async def test_an_offer_that_comes_after_its_command_was_found_sends_nothing(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await world.commands.submit(world.session(), device.device_id, "ON")
+    late = world.offers.take(9)
+    world.dispatch.look_again()
+    await world.dispatch_all()
+    world.offers.put(late)
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
+
+
+async def test_offers_wait_until_the_queue_has_been_looked_through(world: DeviceWorld) -> None:
+    device, others = await world.device(), [await world.device(online=True) for _ in range(3)]
+    await world.commands.submit(world.session(), device.device_id, "ON")
+    for other in others:
+        for _ in range(90):
+            await world.commands.submit(world.session(), other.device_id, "TOGGLE")
+    await world.commands.submit(world.session(), device.device_id, "STATUS")
+    world.dispatch = world.make_dispatch()  # after a restart, with offers of its own
+    await world.commands.submit(world.session(), device.device_id, "OFF")
+    world.link.listening.add(device.device_id)
+    await world.dispatch_all()
+    mine = [json.loads(told.payload)["cmd"] for told in world.link.sent if told.device_id == device.device_id]
+    assert mine == ["ON", "STATUS", "OFF"]
+
+
+async def test_more_offers_than_are_kept_are_found_in_the_queue(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offers, "MOST", 2)
+    device = await world.device(online=True)
+    await world.dispatch_all()
+    for cmd in ("ON", "OFF", "TOGGLE", "STATUS"):
+        await world.commands.submit(world.session(), device.device_id, cmd)
+    await world.dispatch_all()
+    assert sent(world) == ["ON", "OFF", "TOGGLE", "STATUS"]
+
+
+async def test_the_next_deadline_is_asked_for_once_and_told_by_each_new_command(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.commands.submit(world.session(), device.device_id, "ON", ttl_ms=60_000)
+    await world.dispatch_all()
+    first_ms = await world.dispatch.next_expiry_ms()
+    assert first_ms == world.clock.now_ms() + 60_000
+    await world.commands.submit(world.session(), device.device_id, "OFF", ttl_ms=5_000)
+    await world.dispatch_all()
+    assert await world.dispatch.next_expiry_ms() == world.clock.now_ms() + 5_000
+    world.clock.forward(5_000)
+    assert not await world.dispatch.expire()
+    assert await world.dispatch.next_expiry_ms() == first_ms
+
+
+async def test_errands_are_each_answered_for_themselves(world: DeviceWorld) -> None:
+    good, off, full = [await world.device(online=True) for _ in range(3)]
+    await world.devices.toggle(world.session(), off.device_id)
+    for _ in range(100):
+        await world.commands.submit(world.session(), full.device_id, "STATUS")
+    caller = System(ACCOUNT, "rule", "rul_1", on_behalf_of=world.session().membership_id)
+    wanted = [(good, "ON", None), (off, "ON", None), (good, "FLY", None), (full, "ON", None), (good, "OFF", 1), (good, "OFF", None)]
+    errands = [
+        Errand(caller, Request(await world.stored(device.device_id), cmd, params, 60_000), TriggeredBy.RULE)
+        for device, cmd, params in wanted
+    ]
+    async with world.uow.write() as tx:
+        outcomes = await world.commands.run_all(tx, errands, world.clock.now_ms())
+    kinds = [type(outcome) for outcome in outcomes]
+    assert kinds == [Execution, Refused, Invalid, Conflict, Invalid, Execution]
+    async with world.uow.read() as tx:
+        page = await tx.executions.page(good.device_id, limit=9)
+    assert [execution.cmd for execution in page] == ["OFF", "ON"]
+
+
+async def test_results_of_one_batch_see_those_before_them(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    on = (await world.commands.submit(world.session(), device.device_id, "ON")).execution
+    off = (await world.commands.submit(world.session(), device.device_id, "OFF")).execution
+    assert on is not None
+    assert off is not None
+    await world.report(
+        device.device_id,
+        ResultReport(on.execution_id, "ack"),
+        ResultReport(on.execution_id, "done", relay=True),
+        ResultReport(off.execution_id, "done", relay=False),
+        ResultReport(off.execution_id, "done", relay=False),
+    )
+    assert [fact.data["relay"] for fact in world.facts("relay_changed")] == ["ON", "OFF"]
+    assert [fact.data["cmd"] for fact in world.facts("command_result")] == ["ON", "OFF"]
+    assert world.reports.ignored == {"duplicate": 1}
+    async with world.uow.read() as tx:
+        assert {one.status for one in await tx.executions.page(device.device_id, limit=9)} == {ExecutionStatus.DONE}
