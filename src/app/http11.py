@@ -3,6 +3,9 @@
 Hypercorn also speaks HTTP/2 without TLS, to whoever begins with its preface or asks for an upgrade, and has no setting against
 it. A connection that has changed over leaves the idle timeout behind and could be held open for nothing. Proxies speak HTTP/1.1
 to what stands behind them, so here an upgrade is passed over, as RFC 9110 (7.8) allows, and another version is refused.
+
+Hypercorn writes head, body and end of an answer one after the other, a system call and a wake-up each. Here the head waits for
+what follows it at once anyway, and an end without bytes is not written: one write an answer.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ from typing import Any
 
 import h11
 import hypercorn.protocol
-from hypercorn.events import Closed
+from hypercorn.events import Closed, RawData
 from hypercorn.protocol.h11 import H11Protocol
 
 SPOKEN = (b"1.0", b"1.1")
 
 
 class OnlyHttp11(H11Protocol):
+    _head = b""
+
     async def _check_protocol(self, event: h11.Request) -> None:
         """Nothing is changed over to."""
 
@@ -27,6 +32,20 @@ class OnlyHttp11(H11Protocol):
             return
         await self._send_error_response(505)
         await self.send(Closed())
+
+    async def _send_h11_event(self, event: Any) -> None:
+        try:
+            data = self.connection.send(event)
+        except h11.LocalProtocolError:
+            if self.connection.their_state != h11.ERROR:
+                raise
+            return
+        if isinstance(event, h11.Response):
+            self._head = data or b""
+            return
+        data, self._head = self._head + (data or b""), b""
+        if data:
+            await self.send(RawData(data=data))
 
 
 def install() -> None:

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 Numbers = Mapping[str, float]
 
@@ -45,12 +46,18 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._found: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """The HTTP adapter's observer. A request that found no route counts under one name: paths are the caller's choice."""
-        route = route or "(none)"
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        """The HTTP adapter's observer. Paths that lead nowhere and methods that nobody has count under one name each: they are
+        the caller's choice, and every name is kept for good."""
+        place = (method if method in _METHODS else "(other)", route or "(none)", status)
+        found = self._found.get(place)
+        if found is None:
+            requests = self._requests.labels(place[0], place[1], str(status))
+            found = self._found[place] = requests, self._seconds.labels(place[1])
+        found[0].inc()
+        found[1].observe(seconds)
 
     def read(self, family: str, help_text: str, read: Callable[[], Numbers]) -> None:
         self._registry.register(_Read(family, help_text, read))

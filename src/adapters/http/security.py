@@ -26,6 +26,20 @@ API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """For answers that are no pages. A blueprint that serves pages sets its own Content-Security-Policy."""
 
 
+def _named(*pairs: tuple[str, str]) -> tuple[tuple[str, tuple[str, str]], ...]:
+    return tuple((name.lower(), (name, value)) for name, value in pairs)
+
+
+_ALWAYS = _named(
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Content-Security-Policy", API_POLICY),
+)
+_JSON = (*_ALWAYS, *_named(("Cache-Control", "no-store")))
+
+
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     """`hsts` only behind TLS; `body_timeout_s`: how long a request's body may take to arrive."""
@@ -52,14 +66,10 @@ def install_security(app: Quart, settings: HttpSettings, observer: Observer | No
     @app.after_request
     async def finish(response: Response) -> Response:
         headers = response.headers
-        headers["X-Request-Id"] = g.get("request_id", "")
-        headers.setdefault("X-Content-Type-Options", "nosniff")
-        headers.setdefault("X-Frame-Options", "DENY")
-        headers.setdefault("Referrer-Policy", "no-referrer")
-        headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-        headers.setdefault("Content-Security-Policy", API_POLICY)
-        if response.content_type == "application/json":
-            headers.setdefault("Cache-Control", "no-store")
+        present = {name.lower() for name, _ in headers}
+        wanted = _JSON if response.content_type == "application/json" else _ALWAYS
+        headers.extend([pair for name, pair in wanted if name not in present])
+        headers.add("X-Request-Id", g.get("request_id", ""))
         if settings.hsts:
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
         _cors(settings, response)

@@ -57,6 +57,9 @@ class Readers:
             self._free.release()
 
     async def _acquire(self) -> None:
+        if not self._free.locked():
+            await self._free.acquire()  # free at once: a bound would cost more than the wait
+            return
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._free.acquire()
