@@ -1,0 +1,186 @@
+"""Keys, passwords and codes in the life of the real program: what is looked at is its answers, its database and its mail."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Message as MessageHandler
+from argon2 import PasswordHasher
+
+from support.receiver import answers, receiving
+from support.service import EMAIL, PASSWORD, Api, Service, free_ports
+
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+PATIENCE_S = 20.0
+
+
+class Postbox(MessageHandler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mails: list[Message] = []
+
+    def handle_message(self, message: Message) -> None:
+        self.mails.append(message)
+
+
+@pytest.fixture(scope="module")
+def postbox() -> Iterator[tuple[Postbox, int]]:
+    box, [port] = Postbox(), free_ports(1)
+    controller = Controller(box, hostname="127.0.0.1", port=port)
+    controller.start()
+    yield box, port
+    controller.stop()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, postbox: tuple[Postbox, int]) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("outside"), LATCHBOARD_SMTP_URL=f"smtp://127.0.0.1:{postbox[1]}") as service:
+        yield service
+
+
+@pytest.fixture
+async def owner(running: Service) -> AsyncIterator[Api]:
+    async with running.api() as api:
+        yield api
+    assert running.errors() == []
+
+
+def database(running: Service, statement: str, *values: Any) -> list[Any]:
+    """As another process sees it, or changes it."""
+    connection = sqlite3.connect(running.data_dir / "latchboard.db", timeout=10)
+    try:
+        with connection:
+            return connection.execute(statement, values).fetchall()
+    finally:
+        connection.close()
+
+
+def kept_hash(running: Service, email: str) -> str:
+    [[found]] = database(running, "SELECT password_hash FROM users WHERE email = ?", email)
+    return str(found)
+
+
+async def test_a_hash_of_old_parameters_is_made_anew_by_the_right_password_only(running: Service, owner: Api) -> None:
+    email = "old@example.com"
+    await owner.post("/members", {"email": email, "name": "Old", "role": "Member", "password": PASSWORD}, expect=201)
+    strong = kept_hash(running, email)
+    assert re.match(r"\$argon2id\$v=19\$m=19456,t=2,p=1\$", strong)
+    old = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
+    database(running, "UPDATE users SET password_hash = ? WHERE email = ?", old, email)
+    await owner.post("/auth/login", {"email": email, "password": "not the password"}, expect=401)
+    assert kept_hash(running, email) == old
+    await owner.post("/auth/login", {"email": email, "password": PASSWORD})
+    renewed = kept_hash(running, email)
+    assert renewed.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert renewed != strong
+    await owner.post("/auth/login", {"email": email, "password": PASSWORD})
+    assert kept_hash(running, email) == renewed
+
+
+async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running: Service, owner: Api) -> None:
+    made = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    database(running, "CREATE TABLE seen_writes (n INTEGER)")
+    database(
+        running,
+        "CREATE TRIGGER see_writes AFTER UPDATE OF last_used_ms ON api_keys BEGIN INSERT INTO seen_writes VALUES (1); END",
+    )
+    try:
+        async with running.api(**{"X-Api-Key": made["key"]}) as robot:
+            for _ in range(200):
+                assert await robot.get("/devices") == []
+
+        def used(keys: Any) -> bool:
+            return any(key["keyId"] == made["keyId"] and key["lastUsedAt"] is not None for key in keys)
+
+        await owner.until("/keys", used)
+        [[writes]] = database(running, "SELECT count(*) FROM seen_writes")
+        assert 1 <= writes < 20
+    finally:
+        database(running, "DROP TRIGGER see_writes")
+        database(running, "DROP TABLE seen_writes")
+
+
+async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(running: Service, owner: Api) -> None:
+    device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
+    await owner.post(f"/devices/{device}/credentials", {})
+    made = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    kept = await owner.post("/keys", {"name": "Kept"}, expect=201)
+    async with receiving(answers()) as receiver:
+        for key in (made, kept):
+            await owner.post(f"/devices/{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
+            await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+        async with running.api(**{"X-Api-Key": made["key"]}) as robot, running.feed(robot) as feed:
+            await robot.get(f"/devices/{device}/executions")
+            await owner.delete(f"/keys/{made['keyId']}")
+            await robot.get(f"/devices/{device}/executions", expect=401)
+            await robot.post(f"/devices/{device}/command/on", expect=401)
+            async with asyncio.timeout(PATIENCE_S):
+                await feed.socket.wait_closed()
+            assert feed.socket.close_code == 4003
+        assert [grant["subject"]["id"] for grant in await owner.get(f"/devices/{device}/grants")] == [kept["keyId"]]
+        assert [hook["keyId"] for hook in await owner.get("/webhooks")] == [kept["keyId"]]
+        await owner.get(f"/keys/{made['keyId']}/grants", expect=404)
+    left = database(running, "SELECT count(*) FROM grants WHERE key_id = ?", made["keyId"])
+    assert left == [(0,)]
+
+
+async def test_a_password_changes_by_a_code_that_came_by_mail(
+    running: Service, owner: Api, postbox: tuple[Postbox, int]
+) -> None:
+    email, new = "admin@example.com", "an entirely new password"
+    await owner.post("/members", {"email": email, "name": "Admin", "role": "Admin", "password": PASSWORD}, expect=201)
+    tokens = await owner.post("/auth/login", {"email": email, "password": PASSWORD})
+    async with running.api(Authorization=f"Bearer {tokens['accessToken']}") as admin:
+        await admin.post("/auth/password/request-otp")
+        again = await admin.send("POST", "/auth/password/request-otp")
+        assert (again.status_code, again.json()["error"]) == (429, "OTP_COOLDOWN")
+        assert 1 <= int(again.headers["Retry-After"]) == again.json()["retryAfter"] <= 60
+        mail = postbox[0].mails[-1]
+        assert mail["To"] == email
+        [code] = re.findall(r"\b\d{6}\b", str(mail.get_payload()))
+        kept = database(running, "SELECT code_hash FROM one_time_codes")
+        assert all(code.encode() not in row[0] for row in kept)
+        wrong = "000000" if code != "000000" else "111111"
+        await admin.post("/auth/change-password", {"otp": wrong, "newPassword": new}, expect=400)
+        await admin.post("/auth/change-password", {"otp": code, "newPassword": new})
+        await admin.post("/auth/change-password", {"otp": code, "newPassword": new}, expect=400)
+        await admin.get("/auth/me")  # the access token lives on until it expires
+    await owner.post("/auth/refresh", {"refreshToken": tokens["refreshToken"]}, expect=401)
+    await owner.post("/auth/login", {"email": email, "password": PASSWORD}, expect=401)
+    await owner.post("/auth/login", {"email": email, "password": new})
+    assert code not in running.log(1_000_000)
+    told = database(running, "SELECT kind FROM events WHERE kind LIKE 'otp%' OR kind LIKE 'password%' ORDER BY position")
+    assert [kind for [kind] in told] == ["otp_requested", "password_change_failed", "password_changed", "password_change_failed"]
+
+
+async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service, owner: Api) -> None:
+    """A request that began while a key was good ends; the next one finds the door shut."""
+    device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
+    await owner.post(f"/devices/{device}/credentials", {})
+    made = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    await owner.post(f"/devices/{device}/grants", {"commands": ["*"], "apiKeyId": made["keyId"]}, expect=201)
+    async with running.api(**{"X-Api-Key": made["key"]}) as robot:
+        waiting = asyncio.create_task(robot.send("POST", f"/devices/{device}/command", {"cmd": "ON", "waitSeconds": 2}))
+        await owner.until(f"/devices/{device}/executions", lambda page: page["data"])
+        await owner.patch(f"/keys/{made['keyId']}", {"enabled": False})
+        assert (await waiting).status_code == 200
+        await robot.post(f"/devices/{device}/command/on", expect=401)
+        await owner.patch(f"/keys/{made['keyId']}", {"enabled": True})
+        await robot.post(f"/devices/{device}/command/on")
+
+
+async def test_the_owner_signs_in_while_a_stranger_guesses(running: Service, owner: Api) -> None:
+    for _ in range(8):
+        await owner.raw.post("/auth/login", json={"email": EMAIL, "password": "a guess"})
+    throttled = await owner.raw.post("/auth/login", json={"email": EMAIL, "password": "a guess"})
+    assert throttled.status_code == 429
+    assert 1 <= int(throttled.headers["Retry-After"]) <= 60
+    await owner.get("/auth/me")
