@@ -7,7 +7,6 @@ import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from email.message import Message
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -6,7 +6,7 @@ The engine is told after the commit, and only while no batch is on its way from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from domain.commands.model import Definition
@@ -111,6 +111,7 @@ class RuleService:
         async with self._turnstile, self._uow.write() as tx:
             device = await device_of(tx, caller.account_id, device_id)
             rule = policy.edited(await rule_of(tx, device_id, rule_id), changes)
+            rule = replace(rule, created_by=caller.membership_id)  # it runs as whoever saved it last, and never with more
             await self._check(tx, caller, device, rule, now_ms)
             await tx.rules.save(rule)
             await self._changed(tx, caller, device, rule, "rule_updated", now_ms)
