@@ -149,6 +149,32 @@ async def test_a_member_makes_no_schedule_or_rule_run_what_they_may_not_send(pla
         assert (answer.status_code, answer.json()["error"]) == (403, "GRANT_MISSING"), (path, body)
 
 
+async def test_what_a_member_saved_last_runs_as_the_member_whoever_made_it(plant: Plant) -> None:
+    """Else an Owner's rule or schedule would lend its maker's rights to whoever may edit it."""
+    device_id = plant.device.rpartition("/")[2]
+    await plant.program.report(device_id, temperature=1)
+    condition = {"metric": "temperature", "comparator": ">", "value": 30}
+    rule = {"name": "Hot", "conditions": [condition], "action": {"command": "ON"}}
+    rule_id = (await plant.owner.made("POST", f"{plant.device}/rules", rule))["ruleId"]
+    now_s = plant.program.clock.now_ms() // 1000
+    slot = {"slot": 1, "onTs": now_s + 7_200, "offTs": now_s + 10_800}
+    await plant.owner.made("POST", f"{plant.device}/schedules", slot)
+    await plant.grant(plant.device, commands=["ON", "OFF"])
+    [grant] = await plant.owner.made("GET", f"{plant.device}/grants")
+    await plant.member.made("PATCH", f"{plant.device}/rules/{rule_id}", {"conditions": [condition | {"value": 20}]})
+    await plant.member.made("PUT", f"{plant.device}/schedules/1", {"onTs": now_s + 60})
+    await plant.owner.made("DELETE", f"{plant.device}/grants/{grant['grantId']}")
+    await plant.program.report(device_id, temperature=25)
+    plant.program.clock.forward(seconds=61)
+    await plant.program.services.firing.fire_due(plant.program.clock.now_ms())
+    assert (await plant.owner.made("GET", f"{plant.device}/executions"))["data"] == []
+    await plant.owner.made("PATCH", f"{plant.device}/rules/{rule_id}", {"conditions": [condition | {"value": 22}]})
+    await plant.program.report(device_id, temperature=10)
+    await plant.program.report(device_id, temperature=25)
+    [sent] = (await plant.owner.made("GET", f"{plant.device}/executions"))["data"]
+    assert (sent["cmd"], sent["source"]) == ("ON", "rule")
+
+
 async def test_nobody_raises_a_role_but_an_owner_makes_owners(plant: Plant) -> None:
     admin_id = (await plant.owner.made("POST", "/members", _person("admin", "Admin")))["membershipId"]
     admin = await plant.program.sign_in("admin@example.com")
