@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app import logs
+from app.fleet.command import Screen, simulate
+from app.fleet.order import Order
 from app.settings import Settings, SettingsError, load, unknown_names
 from domain.kernel.caller import Role
 
@@ -111,25 +113,19 @@ def user_password(email: Email, password: Password) -> None:
     out.print(f"{email} has a new password; all sessions have ended.")
 
 
-@app.command()
-def simulate(
-    url: Annotated[str, typer.Option(help="The service.")] = "http://127.0.0.1:8080",
-    token: Annotated[str | None, typer.Option(envvar="LATCHBOARD_TOKEN", help="Access token.")] = None,
-    email: Annotated[str | None, typer.Option(help="Without --token: sign in with this address …")] = None,
-    password: Annotated[str | None, typer.Option(envvar="LATCHBOARD_PASSWORD", help="… and this password.")] = None,
-    device: Annotated[list[str] | None, typer.Option(help="Play this one (repeatable); it gets new credentials.")] = None,
-    count: Annotated[int, typer.Option(min=1, max=100_000, help="Without --device: register this many and play them.")] = 10,
-    rate: Annotated[float, typer.Option(min=0.01, help="Messages a second, of all devices together.")] = 5.0,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop by itself after this time.")] = None,
-    fleet: Annotated[bool, typer.Option("--fleet", help="The native fleet: thousands, for load.")] = False,
-) -> None:
-    """Play devices against a running service: they report telemetry and obey commands."""
-    from app.fleet import Order, SimulationRefused, play
+app.command()(simulate)
 
-    logs.configure(None, "INFO")
-    order = Order(url.rstrip("/"), token, email, password, tuple(device or ()), count, rate, seconds, fleet)
+
+def play_fleet(order: Order) -> None:
+    """What `latchboard simulate` has been asked for."""
+    from app.fleet.order import SimulationRefused
+    from app.fleet.play import play
+    from app.operator import owner_token
+
+    logs.configure(None, "WARNING")
+    settings = _settings()
     try:
-        for line in _do(play(order, out.print)):
+        for line in _do(play(order, Screen(out), lambda: owner_token(settings))):
             out.print(line)
     except SimulationRefused as error:
         _fail(str(error), FAILED)

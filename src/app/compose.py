@@ -28,6 +28,7 @@ from adapters.http.team import projects_blueprint, team_blueprint
 from adapters.http.telemetry import telemetry_blueprint
 from adapters.http.webhooks import webhooks_blueprint
 from app import metrics as figures
+from app.broker_figures import BrokerFigures
 from app.loops.approvals import ApprovalLoop
 from app.loops.checkpoint import CheckpointLoop
 from app.loops.deliveries import DeliveryLoop
@@ -220,6 +221,7 @@ def _publish(program: Program) -> None:
     uplink, deliveries, services = program.loops.uplink, program.loops.deliveries, program.services
     metrics, outside = program.metrics, program.outside
     metrics.read("link", "The device link's counters.", outside.link.stats)
+    metrics.add(BrokerFigures(outside.link.stats))
     metrics.read("uplink_faults", "What devices sent that could not be used.", lambda: dict(program.loops.faults.counts))
     metrics.read(
         "uplink",

@@ -62,5 +62,8 @@ class Metrics:
     def read(self, family: str, help_text: str, read: Callable[[], Numbers]) -> None:
         self._registry.register(_Read(family, help_text, read))
 
+    def add(self, collector: Collector) -> None:
+        self._registry.register(collector)
+
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 
 from adapters.clock import SystemClock
 from adapters.crypto.passwords import Argon2Hasher
+from adapters.crypto.tokens import JwtAccessTokens
 from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.storage.sql import SqlDatabase
-from app.outside import StartRefused, prepare_data_dir
+from app.outside import StartRefused, key_ring, prepare_data_dir
 from app.settings import Settings
 from domain.accounts.operator import OperatorService
 from domain.events.service import EventRecorder
@@ -55,3 +56,18 @@ async def add_user(settings: Settings, account_id: str | None, email: str, passw
 async def set_password(settings: Settings, email: str, password: str) -> None:
     async with operating(settings) as operator:
         await operator.set_password(email, password)
+
+
+async def owner_token(settings: Settings) -> str:
+    """An access token of the first account's Owner. Who can read this data directory holds its keys, so this gives nobody more
+    than they have; it ends in 15 minutes like any other, and membership is checked at each call."""
+    if not settings.data_dir.is_dir():
+        raise StartRefused(
+            f"There is no data directory {settings.data_dir}. "
+            "Give --token, or --email and --password, or set LATCHBOARD_DATA_DIR."
+        )
+    async with operating(settings) as operator:
+        owner = await operator.first_owner()
+    if owner is None:
+        raise StartRefused("There is no account yet; start the service once, or use `latchboard account create`.")
+    return JwtAccessTokens(key_ring(settings)).issue(owner, SystemClock().now_ms())

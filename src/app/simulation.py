@@ -1,7 +1,7 @@
 """A device that is not there: reports telemetry, obeys commands, keeps its plan, as a good firmware would.
 
-It speaks MQTT through aiomqtt like any device and knows nothing of the service beyond the wire contract. For a handful of
-devices; `latchboard simulate --fleet` uses the extension's own fleet for thousands.
+It speaks MQTT through aiomqtt like any device and knows nothing of the service beyond the wire contract. For the demo's handful,
+which cool when they are switched on; `latchboard simulate` plays the extension's fleet, for thousands.
 """
 
 from __future__ import annotations

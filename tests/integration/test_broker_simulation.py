@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adapters.engine import _native
-from domain.devices.link import Disconnected, Published
+from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
+from domain.devices.link import Connected, Disconnected, Published
 from support.broker import World, broker
+from support.certificate import certificate
 
 
 @contextlib.asynccontextmanager
-async def fleet(world: World, count: int, **options: Any) -> AsyncIterator[tuple[Any, list[Any]]]:
-    devices = [await world.device() for _ in range(count)]
+async def fleet(world: World, count: int, *, port: int | None = None, **options: Any) -> AsyncIterator[tuple[Any, list[Any]]]:
+    devices = [await world.device(options.get("profile", "native")) for _ in range(count)]
     identities = [(device.device_id, device.password) for device in devices]
-    simulation = _native.Simulation("127.0.0.1", world.port, identities, **options)
+    simulation = _native.Simulation("127.0.0.1", port or world.port, identities, **options)
     try:
         yield simulation, devices
     finally:
@@ -47,7 +53,7 @@ async def test_a_simulated_device_obeys() -> None:
         await world.event(Published, topic="state")
         for cmd, relay in (("ON", "ON"), ("OFF", "OFF"), ("TOGGLE", "ON")):
             world.events.clear()
-            order = json.dumps({"id": "exe_1", "cmd": cmd}).encode()
+            order = json.dumps({"id": f"exe_{cmd}", "cmd": cmd}).encode()
             async with asyncio.timeout(5):
                 while not await world.link.send(device.device_id, "cmd", order):
                     await asyncio.sleep(0.01)
@@ -89,3 +95,112 @@ async def test_a_fleet_ends_when_its_time_is_over() -> None:
     async with broker() as world, fleet(world, 3, rate=30.0, seconds=0.5) as (simulation, _):
         await world.until(lambda: not simulation.running())
         assert simulation.stats()["sent"] > 0
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("websocket", [False, True])
+async def test_a_fleet_comes_over_every_transport_and_version(version: int, websocket: bool) -> None:
+    async with broker() as world:
+        options = {"websocket": websocket, "version": version, "rate": 100.0}
+        async with fleet(world, 3, port=world.ports[websocket], **options) as (simulation, [device, *_]):
+            await world.until(lambda: world.telemetry >= 20)
+            connected = await world.event(Connected, device_id=device.device_id)
+            assert connected.protocol == ("ws/" if websocket else "") + ("mqtt/5" if version == 5 else "mqtt/3.1.1")
+            order = b'{"id":"exe_1","cmd":"ON"}'
+            async with asyncio.timeout(5):
+                while not await world.link.send(device.device_id, "cmd", order):
+                    await asyncio.sleep(0.01)
+            await world.until(lambda: results(world, device) == ["ack", "done"])
+            assert simulation.stats()["lost"] == 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+async def test_a_fleet_comes_over_tls_to_a_broker_it_trusts_and_to_no_other(transport: Any, tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    other, _ = certificate(tmp_path / "other")
+    link = EmbeddedLink(BrokerSettings((Listener(transport, "127.0.0.1", 0, tls=True),), chain, key))
+    await link.start()
+    world = World(link, list(link.ports()))
+    consuming = asyncio.create_task(world.consume())
+    try:
+        options: Any = {"websocket": transport == "ws", "rate": 100.0}
+        async with fleet(world, 2, trust=other.read_bytes(), **options) as (simulation, _):
+            await world.until(lambda: simulation.stats()["failed"] >= 2)
+            assert simulation.stats()["connects"] == 0
+        async with fleet(world, 2, trust=chain.read_bytes(), **options):
+            await world.until(lambda: world.telemetry >= 10)
+    finally:
+        consuming.cancel()
+        await asyncio.wait([consuming])
+        await link.stop()
+
+
+async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_never() -> None:
+    async with broker() as world, fleet(world, 1, rate=1.0) as (simulation, [device]):
+        await world.event(Published, topic="state")
+        for order in (
+            b'{"id":"exe_1","cmd":"TOGGLE"}',
+            b'{"id":"exe_1","cmd":"TOGGLE"}',
+            b'{"id":"exe_2","cmd":"TOGGLE","exp":1}',
+        ):
+            async with asyncio.timeout(5):
+                while not await world.link.send(device.device_id, "cmd", order):
+                    await asyncio.sleep(0.01)
+        await world.until(lambda: results(world, device) == ["ack", "done", "done", "expired"])
+        stats = simulation.stats()
+        assert (stats["commands"], stats["repeats"], stats["expired"]) == (3, 1, 1)
+        said = [event.payload for event in world.of(device) if isinstance(event, Published) and event.topic == "state"]
+        assert [json.loads(each)["relay"] for each in said] == ["OFF", "ON"]
+
+
+async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect() -> None:
+    async with broker() as world, fleet(world, 1, rate=1.0, late=1.0, dirty_every_s=0.4) as (simulation, [device]):
+        await world.event(Published, topic="state")
+        deadline = int(time.time() * 1000) + 300
+        order = json.dumps({"id": "exe_1", "cmd": "ON", "exp": deadline}).encode()
+        async with asyncio.timeout(5):
+            while not await world.link.send(device.device_id, "cmd", order):
+                await asyncio.sleep(0.01)
+        await world.until(lambda: results(world, device) == ["done"])
+        last = [event for event in world.of(device) if isinstance(event, Published) and event.topic == "result"][-1]
+        assert last.at_ms > deadline
+        assert simulation.stats()["fault_late"] == 1
+
+
+async def test_a_goodbye_leaves_no_will_and_a_dirty_end_does() -> None:
+    async with broker() as world:
+        async with fleet(world, 2, rate=1.0, reconnect_every_s=0.3) as (simulation, _):
+            await world.until(lambda: simulation.stats()["fault_reconnect"] >= 2)
+        assert not [event for event in world.events if isinstance(event, Published) and event.payload == b"offline"]
+        async with fleet(world, 2, rate=1.0, dirty_every_s=0.3):
+            await world.event(Published, topic="status", payload=b"offline")
+
+
+async def test_in_a_storm_all_go_at_once_and_all_come_back() -> None:
+    async with broker() as world, fleet(world, 50, rate=50.0) as (simulation, _):
+        await world.until(lambda: simulation.stats()["connected"] == 50)
+        simulation.storm()
+        await world.until(lambda: simulation.stats()["fault_storm"] == 50)
+        await world.until(lambda: simulation.stats()["connected"] == 50)
+        assert simulation.stats()["lost"] == 0
+
+
+async def test_the_journal_holds_what_was_confirmed_and_nothing_else() -> None:
+    async with broker(consume=False) as world, fleet(world, 2, rate=200.0, journal=True) as (simulation, devices):
+        await world.until(lambda: simulation.stats()["sent"] >= 20)
+        assert dict(simulation.journal()) == {device.device_id: [] for device in devices}
+        consuming = asyncio.create_task(world.consume())
+        await world.until(lambda: simulation.stats()["confirmed"] >= 20)
+        runs = [run for _, [run] in simulation.journal()]
+        consuming.cancel()
+        assert [first for first, _ in runs] == [0, 0]
+        assert sum(last + 1 for _, last in runs) <= simulation.stats()["confirmed"]
+
+
+def test_a_plan_that_makes_no_sense_is_refused() -> None:
+    for options in ({"profile": "toaster"}, {"version": 3}, {"seconds": -1.0}):
+        with pytest.raises(ValueError, match=r"profile|level|negative"):
+            _native.Simulation("127.0.0.1", 1, [], **options)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match=r"(?i)pem|invalid|other"):
+        _native.Simulation("not a name!", 1, [], trust=b"")

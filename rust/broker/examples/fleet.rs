@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchboard_broker::simulate::{Identity, Plan, Simulation};
+use latchboard_broker::simulate::{Identity, Plan, Route, Simulation};
 use latchboard_broker::{Broker, Limits, Listen, Profile, Transport};
 
 fn argument(index: usize, default: f64) -> f64 {
@@ -64,7 +64,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let before = resident_kib();
     let plan = Plan {
-        port: broker.addresses()[0].port(),
+        route: Route {
+            port: broker.addresses()[0].port(),
+            ..Plan::default().route
+        },
         rate,
         qos: qos as u8,
         duration: Some(Duration::from_secs_f64(seconds)),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use bytestring::ByteString;
 use parking_lot::Mutex;
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
@@ -112,34 +113,20 @@ impl Broker {
             .enable_all()
             .build()?;
         let entered = runtime.enter();
-        let mut bound = Vec::with_capacity(listens.len());
-        for listen in listens {
-            let failed = |source| StartError::Listen {
-                host: listen.host.clone(),
-                port: listen.port,
-                source,
+        let bound: Vec<_> = listens.iter().map(bind).collect::<Result<_, _>>()?;
+        for ((listener, address), listen) in bound.into_iter().zip(listens) {
+            let acceptor = if listen.tls {
+                Some(acceptor.clone().ok_or_else(no_certificate)?)
+            } else {
+                None
             };
-            let listener = listener::bind(listen).map_err(failed)?;
-            self.addresses
-                .lock()
-                .push(listener.local_addr().map_err(failed)?);
-            bound.push((listener, listen));
-        }
-        for (listener, listen) in bound {
-            let acceptor = match (listen.tls, &acceptor) {
-                (false, _) => None,
-                (true, Some(acceptor)) => Some(acceptor.clone()),
-                (true, None) => {
-                    return Err(StartError::Tls(
-                        "a TLS port needs a certificate and a key".to_owned(),
-                    ));
-                }
-            };
+            self.addresses.lock().push(address);
+            let shared = Arc::clone(&self.shared);
             runtime.spawn(listener::listen(
                 listener,
                 listen.transport,
                 acceptor,
-                Arc::clone(&self.shared),
+                shared,
             ));
         }
         drop(entered);
@@ -233,16 +220,33 @@ impl Broker {
         self.shared.uplink.descriptor()
     }
 
+    /// Counters since the start, and gauges of now. Looks at every device once: for a metrics page, not for a loop.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut counters = self.shared.stats.snapshot();
-        let admitted = self.shared.registry.admitted() as u64;
-        for (name, value) in &mut counters {
-            if *name == "devices_admitted" {
-                *value = admitted;
-            }
-        }
+        let depths = self.shared.registry.depths();
+        counters.extend([
+            ("devices_admitted", depths.devices),
+            ("downlink_queue", depths.waiting),
+            ("downlink_unacknowledged", depths.unacknowledged),
+            ("sessions_stored", depths.stored),
+        ]);
         counters
     }
+}
+
+fn bind(listen: &Listen) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen {
+        host: listen.host.clone(),
+        port: listen.port,
+        source,
+    };
+    let listener = listener::bind(listen).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+fn no_certificate() -> StartError {
+    StartError::Tls("a TLS port needs a certificate and a key".to_owned())
 }
 
 impl Drop for Broker {

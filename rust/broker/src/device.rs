@@ -12,6 +12,7 @@ use crate::bucket::Bucket;
 use crate::connection::{Close, Connection, Delivery, Downlink, Outbox, Subscription, unsent};
 use crate::fault::Fault;
 use crate::limits::Limits;
+use crate::registry::Depths;
 use crate::topics::{Profile, matches};
 
 /// A session whose client has gone but wants to find it again.
@@ -129,33 +130,13 @@ impl Device {
         if state.standing != Some(standing) {
             return Err(Refusal::Gone);
         }
-        let now = Instant::now();
-        state.stored.retain(|stored| stored.until > now);
-        let mut inherited = None;
-        let mut took_over = false;
-        if let Some(index) = state
-            .connections
-            .iter()
-            .position(|other| other.client_id == client_id)
-        {
-            let old = state.connections.swap_remove(index);
-            took_over = true;
-            let mut outbox = old.outbox.lock();
-            inherited = Some((outbox.subscriptions.clone(), unsent(&mut outbox)));
-            drop(outbox);
-            old.close(Close::TakenOver);
-        } else if state.connections.len() >= limits.connections_per_device {
+        let old = state.displace(&client_id);
+        let took_over = old.is_some();
+        if !took_over && state.connections.len() >= limits.connections_per_device {
             return Err(Refusal::Full);
         }
-        if let Some(index) = state
-            .stored
-            .iter()
-            .position(|stored| stored.client_id == client_id)
-        {
-            let stored = state.stored.swap_remove(index);
-            inherited.get_or_insert((stored.subscriptions, stored.unsent));
-        }
-        let inherited = inherited.filter(|_| !clean);
+        let stored = state.resume(&client_id, Instant::now());
+        let inherited = old.or(stored).filter(|_| !clean);
         let session_present = inherited.is_some();
         let (subscriptions, waiting) = inherited.unwrap_or_default();
         let outbox = Outbox {
@@ -232,33 +213,50 @@ impl Device {
         due
     }
 
-    /// Enter subscriptions and lay the retained messages they cover into the outbox, in one step for every publisher.
-    pub fn subscribe(&self, connection: &Connection, wanted: Vec<(Subscription, u8)>) {
+    /// Enter subscriptions and lay the retained messages they cover into the outbox, in one step for every publisher. Returns how
+    /// many of those had no place: whoever subscribes again and again without reading gets no longer a queue for it.
+    pub fn subscribe(
+        &self,
+        connection: &Connection,
+        wanted: Vec<(Subscription, u8)>,
+        limits: &Limits,
+    ) -> usize {
         let state = self.state.lock();
-        let now = Instant::now();
+        let (now, mut left_out) = (Instant::now(), 0);
         connection.change(|outbox| {
             for (subscription, retain_handling) in wanted {
                 let same = outbox
                     .subscriptions
                     .iter()
                     .position(|other| other.pattern == subscription.pattern);
-                let greeted = retain_handling == 0 || (retain_handling == 1 && same.is_none());
-                let covered = state.retained.iter().filter(|(below, kept)| {
-                    greeted && !kept.expired(now) && matches(&subscription.pattern, below)
-                });
-                let copies: Vec<_> = covered
-                    .map(|(_, kept)| Downlink {
-                        qos: kept.qos.min(subscription.qos),
-                        ..kept.clone()
-                    })
-                    .collect();
-                outbox.waiting.extend(copies);
+                if retain_handling == 0 || (retain_handling == 1 && same.is_none()) {
+                    let place = limits.downlink_queue.saturating_sub(outbox.waiting.len());
+                    let copies = state.retained_for(&subscription, now);
+                    left_out += copies.len().saturating_sub(place);
+                    outbox.waiting.extend(copies.into_iter().take(place));
+                }
                 match same {
                     Some(index) => outbox.subscriptions[index] = subscription,
                     None => outbox.subscriptions.push(subscription),
                 }
             }
         });
+        left_out
+    }
+
+    pub fn measure(&self, depths: &mut Depths) {
+        let state = self.state.lock();
+        for connection in &state.connections {
+            let outbox = connection.outbox.lock();
+            depths.waiting += outbox.waiting.len() as u64;
+            depths.unacknowledged += outbox.inflight.len() as u64;
+        }
+        depths.stored += state.stored.len() as u64;
+        depths.waiting += state
+            .stored
+            .iter()
+            .map(|each| each.unsent.len() as u64)
+            .sum::<u64>();
     }
 
     pub fn publish(&self, below: &str, message: &Downlink, limits: &Limits) -> Vec<Delivery> {
@@ -280,10 +278,45 @@ impl Device {
     }
 }
 
+/// What a session passes on to the next of the same client.
+type Inheritance = (Vec<Subscription>, VecDeque<Downlink>);
+
 impl State {
     fn close_all(&self, why: Close) {
         for connection in &self.connections {
             connection.close(why);
         }
+    }
+
+    /// Close the connection of the same client, if there is one.
+    fn displace(&mut self, client_id: &ByteString) -> Option<Inheritance> {
+        let same = |other: &Arc<Connection>| other.client_id == *client_id;
+        let index = self.connections.iter().position(same)?;
+        let old = self.connections.swap_remove(index);
+        let mut outbox = old.outbox.lock();
+        let inheritance = (outbox.subscriptions.clone(), unsent(&mut outbox));
+        drop(outbox);
+        old.close(Close::TakenOver);
+        Some(inheritance)
+    }
+
+    /// Take up the stored session of this client, if there is one; those whose time is over go.
+    fn resume(&mut self, client_id: &ByteString, now: Instant) -> Option<Inheritance> {
+        self.stored.retain(|stored| stored.until > now);
+        let same = |stored: &Stored| stored.client_id == *client_id;
+        let index = self.stored.iter().position(same)?;
+        let stored = self.stored.swap_remove(index);
+        Some((stored.subscriptions, stored.unsent))
+    }
+
+    fn retained_for(&self, subscription: &Subscription, now: Instant) -> Vec<Downlink> {
+        let kept = self.retained.iter();
+        let covered = kept
+            .filter(|(below, kept)| !kept.expired(now) && matches(&subscription.pattern, below));
+        let copies = covered.map(|(_, kept)| Downlink {
+            qos: kept.qos.min(subscription.qos),
+            ..kept.clone()
+        });
+        copies.collect()
     }
 }

@@ -14,6 +14,15 @@ use crate::device::{Device, Standing};
 use crate::limits::Limits;
 use crate::topics::Profile;
 
+#[derive(Default)]
+pub struct Depths {
+    pub devices: u64,
+    /// Messages not sent yet, those of stored sessions included.
+    pub waiting: u64,
+    pub unacknowledged: u64,
+    pub stored: u64,
+}
+
 pub struct Registry {
     devices: RwLock<HashMap<Arc<str>, Arc<Device>>>,
     key: [u8; 32],
@@ -99,8 +108,17 @@ impl Registry {
             .is_some_and(|device| device.connected())
     }
 
-    pub fn admitted(&self) -> usize {
-        self.devices.read().len()
+    /// What is held for all devices at this moment.
+    pub fn depths(&self) -> Depths {
+        let devices: Vec<_> = self.devices.read().values().cloned().collect();
+        let mut depths = Depths {
+            devices: devices.len() as u64,
+            ..Depths::default()
+        };
+        for device in devices {
+            device.measure(&mut depths);
+        }
+        depths
     }
 
     fn find(&self, device_id: &str) -> Option<Arc<Device>> {

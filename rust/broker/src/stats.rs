@@ -37,15 +37,17 @@ impl Counter {
 
 counters! {
     // gauges
-    connections, sockets, uplink_queue, uplink_queue_bytes, devices_admitted,
+    connections, sockets, uplink_queue, uplink_queue_bytes,
     // connections
     accepted, connects, takeovers, disconnects, kicked,
     refused_credentials, refused_anonymous, refused_will, refused_garbage, refused_timeout, refused_full, refused_busy,
     closed_protocol_error, closed_keepalive, closed_slow_reader,
+    // the wire, MQTT framing and properties included, TLS and WebSocket not
+    bytes_read, bytes_written,
     // uplink
     uplink_telemetry, uplink_publish, uplink_bytes, uplink_acked, uplink_nacked, uplink_duplicates,
     dropped_forbidden, dropped_oversize, dropped_queue_full, throttled, waited_queue_full,
-    subscribes, refused_subscribes,
+    subscribes, refused_subscribes, retained_left_out,
     // downlink
     downlink_sent, downlink_acked, downlink_unheard, downlink_expired, downlink_too_large, downlink_queue_full,
 }

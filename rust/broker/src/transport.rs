@@ -8,8 +8,9 @@ use bytes::{Buf, Bytes};
 use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsStream;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -97,21 +98,41 @@ pub struct WebSocket {
 impl WebSocket {
     /// `frame`: the largest message taken; a client need not align its frames with MQTT packets.
     pub async fn accept(stream: Plain, frame: usize) -> Result<Self, WsError> {
-        // The library's buffers of 128 KiB a connection would be most of a connection's memory.
-        let config = WebSocketConfig::default()
-            .read_buffer_size(4096)
-            .write_buffer_size(0)
-            .max_write_buffer_size(4 * frame)
-            .max_message_size(Some(frame))
-            .max_frame_size(Some(frame));
+        let config = Some(config(frame));
         let stream =
-            tokio_tungstenite::accept_hdr_async_with_config(stream, subprotocol, Some(config))
-                .await?;
-        Ok(Self {
+            tokio_tungstenite::accept_hdr_async_with_config(stream, subprotocol, config).await?;
+        Ok(Self::over(stream))
+    }
+
+    /// As a client, on the path that most brokers have.
+    pub async fn connect(stream: Plain, authority: &str, frame: usize) -> io::Result<Self> {
+        let uri = format!("ws://{authority}/mqtt")
+            .parse()
+            .map_err(io::Error::other)?;
+        let request = ClientRequestBuilder::new(uri).with_sub_protocol("mqtt");
+        let (stream, _) =
+            tokio_tungstenite::client_async_with_config(request, stream, Some(config(frame)))
+                .await
+                .map_err(broken)?;
+        Ok(Self::over(stream))
+    }
+
+    fn over(stream: WebSocketStream<Plain>) -> Self {
+        Self {
             stream,
             rest: Bytes::new(),
-        })
+        }
     }
+}
+
+/// The library's buffers of 128 KiB a connection would be most of a connection's memory.
+fn config(frame: usize) -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(4096)
+        .write_buffer_size(0)
+        .max_write_buffer_size(4 * frame)
+        .max_message_size(Some(frame))
+        .max_frame_size(Some(frame))
 }
 
 // The signature is the library's.

@@ -153,7 +153,10 @@ class Broker:
 
 @final
 class Simulation:
-    """A fleet of simulated native devices, `(device id, password)` each, that runs until `stop` or its time is over."""
+    """A fleet of simulated devices, `(device id, password)` each, that runs until `stop` or its time is over.
+
+    `trust`: PEM certificates; with them the connection is TLS. `version`: the MQTT protocol level, 4 (3.1.1) or 5. Shares
+    (`silent`, `duplicating`, `late`, `slow`) are of the devices, 0 to 1."""
 
     def __new__(
         cls,
@@ -161,18 +164,28 @@ class Simulation:
         port: int,
         devices: Sequence[tuple[str, str]],
         *,
+        websocket: bool = False,
+        trust: bytes | None = None,
+        version: int = 4,
+        profile: str = "native",
         rate: float = 100.0,
         qos: int = 1,
         seconds: float | None = None,
         window: int = 20,
         connecting: int = 200,
-        reconnect_every_s: float | None = None,
         silent: float = 0.0,
         duplicating: float = 0.0,
+        late: float = 0.0,
         slow: float = 0.0,
         slowness_s: float = 2.0,
+        reconnect_every_s: float | None = None,
+        dirty_every_s: float | None = None,
+        storm_every_s: float | None = None,
+        journal: bool = False,
         threads: int = 1,
     ) -> Simulation: ...
     def running(self) -> bool: ...
     def stop(self) -> None: ...
+    def storm(self) -> None: ...
     def stats(self) -> dict[str, int]: ...
+    def journal(self) -> list[tuple[str, list[tuple[int, int]]]]: ...

@@ -38,6 +38,15 @@ class OperatorService:
         async with self._uow.read() as tx:
             return not await tx.accounts.any()
 
+    async def first_owner(self) -> Membership | None:
+        """The Owner of the oldest account that has one."""
+        async with self._uow.read() as tx:
+            for account_id in await tx.accounts.all_ids():
+                for member in await tx.memberships.members(account_id):
+                    if member.membership.role is Role.OWNER:
+                        return member.membership
+        return None
+
     async def create_account(
         self, *, name: str, email: str, password: str, owner_name: str | None = None, only_first: bool = False
     ) -> Created | None:

@@ -12,6 +12,8 @@ use crate::broker::Shared;
 use crate::clock::now_ms;
 use crate::connection::Connection;
 use crate::device::{Device, Refusal, Standing};
+use crate::limits::Limits;
+use crate::stats::Stats;
 use crate::topics;
 use crate::transport::Io;
 use crate::uplink::{Event, Item, OVERHEAD, Room, Source};
@@ -39,7 +41,7 @@ pub(super) async fn greet(
         }
         match poll_fn(|cx| poll_read(io, cx, input)).await {
             Ok(0) | Err(_) => return None,
-            Ok(_) => {}
+            Ok(count) => shared.stats.bytes_read.add(count as u64),
         }
     }
 }
@@ -72,109 +74,145 @@ fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
 pub(super) async fn admit(
     shared: &Arc<Shared>,
     wire: &mut Wire,
-    connect: Connect,
+    mut connect: Connect,
     output: &mut BytesMut,
-    over_websocket: bool,
-    address: String,
-    deadline: Instant,
+    visitor: Visitor,
 ) -> Result<Entry, u8> {
-    let (stats, limits) = (&shared.stats, &shared.limits);
-    if connect.enhanced_auth {
-        stats.refused_credentials.one();
-        return Err(reason::AUTH_METHOD);
-    }
-    let Some(username) = connect.username.filter(|name| !name.is_empty()) else {
-        stats.refused_anonymous.one();
-        return Err(reason::NOT_AUTHORIZED);
-    };
-    let Some((device, standing)) = shared
-        .registry
-        .authenticate(&username, &connect.password.unwrap_or_default())
-    else {
-        stats.refused_credentials.one();
-        return Err(reason::CREDENTIALS);
-    };
-    let will = match connect.will {
+    let (device, standing) = authenticate(shared, &connect)?;
+    let will = match connect.will.take() {
         None => None,
-        Some(will) => {
-            let Some(below) = topics::may_publish(&will.topic, &device.id, standing.profile) else {
-                stats.refused_will.one();
-                return Err(reason::NOT_AUTHORIZED);
-            };
-            let topic = ByteString::from(below);
-            Some(Will {
-                topic,
-                payload: Bytes::copy_from_slice(&will.payload),
-                ..will
-            })
-        }
+        Some(will) => Some(permitted(shared, will, &device, standing)?),
     };
-    let farewell = OVERHEAD
-        + will
-            .as_ref()
-            .map_or(0, |will| OVERHEAD + will.payload.len() + will.topic.len());
-    let room =
-        tokio::time::timeout_at(deadline.into(), shared.uplink.room(OVERHEAD + farewell)).await;
-    let Ok(Ok(mut reserve)) = room else {
-        stats.refused_busy.one();
-        return Err(reason::BUSY);
-    };
-    let Some(greeting) = reserve.split(OVERHEAD) else {
-        return Err(reason::BUSY);
-    };
+    let (greeting, reserve) = reserve(shared, will.as_ref(), visitor.deadline).await?;
     let assigned = connect.client_id.is_empty().then(|| shared.new_client_id());
-    let client_id = assigned.clone().unwrap_or(connect.client_id);
-    let source = Source {
-        device: standing.number,
-        device_id: Arc::clone(&device.id),
-    };
+    let client_id = assigned.clone().unwrap_or(connect.client_id.clone());
     let announce = || {
-        let protocol = protocol_name(connect.level, over_websocket);
         let event = Event::Connect {
-            source: source.clone(),
-            protocol,
-            address,
+            source: Source {
+                device: standing.number,
+                device_id: Arc::clone(&device.id),
+            },
+            protocol: protocol_name(connect.level, visitor.over_websocket),
+            address: visitor.address,
             at_ms: now_ms(),
         };
         shared.uplink.push(Item::Event(event), None, greeting);
     };
-    let attached = match device.attach(standing, client_id, connect.clean, limits, announce) {
-        Ok(attached) => attached,
-        Err(Refusal::Gone) => {
-            stats.refused_credentials.one();
-            return Err(reason::CREDENTIALS);
-        }
-        Err(Refusal::Full) => {
-            stats.refused_full.one();
-            return Err(reason::QUOTA);
-        }
-    };
-    stats.connects.one();
-    stats.connections.one();
-    if attached.took_over {
-        stats.takeovers.one();
-    }
-    let expiry = Duration::from_secs(u64::from(connect.expiry_s)).min(limits.session_expiry);
-    let granted_expiry = expiry.as_secs() as u32;
-    let granted = Granted {
-        session_present: attached.session_present,
-        expiry_s: (granted_expiry < connect.expiry_s).then_some(granted_expiry),
-        receive_max: limits.inflight as u16,
-        max_packet: (limits.payload + HEADROOM) as u32,
-        assigned_client_id: assigned,
-    };
+    let attached = device
+        .attach(standing, client_id, connect.clean, &shared.limits, announce)
+        .map_err(|refusal| turned_away(&shared.stats, &refusal))?;
+    shared.stats.connects.one();
+    shared.stats.connections.one();
+    shared.stats.takeovers.add(u64::from(attached.took_over));
+    let granted = granted(&connect, &shared.limits, attached.session_present, assigned);
     wire.connack(output, reason::SUCCESS, granted);
-    wire.limit(limits.payload + HEADROOM);
+    wire.limit(shared.limits.payload + HEADROOM);
     Ok(Entry {
-        device,
+        window: usize::from(connect.receive_max).min(shared.limits.inflight),
+        keep_alive: patience(connect.keep_alive_s),
+        expiry: expiry(&connect, &shared.limits),
         connection: attached.connection,
+        device,
         standing,
         will,
         reserve,
-        window: usize::from(connect.receive_max).min(limits.inflight),
-        // MQTT 5.0, 3.1.2.10: one and a half times what the client has promised.
-        keep_alive: (connect.keep_alive_s > 0)
-            .then(|| Duration::from_millis(u64::from(connect.keep_alive_s) * 1500)),
-        expiry,
     })
+}
+
+/// How somebody has come in.
+pub(super) struct Visitor {
+    pub(super) over_websocket: bool,
+    pub(super) address: String,
+    pub(super) deadline: Instant,
+}
+
+fn authenticate(shared: &Shared, connect: &Connect) -> Result<(Arc<Device>, Standing), u8> {
+    let stats = &shared.stats;
+    if connect.enhanced_auth {
+        stats.refused_credentials.one();
+        return Err(reason::AUTH_METHOD);
+    }
+    let Some(username) = connect.username.as_deref().filter(|name| !name.is_empty()) else {
+        stats.refused_anonymous.one();
+        return Err(reason::NOT_AUTHORIZED);
+    };
+    let password = connect.password.as_deref().unwrap_or_default();
+    shared
+        .registry
+        .authenticate(username, password)
+        .ok_or_else(|| {
+            stats.refused_credentials.one();
+            reason::CREDENTIALS
+        })
+}
+
+/// The will, its topic cut to what lies below the prefix; or a refusal, if the device may not say it.
+fn permitted(shared: &Shared, will: Will, device: &Device, standing: Standing) -> Result<Will, u8> {
+    let short = will.topic.len() <= shared.limits.topic;
+    let below = topics::may_publish(&will.topic, &device.id, standing.profile);
+    let Some(below) = below.filter(|_| short) else {
+        shared.stats.refused_will.one();
+        return Err(reason::NOT_AUTHORIZED);
+    };
+    Ok(Will {
+        topic: ByteString::from(below),
+        // A copy, so that it does not hold all of the CONNECT.
+        payload: Bytes::copy_from_slice(&will.payload),
+        ..will
+    })
+}
+
+/// Room for the greeting, and for the farewell with the will.
+async fn reserve(
+    shared: &Shared,
+    will: Option<&Will>,
+    deadline: Instant,
+) -> Result<(Room, Room), u8> {
+    let last_words = will.map_or(0, |will| OVERHEAD + will.payload.len() + will.topic.len());
+    let wanted = shared.uplink.room(OVERHEAD + OVERHEAD + last_words);
+    let room = tokio::time::timeout_at(deadline.into(), wanted).await;
+    let Ok(Ok(mut reserve)) = room else {
+        shared.stats.refused_busy.one();
+        return Err(reason::BUSY);
+    };
+    let greeting = reserve.split(OVERHEAD).ok_or(reason::BUSY)?;
+    Ok((greeting, reserve))
+}
+
+fn turned_away(stats: &Stats, refusal: &Refusal) -> u8 {
+    match refusal {
+        Refusal::Gone => {
+            stats.refused_credentials.one();
+            reason::CREDENTIALS
+        }
+        Refusal::Full => {
+            stats.refused_full.one();
+            reason::QUOTA
+        }
+    }
+}
+
+fn expiry(connect: &Connect, limits: &Limits) -> Duration {
+    Duration::from_secs(u64::from(connect.expiry_s)).min(limits.session_expiry)
+}
+
+/// MQTT 5.0, 3.1.2.10: one and a half times what the client has promised; 0 promises nothing.
+fn patience(keep_alive_s: u16) -> Option<Duration> {
+    (keep_alive_s > 0).then(|| Duration::from_millis(u64::from(keep_alive_s) * 1500))
+}
+
+fn granted(
+    connect: &Connect,
+    limits: &Limits,
+    session_present: bool,
+    assigned_client_id: Option<ByteString>,
+) -> Granted {
+    let expiry_s = expiry(connect, limits).as_secs() as u32;
+    Granted {
+        session_present,
+        expiry_s: (expiry_s < connect.expiry_s).then_some(expiry_s),
+        receive_max: limits.inflight as u16,
+        max_packet: (limits.payload + HEADROOM) as u32,
+        assigned_client_id,
+    }
 }

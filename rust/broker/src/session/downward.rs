@@ -71,48 +71,55 @@ impl Session {
         with_id: bool,
     ) -> Result<(), End> {
         self.pace(0).await?;
-        let limits = &self.shared.limits;
         let mut known = self.connection.outbox.lock().subscriptions.len();
         let mut codes = Vec::with_capacity(filters.len());
         let mut granted = Vec::new();
         for filter in filters {
-            let below = (filter.pattern.len() <= limits.topic)
-                .then(|| topics::may_subscribe(&filter.pattern, &self.device.id))
-                .flatten();
-            let code = match below {
-                _ if with_id => reason::SUBSCRIPTION_IDS,
-                _ if filter.pattern.starts_with("$share/") => reason::SHARED,
-                None => reason::NOT_AUTHORIZED,
-                Some(_) if known >= limits.filters_per_session => reason::QUOTA,
-                // We send nothing at QoS 2.
-                Some(_) => filter.qos.min(1),
-            };
+            let code = self.judge(&filter, known, with_id);
             codes.push(code);
+            let below = topics::below(&filter.pattern, &self.device.id);
             let Some(below) = below.filter(|_| code <= 1) else {
                 self.shared.stats.refused_subscribes.one();
                 continue;
             };
             known += 1;
-            let (qos, retain_as_published) = (code, filter.retain_as_published);
-            granted.push((
-                Subscription {
-                    pattern: below.into(),
-                    qos,
-                    retain_as_published,
-                },
-                filter.retain_handling,
-            ));
+            let subscription = Subscription {
+                pattern: below.into(),
+                qos: code,
+                retain_as_published: filter.retain_as_published,
+            };
+            granted.push((subscription, filter.retain_handling));
         }
         self.wire.suback(&mut self.output, packet_id, &codes);
-        let announced: Vec<String> = granted
-            .iter()
-            .map(|(subscription, _)| subscription.pattern.to_string())
-            .collect();
-        self.device.subscribe(&self.connection, granted);
+        let patterns = granted.iter().map(|(each, _)| each.pattern.to_string());
+        let announced: Vec<String> = patterns.collect();
+        let limits = &self.shared.limits;
+        let left_out = self.device.subscribe(&self.connection, granted, limits);
+        self.shared.stats.retained_left_out.add(left_out as u64);
         for filter in announced {
             self.announce_subscription(filter).await?;
         }
         Ok(())
+    }
+
+    /// The granted QoS, or the reason of a refusal.
+    fn judge(&self, filter: &wire::Filter, known: usize, with_id: bool) -> u8 {
+        let limits = &self.shared.limits;
+        if with_id {
+            return reason::SUBSCRIPTION_IDS;
+        }
+        if filter.pattern.starts_with("$share/") {
+            return reason::SHARED;
+        }
+        let short = filter.pattern.len() <= limits.topic;
+        if !short || topics::may_subscribe(&filter.pattern, &self.device.id).is_none() {
+            return reason::NOT_AUTHORIZED;
+        }
+        if known >= limits.filters_per_session {
+            return reason::QUOTA;
+        }
+        // We send nothing at QoS 2.
+        filter.qos.min(1)
     }
 
     pub(super) async fn announce_subscription(&mut self, filter: String) -> Result<(), End> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Session;
 use crate::clock::now_ms;
 use crate::connection::Close;
-use crate::uplink::{Event, Item, OVERHEAD};
+use crate::uplink::{Event, Item, OVERHEAD, Source};
 use crate::wire::{Violation, Will, reason};
 
 /// How a connection ended.
@@ -69,7 +69,33 @@ impl Session {
         let Some(mut reserve) = self.reserve.take() else {
             return;
         };
-        let will = self.will.take();
+        let will = self.will.take().filter(|_| end.wants_will());
+        self.count(end);
+        let source = self.source();
+        let keep = if end == End::Closed(Close::Expelled) {
+            Duration::ZERO
+        } else {
+            self.expiry
+        };
+        let (uplink, limits) = (&self.shared.uplink, &self.shared.limits);
+        self.device.detach(&self.connection, keep, limits, |last| {
+            let farewell = reserve.split(OVERHEAD);
+            if let Some(will) = will {
+                let event = last_words(source.clone(), will);
+                uplink.push(Item::Event(event), None, reserve);
+            }
+            if let Some(farewell) = farewell.filter(|_| last) {
+                let event = Event::Disconnect {
+                    source,
+                    reason: end.word(),
+                    at_ms: now_ms(),
+                };
+                uplink.push(Item::Event(event), None, farewell);
+            }
+        });
+    }
+
+    fn count(&self, end: End) {
         let stats = &self.shared.stats;
         stats.disconnects.one();
         stats.connections.sub(1);
@@ -80,41 +106,16 @@ impl Session {
             End::Stuck => stats.closed_slow_reader.one(),
             _ => {}
         }
-        let source = self.source();
-        let keep = if end == End::Closed(Close::Expelled) {
-            Duration::ZERO
-        } else {
-            self.expiry
-        };
-        self.device
-            .detach(&self.connection, keep, &self.shared.limits, |last| {
-                let farewell = reserve.split(OVERHEAD);
-                if let Some(will) = will.filter(|_| end.wants_will()) {
-                    let Will {
-                        topic,
-                        payload,
-                        qos,
-                        retain,
-                    } = will;
-                    let (source, topic) = (source.clone(), topic.to_string());
-                    let event = Event::Publish {
-                        source,
-                        topic,
-                        payload,
-                        qos,
-                        retain,
-                        at_ms: now_ms(),
-                    };
-                    self.shared.uplink.push(Item::Event(event), None, reserve);
-                }
-                if let Some(farewell) = farewell.filter(|_| last) {
-                    let event = Event::Disconnect {
-                        source,
-                        reason: end.word(),
-                        at_ms: now_ms(),
-                    };
-                    self.shared.uplink.push(Item::Event(event), None, farewell);
-                }
-            });
+    }
+}
+
+fn last_words(source: Source, will: Will) -> Event {
+    Event::Publish {
+        source,
+        topic: will.topic.to_string(),
+        payload: will.payload,
+        qos: will.qos,
+        retain: will.retain,
+        at_ms: now_ms(),
     }
 }

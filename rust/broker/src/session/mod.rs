@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use tokio::time::Sleep;
 
-use self::admission::{Entry, admit, greet};
+use self::admission::{Entry, Visitor, admit, greet};
 use self::ending::End;
 use self::pulse::{poll_read, say};
 use crate::broker::Shared;
@@ -89,17 +89,12 @@ pub async fn serve(
         Err(_) => return shared.stats.refused_timeout.one(),
     };
     let mut output = BytesMut::new();
-    match admit(
-        &shared,
-        &mut wire,
-        connect,
-        &mut output,
+    let visitor = Visitor {
         over_websocket,
         address,
         deadline,
-    )
-    .await
-    {
+    };
+    match admit(&shared, &mut wire, connect, &mut output, visitor).await {
         Err(code) => {
             wire.refuse(&mut output, code);
             say(&mut io, &mut output).await;
@@ -142,34 +137,39 @@ impl Entry {
             reserve: Some(self.reserve),
         };
         session.rearm();
-        // A resumed session does not subscribe again, so its subscriptions are announced for it.
-        let resumed: Vec<String> = {
-            let outbox = self.connection.outbox.lock();
-            outbox
-                .subscriptions
-                .iter()
-                .map(|each| each.pattern.to_string())
-                .collect()
-        };
-        let mut end = None;
-        for filter in resumed {
-            end = end.or(session.announce_subscription(filter).await.err());
-        }
-        let end = match end {
-            Some(end) => end,
-            None => session.run().await,
-        };
-        session.leave(end);
-        if let Some(code) = end.code() {
-            session.wire.disconnect(&mut session.output, code);
-        }
-        if !matches!(end, End::Gone | End::Stuck) {
-            say(&mut session.io, &mut session.output).await;
-        }
+        session.live().await;
     }
 }
 
 impl Session {
+    /// From the first turn to the last word.
+    async fn live(&mut self) {
+        let end = match self.announce_resumed().await {
+            Err(end) => end,
+            Ok(()) => self.run().await,
+        };
+        self.leave(end);
+        if let Some(code) = end.code() {
+            self.wire.disconnect(&mut self.output, code);
+        }
+        if !matches!(end, End::Gone | End::Stuck) {
+            say(&mut self.io, &mut self.output).await;
+        }
+    }
+
+    /// A resumed session does not subscribe again, so its subscriptions are announced for it.
+    async fn announce_resumed(&mut self) -> Result<(), End> {
+        let resumed: Vec<String> = {
+            let outbox = self.connection.outbox.lock();
+            let patterns = outbox.subscriptions.iter();
+            patterns.map(|each| each.pattern.to_string()).collect()
+        };
+        for filter in resumed {
+            self.announce_subscription(filter).await?;
+        }
+        Ok(())
+    }
+
     fn source(&self) -> Source {
         Source {
             device: self.standing.number,
@@ -202,23 +202,12 @@ impl Session {
     async fn handle(&mut self, packet: Packet) -> Result<(), End> {
         match packet {
             Packet::Publish(publish) => return self.publish(publish).await,
-            Packet::Oversize { qos, packet_id } => {
-                self.pace(qos).await?;
-                self.shared.stats.dropped_oversize.one();
-                self.fault(Fault::Oversize);
-                self.answer_with(packet_id, qos, reason::QUOTA);
+            Packet::Oversize(publish) => {
+                self.pace(publish.qos).await?;
+                self.refuse(&publish, Fault::Oversize, reason::QUOTA);
             }
             Packet::PubAck(packet_id) => self.acknowledged(packet_id),
-            Packet::PubRel(packet_id) => {
-                let known = self.unreleased.iter().position(|id| *id == packet_id);
-                let code = if known.is_some() {
-                    reason::SUCCESS
-                } else {
-                    reason::PACKET_ID_UNKNOWN
-                };
-                known.map(|index| self.unreleased.swap_remove(index));
-                self.wire.pubcomp(&mut self.output, packet_id, code);
-            }
+            Packet::PubRel(packet_id) => self.released(packet_id),
             Packet::Subscribe {
                 packet_id,
                 filters,

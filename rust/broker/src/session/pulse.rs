@@ -72,8 +72,9 @@ impl Session {
         if self.output.len() < HIGH_WATER {
             match poll_read(&mut self.io, cx, &mut self.input) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(End::Gone)),
-                Poll::Ready(Ok(_)) => {
+                Poll::Ready(Ok(count)) => {
                     self.heard = Instant::now();
+                    self.shared.stats.bytes_read.add(count as u64);
                     return Poll::Ready(Ok(()));
                 }
                 Poll::Pending => {}
@@ -154,6 +155,7 @@ impl Session {
             match Pin::new(&mut self.io).poll_write(cx, &self.output) {
                 Poll::Ready(Ok(0) | Err(_)) => return Err(End::Gone),
                 Poll::Ready(Ok(count)) => {
+                    self.shared.stats.bytes_written.add(count as u64);
                     self.output.advance(count);
                     self.stalled = None;
                     self.unflushed = true;

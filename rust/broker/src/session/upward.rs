@@ -73,67 +73,78 @@ impl Session {
     }
 
     pub(super) async fn publish(&mut self, publish: Publish) -> Result<(), End> {
-        let Publish {
-            topic,
-            payload,
-            qos,
-            retain,
-            packet_id,
-            dup,
-            ..
-        } = publish;
-        self.pace(qos).await?;
-        if qos == 2 {
-            if self.unreleased.contains(&packet_id) {
-                self.repeated(packet_id);
-                return Ok(());
-            }
-            if self.unreleased.len() >= self.shared.limits.inflight {
-                return Err(End::Violation(reason::QUOTA));
-            }
+        self.pace(publish.qos).await?;
+        if publish.qos == 2 && !self.is_news(publish.packet_id)? {
+            return Ok(());
         }
-        if dup {
+        if publish.dup {
             self.shared.stats.uplink_duplicates.one();
         }
-        let below = (topic.len() <= self.shared.limits.topic)
-            .then(|| topics::may_publish(&topic, &self.device.id, self.standing.profile))
+        let below = (publish.topic.len() <= self.shared.limits.topic)
+            .then(|| topics::may_publish(&publish.topic, &self.device.id, self.standing.profile))
             .flatten();
         let Some(below) = below else {
-            self.shared.stats.dropped_forbidden.one();
-            self.fault(Fault::Forbidden);
-            if qos == 2 && !self.wire.is_v5() {
-                self.unreleased.push(packet_id);
-            }
-            self.answer_with(packet_id, qos, reason::NOT_AUTHORIZED);
+            self.refuse(&publish, Fault::Forbidden, reason::NOT_AUTHORIZED);
             return Ok(());
         };
-        if payload.len() > self.shared.limits.payload {
-            self.shared.stats.dropped_oversize.one();
-            self.fault(Fault::Oversize);
-            self.answer_with(packet_id, qos, reason::QUOTA);
+        if publish.payload.len() > self.shared.limits.payload {
+            self.refuse(&publish, Fault::Oversize, reason::QUOTA);
             return Ok(());
         }
-        let Some(room) = self
-            .room(OVERHEAD + payload.len() + below.len(), qos)
-            .await?
-        else {
+        let cost = OVERHEAD + publish.payload.len() + below.len();
+        let Some(room) = self.room(cost, publish.qos).await? else {
             self.shared.stats.dropped_queue_full.one();
             self.fault(Fault::QueueFull);
             return Ok(());
         };
-        let receipt = (qos > 0).then(|| {
-            let sequence = self.expect_answer(packet_id, qos);
-            Receipt {
-                connection: Arc::clone(&self.connection),
-                sequence,
-            }
+        let receipt = (publish.qos > 0).then(|| Receipt {
+            sequence: self.expect_answer(publish.packet_id, publish.qos),
+            connection: Arc::clone(&self.connection),
         });
-        if qos == 2 {
-            self.unreleased.push(packet_id);
+        if publish.qos == 2 {
+            self.unreleased.push(publish.packet_id);
         }
-        let item = self.item(below, &payload, qos, retain);
+        let item = self.item(below, &publish.payload, publish.qos, publish.retain);
         self.shared.uplink.push(item, receipt, room);
         Ok(())
+    }
+
+    /// Whether a QoS-2 publish is not one that has come before; a client that never releases is not heard for ever.
+    fn is_news(&mut self, packet_id: u16) -> Result<bool, End> {
+        if self.unreleased.contains(&packet_id) {
+            self.repeated(packet_id);
+            return Ok(false);
+        }
+        if self.unreleased.len() >= self.shared.limits.inflight {
+            return Err(End::Violation(reason::QUOTA));
+        }
+        Ok(true)
+    }
+
+    /// Drop it, count it, and answer all the same: a device must not send it again and again.
+    pub(super) fn refuse(&mut self, publish: &Publish, fault: Fault, code: u8) {
+        let stats = &self.shared.stats;
+        match fault {
+            Fault::Forbidden => stats.dropped_forbidden.one(),
+            Fault::Oversize => stats.dropped_oversize.one(),
+            Fault::QueueFull => stats.dropped_queue_full.one(),
+        }
+        self.fault(fault);
+        // MQTT 3.1.1 cannot say no: its PUBREC is a yes, and a PUBREL will follow.
+        if publish.qos == 2 && !self.wire.is_v5() {
+            self.unreleased.push(publish.packet_id);
+        }
+        self.answer_with(publish.packet_id, publish.qos, code);
+    }
+
+    /// The end of a QoS-2 exchange.
+    pub(super) fn released(&mut self, packet_id: u16) {
+        let known = self.unreleased.iter().position(|id| *id == packet_id);
+        let code = known.map_or(reason::PACKET_ID_UNKNOWN, |index| {
+            self.unreleased.swap_remove(index);
+            reason::SUCCESS
+        });
+        self.wire.pubcomp(&mut self.output, packet_id, code);
     }
 
     /// A QoS-2 publish once more: answered again if it has been answered, else its answer is still to come.

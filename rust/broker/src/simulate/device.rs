@@ -1,246 +1,254 @@
-//! One simulated device: connects, reports, obeys, comes back.
+//! One simulated device: what it keeps while it comes and goes, and its connection.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::num::NonZeroU16;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use rmqtt_codec::types::{Publish, QoS};
-use rmqtt_codec::v3::{Codec, Connect, ConnectAckReason, LastWill, Packet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::codec::{Decoder, Encoder};
 
-use super::{Fleet, Identity};
+use super::behaviour::Visit;
+use super::firmware::{self, Order, Said};
+use super::speech::{Heard, Speech};
+use super::{Fleet, Identity, Signal, Tally};
+use crate::clock::now_ms;
+use crate::topics::ROOT;
+use crate::transport::Io;
 
 /// A refused or failed connection is tried again after this, doubled up to `PATIENCE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(15);
+/// A storm is one because all come back at once; a moment is given to the sockets.
+const STORM_PAUSE: Duration = Duration::from_millis(10);
 pub(super) const KEEP_ALIVE_S: u16 = 60;
 const ANSWER: Duration = Duration::from_secs(15);
 
-pub(super) async fn live(fleet: Arc<Fleet>, identity: Identity, index: usize, count: usize) {
-    let mut stopping = fleet.stopping.clone();
-    let end = fleet
-        .plan
-        .duration
-        .map(|duration| Instant::now() + duration);
-    let over = async {
-        let _ = stopping.wait_for(|stopping| *stopping).await;
-    };
-    tokio::pin!(over);
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let finished = |now| end.is_some_and(|end| now >= end);
-        if finished(Instant::now()) {
-            return;
-        }
-        match visit(&fleet, &identity, index, count, end, over.as_mut()).await {
-            Ok(Visit::Over) => return,
-            Ok(Visit::ComeBack) => pause = FIRST_PAUSE,
-            Err(_) => pause = (pause * 2).min(PATIENCE),
-        }
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = &mut over => return,
+/// What outlives a connection.
+pub(super) struct Persona {
+    pub identity: Identity,
+    pub index: usize,
+    pub relay: bool,
+    /// Number of the next telemetry message.
+    pub sequence: u64,
+    /// Last words that are due later.
+    pub owed: VecDeque<(Instant, Order)>,
+    /// Commands it has had, so that none is run twice.
+    pub known: VecDeque<String>,
+    /// When it is to leave next, with a goodbye and without.
+    pub departures: [Option<Instant>; 2],
+}
+
+impl Persona {
+    fn new(fleet: &Fleet, identity: Identity, index: usize) -> Self {
+        let (faults, now) = (&fleet.plan.faults, Instant::now());
+        // Each device at its own moment, so that the fleet does not leave as one.
+        let share = 0.5 + (index as f64 + 0.5) / fleet.count as f64;
+        let first = |every: Option<Duration>| every.map(|every| now + every.mul_f64(share));
+        Self {
+            departures: [first(faults.reconnect_every), first(faults.dirty_every)],
+            identity,
+            index,
+            relay: false,
+            sequence: 0,
+            owed: VecDeque::new(),
+            known: VecDeque::new(),
         }
     }
 }
 
-pub(super) enum Visit {
-    Over,
-    ComeBack,
+/// Come, stay and go until the fleet's time is over.
+pub(super) async fn live(fleet: Arc<Fleet>, identity: Identity, index: usize) {
+    let mut signal = fleet.signal.clone();
+    let mut persona = Persona::new(&fleet, identity, index);
+    let mut pause = FIRST_PAUSE;
+    while !fleet.is_over(Instant::now()) {
+        let visit = visit(&fleet, &mut persona, &mut signal).await;
+        pause = match visit {
+            Ok(Visit::Over) => return,
+            Ok(Visit::Storm) => STORM_PAUSE,
+            Ok(Visit::ComeBack { .. }) => FIRST_PAUSE,
+            Err(_) => (pause * 2).clamp(FIRST_PAUSE, PATIENCE),
+        };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = stopped(&mut signal) => return,
+        }
+    }
+}
+
+async fn stopped(signal: &mut watch::Receiver<Signal>) {
+    // An error means that the fleet was dropped: that is its end too.
+    let _ = signal.wait_for(|signal| signal.stop).await;
 }
 
 async fn visit(
     fleet: &Fleet,
-    identity: &Identity,
-    index: usize,
-    count: usize,
-    end: Option<Instant>,
-    mut over: Pin<&mut impl Future<Output = ()>>,
+    persona: &mut Persona,
+    signal: &mut watch::Receiver<Signal>,
 ) -> io::Result<Visit> {
+    let storms = signal.borrow().storms;
     let opened = tokio::select! {
-        opened = open(fleet, identity, index) => opened,
-        () = &mut over => return Ok(Visit::Over),
+        opened = open(fleet, persona) => opened,
+        () = stopped(signal) => return Ok(Visit::Over),
     };
     let mut device = opened?;
-    fleet.tally.connected.fetch_add(1, Relaxed);
-    let stayed = tokio::select! {
-        stayed = device.stay(count, end) => stayed,
-        () = &mut over => Ok(Visit::Over),
+    Tally::one(&fleet.tally.connected);
+    let stayed = {
+        let interrupted = signal.wait_for(|signal| signal.stop || signal.storms != storms);
+        tokio::pin!(interrupted);
+        tokio::select! {
+            stayed = device.stay() => stayed,
+            heard = interrupted => match heard {
+                Ok(signal) if !signal.stop => Ok(Visit::Storm),
+                _ => Ok(Visit::Over),
+            },
+        }
     };
-    if matches!(stayed, Ok(Visit::Over)) {
-        // It ends either way; the goodbye only spares the service the will.
-        let _ = device.goodbye().await;
-    }
-    fleet.tally.connected.fetch_sub(1, Relaxed);
-    if stayed.is_err() {
-        fleet.tally.lost.fetch_add(1, Relaxed);
-    }
+    device.leave(&stayed).await;
     stayed
 }
 
-async fn open<'f>(fleet: &'f Fleet, identity: &Identity, index: usize) -> io::Result<Device<'f>> {
+async fn open<'f>(fleet: &'f Fleet, persona: &'f mut Persona) -> io::Result<Device<'f>> {
     let _turn = fleet.gate.acquire().await.map_err(io::Error::other)?;
-    let opening = tokio::time::timeout(ANSWER, Device::connect(fleet, identity, index)).await;
+    let opening = tokio::time::timeout(ANSWER, Device::connect(fleet, persona)).await;
     opening
         .unwrap_or_else(|late| Err(late.into()))
         .inspect_err(|error| {
             let refused = error.kind() == io::ErrorKind::PermissionDenied;
-            let counter = if refused {
-                &fleet.tally.refused
+            let tally = &fleet.tally;
+            Tally::one(if refused {
+                &tally.refused
             } else {
-                &fleet.tally.failed
-            };
-            counter.fetch_add(1, Relaxed);
+                &tally.failed
+            });
         })
 }
 
 pub(super) struct Device<'f> {
-    pub(super) fleet: &'f Fleet,
-    pub(super) index: usize,
-    pub(super) prefix: String,
-    pub(super) socket: TcpStream,
-    pub(super) codec: Codec,
-    pub(super) input: BytesMut,
-    pub(super) output: BytesMut,
-    pub(super) next_id: u16,
-    /// Telemetry not confirmed yet, oldest first: packet id, when it was written.
-    pub(super) unconfirmed: VecDeque<(u16, Instant)>,
-    pub(super) relay: bool,
-    /// Answers of a slow device: when they are due.
-    pub(super) owed: VecDeque<(Instant, String)>,
+    pub fleet: &'f Fleet,
+    pub persona: &'f mut Persona,
+    pub prefix: String,
+    io: Io,
+    speech: Speech,
+    input: BytesMut,
+    output: BytesMut,
+    next_id: u16,
+    /// Telemetry not confirmed yet, oldest first: packet id, its number, when it was written.
+    pub unconfirmed: VecDeque<(u16, u64, Instant)>,
 }
 
 impl<'f> Device<'f> {
-    async fn connect(
-        fleet: &'f Fleet,
-        identity: &Identity,
-        index: usize,
-    ) -> io::Result<Device<'f>> {
+    async fn connect(fleet: &'f Fleet, persona: &'f mut Persona) -> io::Result<Device<'f>> {
         let begun = Instant::now();
-        let socket = TcpStream::connect((fleet.plan.host.as_str(), fleet.plan.port)).await?;
-        socket.set_nodelay(true)?;
-        let prefix = format!("devices/{}/", identity.device_id);
-        let connect = Connect {
-            clean_session: true,
-            keep_alive: KEEP_ALIVE_S,
-            client_id: identity.device_id.as_str().into(),
-            username: Some(identity.device_id.as_str().into()),
-            password: Some(Bytes::copy_from_slice(identity.password.as_bytes())),
-            last_will: Some(LastWill {
-                qos: QoS::AtLeastOnce,
-                retain: true,
-                topic: format!("{prefix}status").into(),
-                message: Bytes::from_static(b"offline"),
-            }),
-            ..Connect::default()
-        };
+        let plan = &fleet.plan;
         let mut device = Device {
             fleet,
-            index,
-            prefix,
-            socket,
-            codec: Codec::default(),
+            prefix: format!("{ROOT}{}/", persona.identity.device_id),
+            persona,
+            io: fleet.way.go().await?,
+            speech: Speech::new(plan.route.protocol),
             input: BytesMut::new(),
             output: BytesMut::new(),
-            next_id: 0,
+            next_id: 1,
             unconfirmed: VecDeque::new(),
-            relay: false,
-            owed: VecDeque::new(),
         };
-        device.write(connect.into())?;
-        device.flush().await?;
-        match device.read().await? {
-            Packet::ConnectAck(ack) if ack.return_code == ConnectAckReason::ConnectionAccepted => {}
-            _ => return Err(io::ErrorKind::PermissionDenied.into()),
-        }
-        fleet.tally.connects.fetch_add(1, Relaxed);
+        device.log_in().await?;
+        Tally::one(&fleet.tally.connects);
         fleet.tally.connecting.record(begun.elapsed());
-        let filters = ["cmd", "sched"]
-            .map(|below| (format!("{}{below}", device.prefix).into(), QoS::AtLeastOnce));
-        device.write(Packet::Subscribe {
-            packet_id: NonZeroU16::MIN,
-            topic_filters: filters.to_vec(),
-        })?;
-        device.next_id = 1;
-        device.say("status", Bytes::from_static(b"online"), true)?;
-        device.say("hello", Bytes::from_static(br#"{"fw":"simulated"}"#), false)?;
-        device.say_state("boot", "")?;
+        let filters = firmware::filters(plan.profile).iter();
+        let filters = filters.map(|below| format!("{}{below}", device.prefix).into());
+        device
+            .speech
+            .subscribe(&mut device.output, filters.collect())?;
+        for message in firmware::greeting(plan.profile, device.persona.relay, now_ms()) {
+            device.say(message)?;
+        }
         device.flush().await?;
         Ok(device)
     }
 
-    pub(super) fn write(&mut self, packet: Packet) -> io::Result<()> {
-        self.codec
-            .encode(packet, &mut self.output)
-            .map_err(io::Error::other)
+    async fn log_in(&mut self) -> io::Result<()> {
+        let (below, payload) = firmware::will(self.fleet.plan.profile);
+        let will = (format!("{}{below}", self.prefix), payload);
+        let (output, who) = (&mut self.output, &self.persona.identity);
+        self.speech.connect(output, who, KEEP_ALIVE_S, will)?;
+        self.flush().await?;
+        match self.read().await? {
+            Heard::Accepted => Ok(()),
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
-    async fn goodbye(&mut self) -> io::Result<()> {
-        self.write(Packet::Disconnect)?;
-        self.flush().await
+    /// The end of a visit: with a goodbye, where it is one.
+    async fn leave(&mut self, stayed: &io::Result<Visit>) {
+        let tally = &self.fleet.tally;
+        let counter = match stayed {
+            Ok(Visit::Over) => None,
+            Ok(Visit::ComeBack { polite: true }) => Some(&tally.fault_reconnect),
+            Ok(Visit::ComeBack { polite: false }) => Some(&tally.fault_dirty),
+            Ok(Visit::Storm) => Some(&tally.fault_storm),
+            Err(_) => Some(&tally.lost),
+        };
+        if let Some(counter) = counter {
+            Tally::one(counter);
+        }
+        let polite = matches!(stayed, Ok(Visit::Over | Visit::ComeBack { polite: true }));
+        if polite && self.speech.goodbye(&mut self.output).is_ok() {
+            // It ends either way; the goodbye only spares the service the will.
+            let _ = tokio::time::timeout(ANSWER, self.flush()).await;
+        }
+        tally.abandon(self.unconfirmed.len() as u64);
+        tally.gone();
     }
 
-    pub(super) async fn flush(&mut self) -> io::Result<()> {
-        self.socket.write_all_buf(&mut self.output).await
+    pub fn ping(&mut self) -> io::Result<()> {
+        self.speech.ping(&mut self.output)
     }
 
-    pub(super) async fn read(&mut self) -> io::Result<Packet> {
+    pub fn confirm(&mut self, packet_id: NonZeroU16) -> io::Result<()> {
+        self.speech.confirm(&mut self.output, packet_id)
+    }
+
+    pub async fn flush(&mut self) -> io::Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        self.io.write_all_buf(&mut self.output).await?;
+        self.io.flush().await
+    }
+
+    /// What has been read already, without a system call each.
+    pub fn overheard(&mut self) -> io::Result<Option<Heard>> {
+        self.speech.hear(&mut self.input)
+    }
+
+    pub async fn read(&mut self) -> io::Result<Heard> {
         loop {
-            if let Some((packet, _)) = self
-                .codec
-                .decode(&mut self.input)
-                .map_err(io::Error::other)?
-            {
-                return Ok(packet);
+            if let Some(heard) = self.overheard()? {
+                return Ok(heard);
             }
-            if self.socket.read_buf(&mut self.input).await? == 0 {
+            if self.io.read_buf(&mut self.input).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
 
-    pub(super) fn publish(
-        &mut self,
-        below: &str,
-        payload: Bytes,
-        qos: QoS,
-        retain: bool,
-    ) -> io::Result<u16> {
-        self.next_id = if self.next_id == u16::MAX {
-            1
-        } else {
-            self.next_id + 1
-        };
-        let packet_id = if qos == QoS::AtMostOnce {
-            None
-        } else {
-            NonZeroU16::new(self.next_id)
-        };
-        let topic = format!("{}{below}", self.prefix).into();
-        let publish = Publish {
-            dup: false,
-            retain,
-            qos,
-            topic,
-            packet_id,
-            payload,
-            properties: None,
-        };
-        self.write(publish.into())?;
-        Ok(self.next_id)
+    /// Returns the packet id; 0 at QoS 0.
+    pub fn publish(&mut self, message: Said, qos: u8) -> io::Result<u16> {
+        self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+        let packet_id = NonZeroU16::new(self.next_id).filter(|_| qos > 0);
+        let topic = format!("{}{}", self.prefix, message.below);
+        let (output, payload): (_, Bytes) = (&mut self.output, message.payload);
+        self.speech
+            .publish(output, topic, payload, packet_id, message.retain)?;
+        Ok(packet_id.map_or(0, NonZeroU16::get))
     }
 
-    pub(super) fn say(&mut self, below: &str, payload: Bytes, retain: bool) -> io::Result<()> {
-        self.publish(below, payload, QoS::AtLeastOnce, retain)
-            .map(|_| ())
+    pub fn say(&mut self, message: Said) -> io::Result<()> {
+        self.publish(message, 1).map(|_| ())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Frames are cut here, before the codec sees them: only so can a payload above the limit be read past without being held.
 
+mod greeting;
 mod incoming;
 mod outgoing;
 pub mod reason;
@@ -9,11 +10,12 @@ pub mod reason;
 use bytes::{Buf, Bytes, BytesMut};
 use bytestring::ByteString;
 use rmqtt_codec::error::DecodeError;
-use rmqtt_codec::version::{ProtocolVersion, VersionCodec};
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Decoder;
 
-use self::incoming::{from_v3, from_v5, packet_v3, packet_v5};
+use self::incoming::{packet_v3, packet_v5};
+
+pub use self::greeting::connect;
 
 pub struct Will {
     pub topic: ByteString,
@@ -58,11 +60,8 @@ pub struct Filter {
 
 pub enum Packet {
     Publish(Publish),
-    /// A PUBLISH that is larger than allowed; its bytes are being read past.
-    Oversize {
-        qos: u8,
-        packet_id: u16,
-    },
+    /// A PUBLISH that is larger than allowed, without topic and payload; its bytes are being read past.
+    Oversize(Publish),
     PubAck(u16),
     PubRel(u16),
     Subscribe {
@@ -140,67 +139,15 @@ fn fixed_header(input: &[u8]) -> Result<Option<(usize, usize)>, Violation> {
     }
 }
 
-/// Incomplete, a CONNECT, or a refusal (which can be said where the version is known).
-type Greeting = Result<Option<(Wire, Connect)>, (Option<Wire>, Violation)>;
-
-/// A CONNECT out of the first bytes of a connection; None while it is incomplete. Anything else is refused at its first byte.
-pub fn connect(input: &mut BytesMut, limit: usize) -> Greeting {
-    let garbage = |_| (None, Violation(reason::PROTOCOL_ERROR));
-    if input.is_empty() {
-        return Ok(None);
-    }
-    if input[0] != 0x10 {
-        return Err(garbage(()));
-    }
-    let Some((head, body)) = fixed_header(input).map_err(|_| garbage(()))? else {
-        return Ok(None);
-    };
-    if body > limit {
-        return Err(garbage(()));
-    }
-    let Some(version) = VersionCodec.decode(input).map_err(|_| garbage(()))? else {
-        return if input.len() >= head + body {
-            Err(garbage(()))
-        } else {
-            Ok(None)
-        };
-    };
-    if input.len() < head + body {
-        return Ok(None);
-    }
-    let wire = |version| Wire {
-        version,
-        max_frame: 0,
-        skip: 0,
-    };
-    match version {
-        ProtocolVersion::MQTT3 => {
-            let mut codec = v3::Codec::default();
-            match codec.decode(input) {
-                Ok(Some((v3::Packet::Connect(connect), _))) => {
-                    Ok(Some((wire(Version::V3(codec)), from_v3(*connect))))
-                }
-                Ok(_) => Err(garbage(())),
-                Err(error) => Err((Some(wire(Version::V3(codec))), error.into())),
-            }
-        }
-        ProtocolVersion::MQTT5 => {
-            let mut codec = v5::Codec::default();
-            match codec.decode(input) {
-                Ok(Some((v5::Packet::Connect(connect), _))) => {
-                    if let Some(size) = connect.max_packet_size {
-                        codec.set_max_outbound_size(size.get());
-                    }
-                    Ok(Some((wire(Version::V5(codec)), from_v5(*connect))))
-                }
-                Ok(_) => Err(garbage(())),
-                Err(error) => Err((Some(wire(Version::V5(codec))), error.into())),
-            }
-        }
-    }
-}
-
 impl Wire {
+    fn of(version: Version) -> Self {
+        Self {
+            version,
+            max_frame: 0,
+            skip: 0,
+        }
+    }
+
     pub fn is_v5(&self) -> bool {
         matches!(self.version, Version::V5(_))
     }
@@ -221,7 +168,15 @@ impl Wire {
         }
         match self.frame(input)? {
             Frame::Incomplete => Ok(None),
-            Frame::Skipped { qos, packet_id } => Ok(Some(Packet::Oversize { qos, packet_id })),
+            Frame::Skipped { qos, packet_id } => Ok(Some(Packet::Oversize(Publish {
+                topic: ByteString::new(),
+                payload: Bytes::new(),
+                qos,
+                retain: false,
+                dup: false,
+                packet_id,
+                expiry_s: None,
+            }))),
             Frame::Whole => self.decode(input),
         }
     }
@@ -281,91 +236,4 @@ impl Wire {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const V3: &[u8] = b"\x10\x1c\x00\x04MQTT\x04\xc2\x00\x3c\x00\x03abc\x00\x04user\x00\x05passw";
-    const V5: &[u8] =
-        b"\x10\x1d\x00\x04MQTT\x05\xc2\x00\x3c\x00\x00\x03abc\x00\x04user\x00\x05passw";
-
-    fn greeted(bytes: &[u8]) -> Wire {
-        let (mut wire, connect) = connect(&mut BytesMut::from(bytes), 1024)
-            .ok()
-            .flatten()
-            .expect("a CONNECT");
-        assert_eq!(
-            (connect.client_id.as_ref(), connect.password.as_deref()),
-            ("abc", Some(&b"passw"[..]))
-        );
-        wire.limit(64);
-        wire
-    }
-
-    /// Deterministic noise: no dependency, the same failure every time.
-    fn noise(seed: &mut u64) -> u8 {
-        *seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (*seed >> 56) as u8
-    }
-
-    #[test]
-    fn a_connect_is_found_however_it_is_cut() {
-        for whole in [V3, V5] {
-            for cut in 0..whole.len() {
-                let mut input = BytesMut::from(&whole[..cut]);
-                assert!(matches!(connect(&mut input, 1024), Ok(None)), "{cut}");
-                input.extend_from_slice(&whole[cut..]);
-                assert!(matches!(connect(&mut input, 1024), Ok(Some(_))), "{cut}");
-                assert!(input.is_empty());
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_too_large_is_read_past_and_the_next_packet_found_however_it_is_cut() {
-        let mut stream = vec![0x32, 0xac, 0x02, 0x00, 0x01, b't', 0x00, 0x07];
-        stream.resize(3 + 300, b'x');
-        stream.extend([0xc0, 0x00]);
-        for cut in 0..stream.len() {
-            let (mut wire, mut seen) = (greeted(V3), Vec::new());
-            let mut input = BytesMut::new();
-            for part in [&stream[..cut], &stream[cut..]] {
-                input.extend_from_slice(part);
-                while let Some(packet) = wire.next(&mut input).expect("valid") {
-                    seen.push(match packet {
-                        Packet::Oversize {
-                            qos: 1,
-                            packet_id: 7,
-                        } => 'o',
-                        Packet::Ping => 'p',
-                        _ => '?',
-                    });
-                }
-            }
-            assert_eq!(seen, ['o', 'p'], "{cut}");
-        }
-    }
-
-    #[test]
-    fn noise_is_refused_and_never_a_panic() {
-        let mut seed = 7;
-        for round in 0..200_000u32 {
-            let mut bytes = BytesMut::from(if round % 2 == 0 { V3 } else { V5 });
-            for _ in 0..3 {
-                let at = usize::from(noise(&mut seed)) % bytes.len();
-                bytes[at] = noise(&mut seed);
-            }
-            let _ = connect(&mut bytes, 1024);
-            let mut wire = greeted(if round % 2 == 0 { V3 } else { V5 });
-            let length = usize::from(noise(&mut seed)) % 60;
-            let mut packet: Vec<u8> = (0..length).map(|_| noise(&mut seed)).collect();
-            if packet.len() > 2 {
-                // A true length, so that the body is looked at.
-                packet[1] = packet.len() as u8 - 2;
-            }
-            let mut input = BytesMut::from(&packet[..]);
-            while let Ok(Some(_)) = wire.next(&mut input) {}
-        }
-    }
-}
+mod tests;

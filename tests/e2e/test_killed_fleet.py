@@ -1,0 +1,45 @@
+"""SIGKILL under the load of a whole fleet that comes back each time: what was acknowledged to it is in the storage."""
+
+from __future__ import annotations
+
+import asyncio
+
+from adapters.engine import _native
+from support.device import a_device
+from support.service import Api, Service
+
+DEVICES = 24
+RATE = 480.0
+KILLS = 3
+
+
+async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_three_kills(service: Service, owner: Api) -> None:
+    devices = [await a_device(owner, f"Meter {number}") for number in range(DEVICES)]
+    identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
+    fleet = _native.Simulation(
+        "127.0.0.1", service.mqtt_port, identities, rate=RATE, journal=True, dirty_every_s=2.0, version=5
+    )  # fmt: skip
+    try:
+        for _ in range(KILLS):
+            before = fleet.stats()["confirmed"]
+            async with asyncio.timeout(40):
+                while fleet.stats()["confirmed"] < before + 400:
+                    await asyncio.sleep(0.02)
+            await service.kill_and_start()
+        async with asyncio.timeout(40):
+            while fleet.stats()["connected"] < DEVICES:
+                await asyncio.sleep(0.05)
+    finally:
+        await asyncio.to_thread(fleet.stop)
+
+    stats, acknowledged = fleet.stats(), 0
+    for device_id, runs in fleet.journal():
+        rows = await owner.get(f"/devices/{device_id}/telemetry?metric=seq&limit=1000")
+        stored = [int(row["value"]) for row in rows]
+        confirmed = {number for first, last in runs for number in range(first, last + 1)}
+        acknowledged += len(confirmed)
+        assert len(stored) < 1000, "the page holds all of it"
+        assert len(stored) == len(set(stored))
+        assert confirmed <= set(stored), device_id
+    assert acknowledged == stats["confirmed"] >= 3 * 400
+    assert stats["lost"] >= DEVICES, "the kills were felt"

@@ -1,0 +1,171 @@
+"""Every way a device may come in, through the whole service: MQTT 3.1.1 and 5 over TCP, WebSocket and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from support.certificate import certificate
+from support.device import Device, Line, a_device
+from support.service import Api, Service, free_ports
+
+WAYS = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
+NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    chain, key = certificate(folder)
+    tls = {
+        "LATCHBOARD_MQTT_TLS_PORT": free_ports(1)[0],
+        "LATCHBOARD_MQTT_TLS_CERTIFICATE": chain,
+        "LATCHBOARD_MQTT_TLS_KEY": key,
+    }
+    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **tls) as service:
+        yield service
+
+
+@pytest.fixture(params=WAYS, ids=[f"{NAMES[version]} over {transport}" for version, transport in WAYS])
+def way(request: pytest.FixtureRequest, service: Service) -> dict[str, Any]:
+    version, transport = request.param
+    if transport == "tls":
+        context = ssl.create_default_context(cafile=service.settings["LATCHBOARD_MQTT_TLS_CERTIFICATE"])
+        return {"version": version, "port": service.settings["LATCHBOARD_MQTT_TLS_PORT"], "tls_context": context}
+    return {"version": version, "websocket": transport == "websocket"}
+
+
+@pytest.fixture
+async def pump(owner: Api) -> Device:
+    return await a_device(owner)
+
+
+async def test_a_device_comes_reports_obeys_and_says_goodbye(service: Service, owner: Api, pump: Device, way: Any) -> None:
+    async with service.feed(owner, f"?deviceId={pump.device_id}") as feed:
+        async with pump.online(service, **way) as line:
+            await feed.next("device_online", reason="connected")
+            await line.report(temperature=21.5, mode="eco")
+            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+            changed = await feed.next("relay_changed")
+        gone = await feed.next("device_offline")
+
+    assert done["status"] == "DONE"
+    assert (changed["relay"], changed["triggeredBy"]) == ("ON", "user")
+    assert gone["reason"] == "disconnected"
+    latest = (await owner.get(f"{pump.path}/telemetry/latest"))["telemetry"]
+    assert {each["metric"]: each["valueText"] or each["value"] for each in latest} == {"temperature": 21.5, "mode": "eco"}
+
+
+async def test_a_command_given_while_it_was_away_is_there_when_it_returns(
+    service: Service, owner: Api, pump: Device, way: Any
+) -> None:
+    queued = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
+    assert queued["status"] == "QUEUED"
+    async with pump.online(service, **way) as line:
+        assert (await line.order("ON"))["id"] == queued["executionId"]
+        await owner.until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["status"] == "DONE")
+
+
+async def test_its_schedule_waits_for_it_retained(service: Service, owner: Api, pump: Device, way: Any) -> None:
+    slot = {"slot": 2, "onTs": 4_000_000_000, "offTs": 4_000_000_060}
+    await owner.post(f"{pump.path}/schedules", slot, expect=201)
+    async with pump.online(service, **way) as line:
+        plan = await line.plan(lambda each: each["s"])
+        await line.publish("sched/rev", {"rev": plan["rev"]}, retain=True)
+        await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
+    assert plan["s"] == [[2, 4_000_000_000, 4_000_000_060, 1]]
+
+
+async def revoked(owner: Api, pump: Device) -> None:
+    await owner.post(f"{pump.path}/revoke")
+
+
+async def disabled(owner: Api, pump: Device) -> None:
+    await owner.patch(f"{pump.path}/toggle")
+
+
+async def deleted(owner: Api, pump: Device) -> None:
+    await owner.delete(pump.path)
+
+
+async def given_a_new_password(owner: Api, pump: Device) -> None:
+    await owner.post(f"{pump.path}/credentials", {"rotate": True})
+
+
+@pytest.mark.parametrize("cut", [revoked, disabled, deleted, given_a_new_password], ids=lambda cut: cut.__name__)
+async def test_it_is_cut_and_refused_when_it_is(service: Service, owner: Api, pump: Device, way: Any, cut: Any) -> None:
+    async with leaving(pump.online(service, **way)) as line:
+        await line.report(temperature=20)
+        await cut(owner, pump)
+        await line.cut()
+
+    with pytest.raises(aiomqtt.MqttError):
+        async with pump.client(service, **way):
+            pass
+
+
+def leaving(online: AbstractAsyncContextManager[Line]) -> AbstractAsyncContextManager[Line]:
+    """A connection that will be cut under its client, which is then no error of the client's."""
+    return _Leaving(online)
+
+
+class _Leaving(AbstractAsyncContextManager[Line]):
+    def __init__(self, online: AbstractAsyncContextManager[Line]) -> None:
+        self._online = online
+
+    async def __aenter__(self) -> Line:
+        return await self._online.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> bool:
+        try:
+            await self._online.__aexit__(*error)
+        except aiomqtt.MqttError:
+            return True
+        return False
+
+
+async def test_a_disabled_device_comes_back_the_same_way_when_it_is_enabled(
+    service: Service, owner: Api, pump: Device, way: Any
+) -> None:
+    await owner.patch(f"{pump.path}/toggle")
+    await owner.patch(f"{pump.path}/toggle")
+    async with pump.online(service, **way) as line:
+        assert await line.settled(owner) == []
+
+
+async def test_a_lost_device_leaves_its_will(service: Service, owner: Api, pump: Device, way: Any) -> None:
+    will = aiomqtt.Will(pump.topic("status"), b"offline", 1, True)
+    online = leaving(pump.online(service, will=will, **way))
+    async with service.feed(owner, f"?deviceId={pump.device_id}") as feed, online as line:
+        await feed.next("device_online")
+        line.client._client._sock_close()  # the cable is pulled
+        gone = await feed.next("device_offline")
+    assert gone["reason"] == "lost"
+
+
+async def test_a_client_that_does_not_trust_the_certificate_stays_out(service: Service, pump: Device) -> None:
+    port = service.settings["LATCHBOARD_MQTT_TLS_PORT"]
+    with pytest.raises(aiomqtt.MqttError):
+        async with pump.client(service, port=port, tls_context=ssl.create_default_context()):
+            pass
+
+
+async def test_old_tls_is_refused(service: Service) -> None:
+    port = service.settings["LATCHBOARD_MQTT_TLS_PORT"]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    _, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=context), 10)
+    assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+    writer.close()
+    await writer.wait_closed()
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=context), 10)

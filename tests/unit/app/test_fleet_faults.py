@@ -1,0 +1,36 @@
+"""Faults are written in one line, and a slip of the pen is named instead of ignored."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.fleet.faults import Faults, NotAFault
+
+
+def test_every_fault_can_be_asked_for() -> None:
+    faults = Faults.parse("silent=5%, slow=0.1:300ms,duplicate=100%,late=0,reconnect=30s,dirty=2m,storm=1.5h")
+    assert faults == Faults(0.05, 1.0, 0.0, 0.1, 0.3, 30.0, 120.0, 5_400.0)
+
+
+def test_nothing_goes_wrong_by_itself() -> None:
+    assert Faults.parse("") == Faults()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("silly=5%", "there is no fault 'silly'"),
+        ("silent", "silent= is no share"),
+        ("silent=105%", "silent=105% is no share"),
+        ("silent=-1", "silent=-1 is no share"),
+        ("silent=nan", "silent=nan is no share"),
+        ("reconnect=soon", "reconnect=soon is no time"),
+        ("reconnect=0", "reconnect=0 is no time"),
+        ("dirty=1000h", "dirty=1000h is no time"),
+        ("slow=5%:x", "slow=x is no time"),
+        ("late=1%,late=2%", "late is said twice"),
+    ],
+)
+def test_what_is_no_fault_is_refused_with_what_would_be(text: str, said: str) -> None:
+    with pytest.raises(NotAFault, match="^" + said):
+        Faults.parse(text)
