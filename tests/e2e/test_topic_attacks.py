@@ -322,7 +322,7 @@ async def test_no_client_id_and_no_name_takes_another_devices_place(scene: Scene
 
 
 async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> None:
-    """Half-open connections of every kind: each is closed by the broker, and counted."""
+    """Half-open connections of every kind, one that drips byte by byte among them: each is closed by the broker, and counted."""
     port, ws_port = scene.service.mqtt_port, scene.service.ws_port
     before = await scene.figure('refused_total{reason="timeout"}')
     login = wire.connect(scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"])
@@ -334,6 +334,8 @@ async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> N
         await wire.opened(ws_port, b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"),
     ]
     dribbling = await wire.opened(port, login[:4])
+
+    scene.opened += [*stalled, dribbling]
 
     async def dribble() -> None:
         for byte in login[4:-1]:
