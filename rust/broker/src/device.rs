@@ -1,6 +1,7 @@
 //! One device: what it may do, who of it is here, and what is kept for it. A client id is looked up inside its device only.
 
-use std::collections::VecDeque;
+mod state;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,30 +9,13 @@ use blake3::Hash;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
+use self::state::{State, Stored};
 use crate::bucket::Bucket;
 use crate::connection::{Close, Connection, Delivery, Downlink, Outbox, Subscription, unsent};
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::registry::Depths;
-use crate::topics::{Profile, matches};
-
-/// A session whose client has gone but wants to find it again.
-struct Stored {
-    client_id: ByteString,
-    subscriptions: Vec<Subscription>,
-    unsent: VecDeque<Downlink>,
-    until: Instant,
-}
-
-struct State {
-    /// None once the device has been expelled, and before it has been admitted.
-    standing: Option<Standing>,
-    connections: Vec<Arc<Connection>>,
-    stored: Vec<Stored>,
-    retained: Vec<(Box<str>, Downlink)>,
-    bucket: Bucket,
-    faults: [i64; 3],
-}
+use crate::topics::Profile;
 
 pub struct Device {
     pub id: Arc<str>,
@@ -275,48 +259,5 @@ impl Device {
             .iter()
             .map(|connection| connection.offer(below, message, limits.downlink_queue))
             .collect()
-    }
-}
-
-/// What a session passes on to the next of the same client.
-type Inheritance = (Vec<Subscription>, VecDeque<Downlink>);
-
-impl State {
-    fn close_all(&self, why: Close) {
-        for connection in &self.connections {
-            connection.close(why);
-        }
-    }
-
-    /// Close the connection of the same client, if there is one.
-    fn displace(&mut self, client_id: &ByteString) -> Option<Inheritance> {
-        let same = |other: &Arc<Connection>| other.client_id == *client_id;
-        let index = self.connections.iter().position(same)?;
-        let old = self.connections.swap_remove(index);
-        let mut outbox = old.outbox.lock();
-        let inheritance = (outbox.subscriptions.clone(), unsent(&mut outbox));
-        drop(outbox);
-        old.close(Close::TakenOver);
-        Some(inheritance)
-    }
-
-    /// Take up the stored session of this client, if there is one; those whose time is over go.
-    fn resume(&mut self, client_id: &ByteString, now: Instant) -> Option<Inheritance> {
-        self.stored.retain(|stored| stored.until > now);
-        let same = |stored: &Stored| stored.client_id == *client_id;
-        let index = self.stored.iter().position(same)?;
-        let stored = self.stored.swap_remove(index);
-        Some((stored.subscriptions, stored.unsent))
-    }
-
-    fn retained_for(&self, subscription: &Subscription, now: Instant) -> Vec<Downlink> {
-        let kept = self.retained.iter();
-        let covered = kept
-            .filter(|(below, kept)| !kept.expired(now) && matches(&subscription.pattern, below));
-        let copies = covered.map(|(_, kept)| Downlink {
-            qos: kept.qos.min(subscription.qos),
-            ..kept.clone()
-        });
-        copies.collect()
     }
 }

@@ -126,6 +126,13 @@ impl PySimulation {
         self.fleet().storm();
     }
 
+    /// Times are measured anew from here; counters go on.
+    fn clear_times(&self) {
+        let fleet = self.fleet();
+        fleet.tally().confirmation.clear();
+        fleet.tally().connecting.clear();
+    }
+
     /// Counters so far; times in microseconds, `elapsed_ms` since the start.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (values, elapsed) = {

@@ -27,6 +27,12 @@ impl Histogram {
         self.max.fetch_max(us, Relaxed);
     }
 
+    /// Begin anew; what is recorded at this very moment may fall on either side.
+    pub fn clear(&self) {
+        self.counts.iter().for_each(|count| count.store(0, Relaxed));
+        self.max.store(0, Relaxed);
+    }
+
     pub fn max(&self) -> u64 {
         self.max.load(Relaxed)
     }

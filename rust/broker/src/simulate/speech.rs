@@ -69,58 +69,14 @@ impl Speech {
         &mut self,
         out: &mut BytesMut,
         who: &Identity,
-        keep_alive_s: u16,
-        (topic, message): (String, &'static str),
+        keep_alive: u16,
+        will: (String, &'static str),
     ) -> io::Result<()> {
-        let name: ByteString = who.device_id.as_str().into();
-        let password = Some(Bytes::copy_from_slice(who.password.as_bytes()));
-        let (topic, message) = (ByteString::from(topic), Bytes::from(message));
-        let (qos, retain) = (QoS::AtLeastOnce, true);
-        match self {
-            Self::V3(codec) => {
-                let connect = v3::Connect {
-                    clean_session: true,
-                    keep_alive: keep_alive_s,
-                    client_id: name.clone(),
-                    username: Some(name),
-                    password,
-                    last_will: Some(v3::LastWill {
-                        qos,
-                        retain,
-                        topic,
-                        message,
-                    }),
-                    ..v3::Connect::default()
-                };
-                codec.encode(connect.into(), out)
-            }
-            Self::V5(codec) => {
-                let will = v5::LastWill {
-                    qos,
-                    retain,
-                    topic,
-                    message,
-                    will_delay_interval_sec: None,
-                    correlation_data: None,
-                    message_expiry_interval: None,
-                    content_type: None,
-                    user_properties: Vec::new(),
-                    is_utf8_payload: None,
-                    response_topic: None,
-                };
-                let connect = v5::Connect {
-                    clean_start: true,
-                    keep_alive: keep_alive_s,
-                    client_id: name.clone(),
-                    username: Some(name),
-                    password,
-                    last_will: Some(will),
-                    ..v5::Connect::default()
-                };
-                codec.encode(v5::Packet::Connect(Box::new(connect)), out)
-            }
-        }
-        .map_err(io::Error::other)
+        self.put(
+            out,
+            || v3_connect(who, keep_alive, &will).into(),
+            || v5::Packet::Connect(Box::new(v5_connect(who, keep_alive, &will))),
+        )
     }
 
     /// All filters at QoS 1, under packet id 1.
@@ -223,6 +179,47 @@ impl Speech {
                 .map(|(p, _)| v5_heard(p)),
         };
         Ok(heard)
+    }
+}
+
+fn v3_connect(who: &Identity, keep_alive: u16, will: &(String, &'static str)) -> v3::Connect {
+    v3::Connect {
+        clean_session: true,
+        keep_alive,
+        client_id: who.device_id.as_str().into(),
+        username: Some(who.device_id.as_str().into()),
+        password: Some(Bytes::copy_from_slice(who.password.as_bytes())),
+        last_will: Some(v3::LastWill {
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            topic: will.0.as_str().into(),
+            message: Bytes::from_static(will.1.as_bytes()),
+        }),
+        ..v3::Connect::default()
+    }
+}
+
+fn v5_connect(who: &Identity, keep_alive: u16, will: &(String, &'static str)) -> v5::Connect {
+    v5::Connect {
+        clean_start: true,
+        keep_alive,
+        client_id: who.device_id.as_str().into(),
+        username: Some(who.device_id.as_str().into()),
+        password: Some(Bytes::copy_from_slice(who.password.as_bytes())),
+        last_will: Some(v5::LastWill {
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            topic: will.0.as_str().into(),
+            message: Bytes::from_static(will.1.as_bytes()),
+            will_delay_interval_sec: None,
+            correlation_data: None,
+            message_expiry_interval: None,
+            content_type: None,
+            user_properties: Vec::new(),
+            is_utf8_payload: None,
+            response_topic: None,
+        }),
+        ..v5::Connect::default()
     }
 }
 
