@@ -92,6 +92,8 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
         assert not await tx.approvals.decide(an_approval(world))
         assert list(await tx.approvals.list(account_id)) == [waiting[2], denied, waiting[0]]
         assert list(await tx.approvals.list(account_id, limit=1)) == [waiting[2]]
+        assert await tx.approvals.waiting_on(account_id, world.device.device_id) == 2
+        assert await tx.approvals.waiting_on(new("acc"), world.device.device_id) == 0
         assert list(await tx.approvals.list(account_id, status=ApprovalStatus.DENIED)) == [denied]
         assert len(await tx.approvals.list(account_id, device_id=world.device.device_id)) == 3
         assert list(await tx.approvals.list(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []

@@ -128,3 +128,27 @@ def test_of_two_hundred_at_once_exactly_the_limit_passes(tmp_path: Path) -> None
     with at_work(tmp_path) as (runner, program):
         statuses = runner.run(_of_many(program, 37, 200))
     assert (statuses.count(202), statuses.count(429)) == (37, 163)
+
+
+async def _waiting(program: Whole) -> list[int]:
+    await program.account("ada@example.com")
+    owner = await program.sign_in("ada@example.com")
+    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
+    await owner.made("POST", f"{device}/credentials", {})
+    await owner.made("POST", f"{device}/commands", GUARDED)
+    key, key_id = await a_key(owner)
+    await owner.made("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id})
+    calls = (key.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for _ in range(130))
+    statuses = [answer.status_code for answer in await asyncio.gather(*calls)]
+    [first, *_] = await owner.made("GET", f"{device}/approvals")
+    await owner.made("POST", f"{device}/approvals/{first['approvalId']}/deny")
+    again = [await key.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for _ in range(2)]
+    assert [answer.status_code for answer in again] == [202, 409]
+    assert again[1].json()["error"] == "TOO_MANY_QUEUED"
+    return statuses
+
+
+def test_of_requests_without_end_a_hundred_wait(tmp_path: Path) -> None:
+    with at_work(tmp_path) as (runner, program):
+        statuses = runner.run(_waiting(program))
+    assert (statuses.count(202), statuses.count(409)) == (100, 30)

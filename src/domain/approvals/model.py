@@ -10,6 +10,8 @@ from domain.kernel.facts import Json
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, UserId
 
 WAITS_MS = DAY_MS
+MAX_WAITING = 100
+"""Requests of one device that wait at once: more than anybody decides on, and what a robot gone astray can pile up."""
 
 
 class ApprovalStatus(StrEnum):

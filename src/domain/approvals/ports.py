@@ -31,6 +31,10 @@ class ApprovalRepository(Protocol):
         """Write the decision if the stored one is still PENDING; True for exactly one caller."""
         ...
 
+    async def waiting_on(self, account_id: AccountId, device_id: DeviceId) -> int:
+        """How many of the device are PENDING."""
+        ...
+
     async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
         """PENDING ones whose time is up, oldest first."""
         ...

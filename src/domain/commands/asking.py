@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from domain.approvals.model import WAITS_MS, Approval, ApprovalStatus, Requester
+from domain.approvals.model import MAX_WAITING, WAITS_MS, Approval, ApprovalStatus, Requester
 from domain.commands.desk import Request
 from domain.commands.ports import CommandsTx
 from domain.kernel.caller import ApiKeyCaller, Session
-from domain.kernel.errors import Refused
+from domain.kernel.errors import Conflict, Refused
 from domain.kernel.ids import ApprovalId, GrantId
 
 
@@ -18,7 +18,13 @@ async def asked(
     grant_id: GrantId | None,
     now_ms: int,
 ) -> Approval:
-    """The pending approval, stored."""
+    """The pending approval, stored. Raises Conflict `TOO_MANY_QUEUED`: who decides must still see what waits."""
+    device = request.device
+    if await tx.approvals.waiting_on(device.account_id, device.device_id) >= MAX_WAITING:
+        raise Conflict(
+            f"{MAX_WAITING} requests of this device wait for approval already. Have some of them decided first.",
+            code="TOO_MANY_QUEUED",
+        )
     approval = Approval(
         approval_id=approval_id,
         account_id=request.device.account_id,

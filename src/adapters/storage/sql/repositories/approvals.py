@@ -40,6 +40,11 @@ _SELECT = select(
 ADD = insert(approvals)
 GET = _SELECT.where(a.approval_id == bindparam("at_id"), a.account_id == bindparam("at_account"))
 DECIDE = update(approvals).where(a.approval_id == bindparam("at_id"), PENDING).returning(a.seq)
+WAITING_ON = (
+    select(func.count())
+    .select_from(approvals)
+    .where(a.account_id == bindparam("at_account"), PENDING, a.device_id == bindparam("at_device"))
+)
 OVERDUE = (
     _SELECT.where(PENDING, a.expires_ms <= bindparam("at_now")).order_by(a.expires_ms, a.seq).limit(bindparam("at_limit"))
 )
@@ -131,6 +136,9 @@ class SqlApprovals:
             execution_id=approval.execution_id,
         )
         return bool(rows)
+
+    async def waiting_on(self, account_id: AccountId, device_id: DeviceId) -> int:
+        return int((await self._session.read(WAITING_ON, at_account=account_id, at_device=device_id))[0][0])
 
     async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
         return [approval_of(row) for row in await self._session.read(OVERDUE, at_now=now_ms, at_limit=limit)]
