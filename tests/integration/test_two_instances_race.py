@@ -19,11 +19,12 @@ from domain.accounts.operator import Created
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import DomainError, Invalid, Throttled, Unauthenticated
 from domain.kernel.idempotency import Answer
+from support import postgres
 from support.http import PASSWORD
-from support.storage import POSTGRES_URL, emptied
+from support.storage import emptied
 from support.whole import Caller, Whole, whole
 
-pytestmark = pytest.mark.skipif(POSTGRES_URL is None, reason="needs LATCHBOARD_TEST_POSTGRES_URL")
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
 
 RING = "first:" + base64.b64encode(bytes(range(32))).decode()
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
@@ -64,8 +65,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 async def somebody_waits(for_a_lock: int = 1) -> None:
     """Until the database says that this many transactions wait for a lock."""
-    assert POSTGRES_URL is not None
-    connection = await asyncpg.connect(POSTGRES_URL.replace("+asyncpg", ""))
+    connection = await asyncpg.connect(postgres.plain_url())
     try:
         async with asyncio.timeout(PATIENCE_S):
             asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
