@@ -132,3 +132,15 @@ def test_every_operation_has_its_own_name_a_summary_and_the_shape_of_its_errors(
         for operation in operations
         if not any(status.startswith("2") for status in operation["responses"])
     ]
+
+
+def test_a_limit_is_reported_where_one_may_be_counted_and_nowhere_else(document: dict[str, Any]) -> None:
+    found = {
+        f"{method.upper()} {path.removeprefix('/api/v1')} {status}"
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        for status, answer in operation["responses"].items()
+        if {"RateLimit", "RateLimit-Policy"} <= answer.get("headers", {}).keys()
+    }
+    sending = ("/command", "/command/on", "/command/off")
+    assert found == {f"POST /devices/{{deviceId}}{path} {status}" for path in sending for status in (200, 202, 429)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from adapters.storage.sql.sqlite_lane import Lane
 from domain.kernel.errors import DomainError, Unavailable
 
-SWEEP_S = 0.02
+SWEEP_S = 0.1
 """How long an idle lane may keep its old snapshot. Under load the next reader ends it in passing, without a hop of its own."""
 
 
