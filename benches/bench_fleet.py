@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support.service import EMAIL, PASSWORD, Service
 
-PHASE_S = 15.0
+PHASE_S = 12.0
 STORMS = 3
 AT_ONCE = 64
 

@@ -4,9 +4,13 @@
 //! without reading its socket. So a stalled service stalls its devices, and memory stays where it is. A connection reserves the
 //! cost of its own end when it begins, therefore a disconnect or a will never has to wait or be dropped.
 //!
+//! It has three lanes (`lanes`): telemetry, what devices say, and who comes and goes. So ten thousand devices that come back at once
+//! wait for each other and not in front of those that have been here all the time.
+//!
 //! A pipe-like socket pair is readable exactly while there is something to take, for any event loop to watch.
 
-use std::collections::VecDeque;
+mod lanes;
+
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -16,6 +20,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
+use self::lanes::Lanes;
 use crate::connection::{Close, Connection};
 use crate::stats::Stats;
 
@@ -79,6 +84,12 @@ pub struct Receipt {
     pub sequence: u64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    Prompt,
+    Patient,
+}
+
 struct Entry {
     item: Item,
     receipt: Option<Receipt>,
@@ -86,7 +97,7 @@ struct Entry {
 }
 
 struct Inner {
-    entries: VecDeque<Entry>,
+    lanes: Lanes,
     signalled: bool,
     closed: bool,
 }
@@ -123,7 +134,7 @@ impl Uplink {
         wakee.set_nonblocking(true)?;
         Ok(Self {
             inner: Mutex::new(Inner {
-                entries: VecDeque::new(),
+                lanes: Lanes::default(),
                 signalled: false,
                 closed: false,
             }),
@@ -153,36 +164,44 @@ impl Uplink {
             .map(Room)
     }
 
+    /// What a device says.
     pub fn push(&self, item: Item, receipt: Option<Receipt>, room: Room) {
+        self.enter(Haste::Prompt, item, receipt, room);
+    }
+
+    /// That a device has come, gone, or listens; its will too.
+    pub fn push_patiently(&self, event: Event, room: Room) {
+        self.enter(Haste::Patient, Item::Event(event), None, room);
+    }
+
+    fn enter(&self, haste: Haste, item: Item, receipt: Option<Receipt>, room: Room) {
         let cost = room.spend();
         self.stats.uplink_queue.one();
         self.stats.uplink_queue_bytes.add(u64::from(cost));
         let mut inner = self.inner.lock();
-        inner.entries.push_back(Entry {
+        let entry = Entry {
             item,
             receipt,
             cost,
-        });
+        };
+        inner.lanes.push(entry, haste);
         self.signal(&mut inner);
     }
 
-    /// At most `limit` items in the order of their arrival; None when there is nothing.
+    /// At most `limit` items, those of one device's lane in the order of their arrival; None when there is nothing.
     pub fn take(&self, limit: usize) -> Option<Batch> {
         let mut inner = self.inner.lock();
-        let count = inner.entries.len().min(limit);
-        if count == 0 {
+        let entries = inner.lanes.take(limit);
+        if entries.is_empty() {
             return None;
         }
-        let entries: Vec<Entry> = inner.entries.drain(..count).collect();
-        if inner.entries.is_empty() {
-            // A burst may have grown it to the bound; do not keep that for ever.
-            inner.entries.shrink_to(4096);
+        if inner.lanes.is_empty() {
             self.unsignal(&mut inner);
         }
         drop(inner);
         let freed: usize = entries.iter().map(|entry| entry.cost as usize).sum();
         self.space.add_permits(freed);
-        self.stats.uplink_queue.sub(count as u64);
+        self.stats.uplink_queue.sub(entries.len() as u64);
         self.stats.uplink_queue_bytes.sub(freed as u64);
         Some(Batch::of(entries, Arc::clone(&self.stats)))
     }

@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::stats::Stats;
 use crate::topics;
 use crate::transport::Io;
-use crate::uplink::{Event, Item, OVERHEAD, Room, Source};
+use crate::uplink::{Event, OVERHEAD, Room, Source};
 use crate::wire::{self, Connect, Granted, Will, Wire, reason};
 
 /// The first packet of a connection: a CONNECT, or its end.
@@ -96,7 +96,7 @@ pub(super) async fn admit(
             address: visitor.address,
             at_ms: now_ms(),
         };
-        shared.uplink.push(Item::Event(event), None, greeting);
+        shared.uplink.push_patiently(event, greeting);
     };
     let attached = device
         .attach(standing, client_id, connect.clean, &shared.limits, announce)

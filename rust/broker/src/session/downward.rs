@@ -8,7 +8,7 @@ use super::{End, Session};
 use crate::clock::now_ms;
 use crate::connection::{Downlink, Subscription};
 use crate::topics;
-use crate::uplink::{Event, Item, OVERHEAD};
+use crate::uplink::{Event, OVERHEAD};
 use crate::wire::{self, Publish, reason};
 
 impl Session {
@@ -130,7 +130,7 @@ impl Session {
                 filter,
                 at_ms: now_ms(),
             };
-            self.shared.uplink.push(Item::Event(event), None, room);
+            self.shared.uplink.push_patiently(event, room);
         }
         Ok(())
     }

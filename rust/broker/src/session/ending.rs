@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Session;
 use crate::clock::now_ms;
 use crate::connection::Close;
-use crate::uplink::{Event, Item, OVERHEAD, Source};
+use crate::uplink::{Event, OVERHEAD, Source};
 use crate::wire::{Violation, Will, reason};
 
 /// How a connection ended.
@@ -82,7 +82,7 @@ impl Session {
             let farewell = reserve.split(OVERHEAD);
             if let Some(will) = will {
                 let event = last_words(source.clone(), will);
-                uplink.push(Item::Event(event), None, reserve);
+                uplink.push_patiently(event, reserve);
             }
             if let Some(farewell) = farewell.filter(|_| last) {
                 let event = Event::Disconnect {
@@ -90,7 +90,7 @@ impl Session {
                     reason: end.word(),
                     at_ms: now_ms(),
                 };
-                uplink.push(Item::Event(event), None, farewell);
+                uplink.push_patiently(event, farewell);
             }
         });
     }

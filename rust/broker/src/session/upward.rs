@@ -213,7 +213,7 @@ impl Session {
                 kind: fault.name(),
                 at_ms,
             };
-            self.shared.uplink.push(Item::Event(event), None, room);
+            self.shared.uplink.push_patiently(event, room);
         }
     }
 }
