@@ -29,7 +29,7 @@ SMALL_OR_AT_START = {
     "telemetry.UNITS": "all of them are wanted, once at start",
     "telemetry.LATEST": "all of them are wanted, once at start",
 }
-ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "NUMBERS", "DUE_LOCKED", "LOCK")
+ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "NUMBERS", "DUE_LOCKED", "IN_SLOT_LOCKED", "LOCK")
 SORTS_A_HANDFUL = {
     "webhooks.CLAIM_OF_OTHERS",
     "accounts.ALL_ACCOUNTS",

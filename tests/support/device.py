@@ -54,7 +54,7 @@ class Device:
 
     @asynccontextmanager
     async def online(self, service: Service, *, obeys: bool = True, **options: Any) -> AsyncIterator[Line]:
-        """Connected and subscribed. `obeys` False: commands arrive and are not answered."""
+        """Connected and subscribed. `obeys` False: commands arrive and are not answered. No command may come twice."""
         async with self.client(service, **options) as client:
             line = Line(self, client, obeys)
             listening = asyncio.create_task(line.listen())
@@ -64,6 +64,7 @@ class Device:
                 yield line
             finally:
                 await ended(listening)
+        assert line.repeats == 0, f"{line.repeats} of {len(line.orders)} commands came twice"
 
 
 @dataclass

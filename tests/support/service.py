@@ -104,10 +104,10 @@ class Service:
         return self.log_file.read_text(errors="replace")[-last:] if self.log_file.exists() else ""
 
     def errors(self) -> list[str]:
-        """Lines of the log that say so. Python 3.11 calls it an error when a connection is cut at the end (3.12 does not)."""
+        """Lines of the log that say so."""
         lines = self.log().splitlines()
         wrong = ("Traceback", '"level": "error"', '"level": "critical"')
-        return [line for line in lines if any(word in line for word in wrong) and "asyncio.exceptions.CancelledError" not in line]
+        return [line for line in lines if any(word in line for word in wrong)]
 
     def launch(self, *arguments: str) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -196,6 +196,11 @@ class Service:
         if self._token is None:
             self._token = (await api.post("/auth/login", {"email": EMAIL, "password": PASSWORD}))["accessToken"]
         return self._token
+
+    async def sign_in_again(self, api: Api) -> None:
+        """The Owner's session is over, or of another time."""
+        self._token = None
+        api.headers = {"Authorization": f"Bearer {await self.token(Api(api.raw, {}))}"}
 
     @asynccontextmanager
     async def feed(self, api: Api, query: str = "") -> AsyncIterator[Feed]:

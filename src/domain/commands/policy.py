@@ -82,6 +82,8 @@ def check_params(definition: Definition, params: Json, checker: ParamsChecker) -
 
 def oversize(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldFault | None:
     """Why a JSON value is more than we take, or None."""
+    if value is None:
+        return None
     if _deeper_than(value, max_depth):
         return FieldFault(field, f"is nested deeper than {max_depth} levels; flatten it.")
     try:

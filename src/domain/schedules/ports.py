@@ -17,7 +17,7 @@ class ScheduleRepository(Protocol):
     async def save(self, schedule: Schedule) -> None: ...
 
     async def in_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
-        """The PENDING or ACTIVE schedule of a slot."""
+        """The PENDING or ACTIVE schedule of a slot; in a writing transaction nobody else decides one of its edges meanwhile."""
         ...
 
     async def active(self, device_id: DeviceId) -> Sequence[Schedule]:

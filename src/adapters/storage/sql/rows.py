@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -36,7 +37,7 @@ def _value(word: StrEnum) -> str:
 
 
 def word(kind: type[StrEnum]) -> Converter:
-    return (_value, kind)
+    return (_value, {one.value: one for one in kind}.__getitem__)
 
 
 JSON: Converter = (to_json, from_json)
@@ -67,6 +68,7 @@ class Mapper(Generic[T]):
         self._out = {name: pair[0] for name, pair in convert.items()}
         self._back = [convert[name][1] if name in convert else None for name in self._names]
         self._always = frozenset(always)
+        self._of = attrgetter(*self._names)
 
     def select(self) -> Select[Any]:
         return select(*self.columns)
@@ -80,13 +82,12 @@ class Mapper(Generic[T]):
         return self.of(rows[0]) if rows else None
 
     def values(self, item: T, *without: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name in self._names:
-            if name in without:
-                continue
-            value = getattr(item, name)
-            out = self._out.get(name)
-            found[name] = out(value) if out is not None and (value is not None or name in self._always) else value
+        found: dict[str, Any] = dict(zip(self._names, self._of(item), strict=True))
+        for name, out in self._out.items():
+            if found[name] is not None or name in self._always:
+                found[name] = out(found[name])
+        for name in without:
+            del found[name]
         return found
 
 

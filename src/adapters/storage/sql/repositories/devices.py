@@ -20,6 +20,10 @@ TYPE = Mapper(device_types, DeviceType)
 
 _ABOUT = [field.name for field in fields(About) if field.name != "tags"]
 _PLAIN = [field.name for field in fields(Device) if field.name != "about"]
+_ABOUT_AT = [field.name for field in fields(Device)].index("about")
+_STATUS, _PROFILE, _IS_ONLINE, _RELAY_AT = (_PLAIN.index(name) for name in ("status", "profile", "is_online", "relay"))
+_STATUSES = {status.value: status for status in DeviceStatus}
+_PROFILES = {profile.value: profile for profile in Profile}
 _KEPT = frozenset(
     {
         "device_no",
@@ -107,14 +111,15 @@ IN_USE = select(func.count()).select_from(devices).where(d.device_type_id == bin
 
 
 def device_of(row: Row) -> Device:
-    plain = dict(zip(_PLAIN, row, strict=False))
-    about = About(**dict(zip(_ABOUT, row[len(_PLAIN) :], strict=False)), tags=tuple(from_json(row[len(COLUMNS) - 1])))
-    plain["status"] = DeviceStatus(plain["status"])
-    plain["profile"] = Profile(plain["profile"])
-    plain["is_online"] = bool(plain["is_online"])
-    if plain["relay"] is not None:
-        plain["relay"] = bool(plain["relay"])
-    return Device(about=about, **plain)
+    plain = list(row[: len(_PLAIN)])
+    tags = row[len(COLUMNS) - 1]
+    about = About(*[*row[len(_PLAIN) : len(COLUMNS) - 1], () if tags == "[]" else tuple(from_json(tags))])
+    plain[_STATUS] = _STATUSES[plain[_STATUS]]
+    plain[_PROFILE] = _PROFILES[plain[_PROFILE]]
+    plain[_IS_ONLINE] = bool(plain[_IS_ONLINE])
+    if plain[_RELAY_AT] is not None:
+        plain[_RELAY_AT] = bool(plain[_RELAY_AT])
+    return Device(*[*plain[:_ABOUT_AT], about, *plain[_ABOUT_AT:]])
 
 
 def values_of(device: Device) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -95,7 +94,7 @@ class SqlEvents:
         if self._session.dialect == POSTGRES:
             await self._session.write(ONE_AT_A_TIME)
             numbers = sorted(row[0] for row in await self._session.write(NUMBERS, at_count=len(events)))
-            numbered = [replace(event, position=number) for event, number in zip(events, numbers, strict=True)]
+            numbered = [event.at(number) for event, number in zip(events, numbers, strict=True)]
             await self._session.later(ADD, [{**EVENT.values(event), "public": event.is_public} for event in numbered])
             await self._count(Counter(event.account_id for event in events))
             return numbered
@@ -103,7 +102,7 @@ class SqlEvents:
         await self._session.later(ADD, rows)
         await self._count(Counter(event.account_id for event in events))
         first = (await self._session.write(NUMBERED))[0][0] - len(events) + 1
-        return [replace(event, position=number) for number, event in enumerate(events, first)]
+        return [event.at(number) for number, event in enumerate(events, first)]
 
     async def page(
         self,

@@ -44,6 +44,7 @@ _ORDER = (s.next_fire_ts, s.seq)
 ADD = insert(schedules)
 SAVE = update(schedules).where(s.schedule_id == bindparam("at_id"))
 IN_SLOT = SCHEDULE.select().where(_DEVICE, LIVE, s.slot == bindparam("at_slot"))
+IN_SLOT_LOCKED = IN_SLOT.with_for_update()
 ACTIVE = SCHEDULE.select().where(_DEVICE, LIVE).order_by(s.slot)
 ACTIVE_OF = {
     dialect: SCHEDULE.select().where(s.device_id.in_(among), LIVE).order_by(s.device_id, s.slot)
@@ -94,6 +95,8 @@ class SqlSchedules:
             raise refusals.slot_taken() from None
 
     async def in_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
+        if self._session.dialect == POSTGRES and self._session.writable:
+            return SCHEDULE.maybe(await self._session.write(IN_SLOT_LOCKED, at_device=device_id, at_slot=slot))
         return SCHEDULE.maybe(await self._session.read(IN_SLOT, at_device=device_id, at_slot=slot))
 
     async def active(self, device_id: DeviceId) -> Sequence[Schedule]:

@@ -1,0 +1,220 @@
+"""Slots of the real program: through their life, missed, and beside a clock that jumps.
+
+The program runs on a clock that the tests set: what would take minutes of waiting is a step of its hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from support.clockwork import Clockwork
+from support.device import PATIENCE, Device, a_device
+from support.service import PASSWORD, Api, Service
+
+HOUR, DAY = 3_600, 86_400
+_clocks: dict[int, Clockwork] = {}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("scheduled")
+    clock = Clockwork(folder)
+    with Service(folder / "service", clock.folder, LATCHBOARD_INGEST_LIMIT=0) as service:
+        _clocks[id(service)] = clock
+        yield service
+
+
+@pytest.fixture
+def clock(running: Service) -> Clockwork:
+    return _clocks[id(running)]
+
+
+async def put(owner: Api, device: Device, on_ts: int, off_ts: int, **more: Any) -> dict[str, Any]:
+    body = {"slot": 0, "onTs": on_ts, "offTs": off_ts, **more}
+    made: dict[str, Any] = await owner.post(f"{device.path}/schedules", body, expect=201)
+    return made
+
+
+async def told(owner: Api, device: Device) -> list[tuple[str, str]]:
+    """(type, description) of what the log says of the device's slots, oldest first."""
+    log = await owner.get(f"{device.path}/events", params={"limit": 200})
+    kinds = ("schedule_fired", "schedule_skipped")
+    return [(one["eventType"], one["description"]) for one in reversed(log) if one["eventType"] in kinds]
+
+
+async def dead_for(service: Service, owner: Api, clock: Clockwork, seconds: int) -> None:
+    service.kill()
+    clock.step(seconds)
+    await asyncio.to_thread(service.start)
+    await service.sign_in_again(owner)
+
+
+async def test_a_slot_runs_through_its_life_and_every_field_says_so(service: Service, owner: Api, clock: Clockwork) -> None:
+    pump = await a_device(owner)
+    path, now = f"{pump.path}/schedules", clock.now()
+    made = await put(owner, pump, now + 2, now + 4, label="Dawn", misfire="SKIP", misfireGraceSeconds=61, timezone="Europe/Berlin")
+    assert {"slot": 0, "status": "PENDING", "lastFiredAt": None, "lastOutcome": None, "enabled": True}.items() <= made.items()
+    assert await owner.get(path) == [made]
+    async with pump.online(service) as line, service.feed(owner, f"?deviceId={pump.device_id}") as feed:
+        await line.order("ON")
+        fired = await feed.next("schedule_fired")
+        assert {"slot": 0, "edge": "on", "command": "ON", "scheduleId": made["scheduleId"]}.items() <= fired.items()
+        [active] = await owner.get(path)
+        assert (active["status"], active["lastOutcome"]) == ("ACTIVE", "FIRED")
+        assert active["lastFiredAt"] is not None
+        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
+        await line.order("OFF")
+        await feed.next("schedule_fired", edge="off")
+        [over] = await owner.until(f"{path}/history", lambda ended: ended)
+        assert (over["scheduleId"], over["status"], over["nextFireAt"]) == (made["scheduleId"], "COMPLETED", None)
+        assert await owner.get(path) == []
+        assert await line.settled(owner) == []
+
+
+async def test_a_slot_is_replaced_changed_both_ways_and_cancelled(service: Service, owner: Api, clock: Clockwork) -> None:
+    pump = await a_device(owner)
+    path, later = f"{pump.path}/schedules", clock.now() + HOUR
+    first = await put(owner, pump, later, later + 60)
+    second = await put(owner, pump, later + 60, later, onCommand={"command": "TOGGLE", "params": None})
+    assert first["scheduleId"] != second["scheduleId"]
+    by_path = await owner.call("PUT", f"{path}/0", {"label": "Dusk", "offTs": later + 90}, 200)
+    by_body = await owner.call("PUT", path, {"slot": 0, "enabled": False}, 200)
+    assert by_path["scheduleId"] == by_body["scheduleId"] == second["scheduleId"]
+    assert (by_body["label"], by_body["offTs"], by_body["enabled"], by_body["nextFireAt"]) == ("Dusk", later + 90, False, None)
+    filled = await owner.call("PUT", f"{path}/4", {"onTs": later, "offTs": later + 9}, 200)
+    assert [slot["slot"] for slot in await owner.get(path)] == [0, 4]
+    assert await owner.delete(f"{path}/0") == {"ok": True}
+    assert await owner.get(path) == [filled]
+    history = await owner.get(f"{path}/history")
+    assert [(one["scheduleId"], one["status"]) for one in history] == [
+        (second["scheduleId"], "CANCELLED"),
+        (first["scheduleId"], "CANCELLED"),
+    ]
+    assert {one["name"] for one in (await owner.get(f"{path}/context"))["commands"]} >= {"ON", "OFF", "TOGGLE", "STATUS"}
+
+
+async def test_an_edge_missed_while_the_service_was_dead_runs_late_within_its_grace(
+    service: Service, owner: Api, clock: Clockwork
+) -> None:
+    pump = await a_device(owner)
+    await put(owner, pump, clock.now() + 30, clock.now() + DAY, misfireGraceSeconds=300)
+    await dead_for(service, owner, clock, 200)
+    async with pump.online(service) as line:
+        await line.order("ON")
+    [slot] = await owner.get(f"{pump.path}/schedules")
+    assert (slot["status"], slot["lastOutcome"]) == ("ACTIVE", "FIRED_LATE")
+    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired"]
+
+
+@pytest.mark.parametrize("policy", [{"misfireGraceSeconds": 100}, {"misfire": "SKIP", "misfireGraceSeconds": 900}])
+async def test_an_edge_missed_for_longer_than_its_policy_allows_is_not_run_but_told(
+    service: Service, owner: Api, clock: Clockwork, policy: dict[str, Any]
+) -> None:
+    pump = await a_device(owner)
+    await put(owner, pump, clock.now() + 30, clock.now() + DAY, **policy)
+    await dead_for(service, owner, clock, 200)
+    [slot] = await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["lastOutcome"])
+    assert (slot["status"], slot["lastOutcome"], slot["lastFiredAt"]) == ("PENDING", "MISSED", None)
+    assert slot["nextFireAt"] is not None
+    [(kind, why)] = await told(owner, pump)
+    assert kind == "schedule_skipped"
+    assert "did not switch on" in why
+    async with pump.online(service) as line:
+        assert await line.settled(owner) == []
+
+
+async def test_of_several_missed_edges_only_the_latest_runs(service: Service, owner: Api, clock: Clockwork) -> None:
+    pump, often = await a_device(owner, "Once"), await a_device(owner, "Often")
+    now = clock.now()
+    await put(owner, pump, now + 30, now + 60)
+    await put(owner, often, now + 30, now + 40, rrule="FREQ=MINUTELY;INTERVAL=2")
+    await dead_for(service, owner, clock, 620)
+    await owner.until(f"{pump.path}/schedules/history", lambda ended: ended)
+    await owner.until(f"{often.path}/schedules", lambda slots: slots[0]["lastOutcome"])
+    async with pump.online(service) as line, often.online(service) as other:
+        assert await line.settled(owner) == ["OFF"]
+        assert await other.settled(owner) == ["OFF"]
+    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_skipped", "schedule_fired"]
+    (_, passed), (_, ran) = await told(owner, often)
+    assert "missed edge(s) passed over" in passed
+    assert "switched off" in ran
+
+
+async def test_a_clock_that_jumps_loses_and_doubles_nothing(service: Service, owner: Api, clock: Clockwork) -> None:
+    pump = await a_device(owner)
+    now = clock.now()
+    await put(owner, pump, now + 2, now + 2 * HOUR, slot=0, misfire="SKIP")
+    await put(owner, pump, now + HOUR // 2, now + 3 * HOUR, slot=1, misfire="SKIP", onCommand={"command": "TOGGLE", "params": None})
+    async with pump.online(service) as line:
+        await line.order("ON")
+        await jump(service, owner, pump, clock, HOUR)
+        await line.order("TOGGLE")
+        await jump(service, owner, pump, clock, -HOUR)
+        soon = clock.now() + 2
+        await put(owner, pump, soon, soon + HOUR, slot=2, onCommand={"command": "STATUS", "params": None})
+        await line.order("STATUS")
+        await jump(service, owner, pump, clock, HOUR)
+        await jump(service, owner, pump, clock, -HOUR)
+        assert await line.settled(owner) == ["OFF"]
+    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired"] * 4
+
+
+async def jump(service: Service, owner: Api, pump: Device, clock: Clockwork, seconds: int) -> None:
+    """Set the clock, and wake the ticker, which would see that by itself within half a minute."""
+    clock.step(seconds)
+    await service.sign_in_again(owner)
+    await owner.call("PUT", f"{pump.path}/schedules/0", {"label": "again"}, 200)
+    await asyncio.sleep(0.3)
+
+
+async def test_a_slot_runs_any_command_but_none_that_needs_approval(service: Service, owner: Api, clock: Clockwork) -> None:
+    pump = await a_device(owner)
+    dim = {"name": "DIM", "label": "Dim", "paramsSchema": {"type": "object", "required": ["level"]}}
+    flush = {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
+    dimmed = (await owner.post(f"{pump.path}/commands", dim, expect=201))["commandId"]
+    await owner.post(f"{pump.path}/commands", flush, expect=201)
+    later = clock.now() + 2
+    body = {"slot": 0, "onTs": later, "offTs": later + 2}
+    for order, code in (("FLUSH", "COMMAND_NEEDS_APPROVAL"), ("FLY", "UNKNOWN_COMMAND"), ("DIM", "INVALID_PARAMS")):
+        refused = await owner.post(f"{pump.path}/schedules", body | {"onCommand": {"command": order}}, expect=400)
+        assert refused["error"] == code
+    dims = {"onCommand": {"command": "DIM", "params": {"level": 3}}, "offCommand": {"command": "DIM", "params": {"level": 0}}}
+    await owner.post(f"{pump.path}/schedules", body | dims, expect=201)
+    async with pump.online(service) as line:
+        order = await line.order("DIM")
+        await owner.patch(f"{pump.path}/commands/{dimmed}", {"requiresApproval": True})
+        await owner.until(f"{pump.path}/schedules/history", lambda ended: ended and ended[0]["lastOutcome"])
+        assert await line.settled(owner) == []
+    assert order["params"] == {"level": 3}
+    [over] = await owner.get(f"{pump.path}/schedules/history")
+    assert over["lastOutcome"] == "SKIPPED_APPROVAL"
+
+
+async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
+    service: Service, owner: Api, clock: Clockwork
+) -> None:
+    pump = await a_device(owner)
+    person = {"email": "member@example.com", "name": "Mo", "role": "Member", "password": PASSWORD}
+    member = await owner.post("/members", person, expect=201)
+    async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
+        signed_in = (await raw.post("/auth/login", json={"email": person["email"], "password": PASSWORD})).json()
+        mo = Api(raw, {"Authorization": f"Bearer {signed_in['accessToken']}"})
+        later = clock.now() + 3
+        body = {"slot": 0, "onTs": later, "offTs": later + 2}
+        assert (await mo.post(f"{pump.path}/schedules", body, expect=403))["error"] == "GRANT_MISSING"
+        terms = {"commands": ["ON", "OFF"], "membershipId": member["membershipId"]}
+        grant = await owner.post(f"{pump.path}/grants", terms, expect=201)
+        await mo.post(f"{pump.path}/schedules", body, expect=201)
+    async with pump.online(service) as line:
+        await line.order("ON")
+        await owner.delete(f"{pump.path}/grants/{grant['grantId']}")
+        async with asyncio.timeout(PATIENCE):
+            [over] = await owner.until(f"{pump.path}/schedules/history", lambda ended: ended)
+        assert await line.settled(owner) == []
+    assert over["lastOutcome"] == "SKIPPED_GRANT"
+    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired", "schedule_skipped"]

@@ -1,0 +1,46 @@
+"""A wall clock that a test sets, for the real program: `step` moves it while the program runs, or while it is dead.
+
+    clock = Clockwork(folder)
+    with Service(folder / "service", clock.folder) as service: …
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+_SHIM = """
+import time
+from pathlib import Path
+
+_hand = Path({hand!r})
+_real_ns = time.time_ns
+
+def _ahead_ns():
+    return int(_hand.read_text() or 0) * 1_000_000_000
+
+time.time_ns = lambda: _real_ns() + _ahead_ns()
+time.time = lambda: time.time_ns() / 1e9
+"""
+
+
+class Clockwork:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "clock"
+        """To stand before the sources."""
+        self.folder.mkdir(parents=True)
+        self._hand = folder / "hand"
+        self._hand.write_text("0")
+        self._ahead_s = 0
+        (self.folder / "sitecustomize.py").write_text(_SHIM.format(hand=str(self._hand)))
+
+    def step(self, seconds: int) -> None:
+        """Forward, or back. Replaced as a whole, so that nobody reads half a number."""
+        self._ahead_s += seconds
+        fresh = self._hand.with_suffix(".new")
+        fresh.write_text(str(self._ahead_s))
+        fresh.rename(self._hand)
+
+    def now(self) -> int:
+        """What the program takes for the present second."""
+        return int(time.time()) + self._ahead_s
