@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from calendar import isleap, monthrange
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
@@ -90,7 +91,7 @@ class Rule:
         until = None if self.until is None else _local_until(self.until, zone)
         if until is not None and until < first:
             raise Faulty("rrule", "UNTIL lies before onTs, so it never happens.")
-        days = tuple(weekday(day, nth) if nth else weekday(day) for nth, day in self.days)
+        days = tuple(self._weekdays())
         try:
             return rrule(
                 FREQUENCIES[self.freq],
@@ -108,6 +109,16 @@ class Rule:
             )
         except ValueError as error:
             raise Faulty("rrule", f"never happens: {error}.") from None
+
+    def _weekdays(self) -> Iterator[weekday]:
+        """dateutil wants a day to be in both when some have a number and some have none; so each gets all its numbers then."""
+        mixed = len({nth == 0 for nth, _ in self.days}) == 2
+        most = 5 if self.freq == "MONTHLY" or "BYMONTH" in self.numbers else 53
+        for nth, day in self.days:
+            if mixed and not nth:
+                yield from (weekday(day, number) for number in range(1, most + 1))
+            else:
+                yield weekday(day, nth) if nth else weekday(day)
 
     def fits(self, local: datetime) -> bool:
         """Whether a local time is within every BY part. Without this, dateutil may look for a first one for centuries."""

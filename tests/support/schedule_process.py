@@ -1,6 +1,6 @@
 """The ticker in a process of its own, to be killed: a line on stdout for each batch that is durable, `done` when nothing is due.
 
-    python -m support.schedule_process populate|fire DATABASE
+    python -m support.schedule_process populate|fire DATABASE-URL
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ async def populate(world: StoredWorld) -> None:
 
 async def fire(world: StoredWorld) -> None:
     world.clock.ms = (NOW + 60) * 1000
-    while await world.firing.fire_due(world.clock.now_ms(), limit=3):
-        print("batch", flush=True)
+    while await world.firing.next_due_ts() == NOW + 60:
+        if await world.firing.fire_due(world.clock.now_ms(), limit=3):
+            print("batch", flush=True)
 
 
-async def main(what: str, path: str) -> None:
-    database = SqlDatabase(f"sqlite+aiosqlite:///{path}")
+async def main(what: str, url: str) -> None:
+    database = SqlDatabase(url)
     await database.start()
     try:
         await (populate if what == "populate" else fire)(StoredWorld(database))

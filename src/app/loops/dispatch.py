@@ -7,6 +7,7 @@ covers what no bell of this process tells: a command that another instance queue
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 
 from app.loops.doorbell import Doorbell
 from app.loops.waking import LONGEST_SLEEP_S, WakingLoop, until
@@ -20,6 +21,7 @@ class DispatchLoop(WakingLoop):
     def __init__(self, *, dispatch: DispatchService, clock: Clock, bell: Doorbell) -> None:
         self._dispatch = dispatch
         self._clock = clock
+        self._looked_at = monotonic()
         super().__init__(bell)
 
     def ready(self, devices: Sequence[tuple[int, int]]) -> None:
@@ -28,7 +30,9 @@ class DispatchLoop(WakingLoop):
             self._dispatch.on_device_ready(device_no, since_ms)
 
     async def _rest(self, sleep_s: float) -> None:
-        if not await self._bell.wait(sleep_s) and sleep_s >= LONGEST_SLEEP_S:
+        await self._bell.wait(sleep_s)
+        if monotonic() - self._looked_at >= LONGEST_SLEEP_S:
+            self._looked_at = monotonic()
             self._dispatch.look_again()
 
     async def _work(self) -> float:

@@ -55,6 +55,10 @@ class Desk:
             )
         self._open[device.device_id] = present + 1
 
+    def give_back(self, device: Device) -> None:
+        """A place that was taken is not needed after all."""
+        self._open[device.device_id] -= 1
+
     def _of(self, device: Device) -> tuple[Named, Named]:
         return self._own.get(device.device_id, _NONE), self._own.get(device.device_type_id or "", _NONE)
 

@@ -32,7 +32,7 @@ from domain.grants.policy import Ask
 from domain.grants.service import Asked, Gate, Permit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, DomainError, Invalid, NotFound
+from domain.kernel.errors import DomainError, Invalid, NotFound
 from domain.kernel.facts import Fact, Json
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -178,11 +178,12 @@ class CommandService:
         return definition
 
     def _ready(self, desk: Desk, errand: Errand) -> Definition | DomainError:
-        """What comes before permission, in the order of the wire contract."""
+        """What comes before permission. The place in the queue too, for a use of the grant once counted stays counted."""
         try:
             definition = self._understood(desk, errand.request)
             policy.check_takes_commands(errand.request.device)
             _refuse_approval(definition)
+            desk.take_place(errand.request.device)
         except DomainError as refusal:
             return refusal
         return definition
@@ -191,11 +192,8 @@ class CommandService:
         self, desk: Desk, errand: Errand, permit: Permit | DomainError, now_ms: int
     ) -> Execution | DomainError:
         if isinstance(permit, DomainError):
+            desk.give_back(errand.request.device)
             return permit
-        try:
-            desk.take_place(errand.request.device)
-        except Conflict as refusal:
-            return refusal
         return self._made(errand.caller, errand.request, errand.source, permit.grant_id, now_ms)
 
     async def _permitted(
