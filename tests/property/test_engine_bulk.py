@@ -1,0 +1,61 @@
+"""The native engine equals the readable one on very many small cases: a rule set and a message sequence each.
+
+LATCHBOARD_BULK_CASES sets how many (`.ci/run` asks for a million), LATCHBOARD_BULK_SEED the first chunk's number; a failure names
+the chunk that brings it back and shows its smallest part.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+from adapters.engine.native import NativeEngine, batch_of
+from adapters.engine.reference import ReferenceEngine
+from domain.rules.model import Comparator, Condition, RuleSpec
+from property import engine_bulk as bulk
+
+CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))
+SEED = int(os.environ.get("LATCHBOARD_BULK_SEED", "1"))
+GROUP = 20
+"""Chunks a process takes at a time."""
+ENGINES: bulk.Engines = (NativeEngine, ReferenceEngine)
+
+
+def first_bad(numbers: list[int]) -> int | None:
+    return next((number for number in numbers if bulk.differ(bulk.chunk(number), ENGINES, batch_of)), None)
+
+
+def test_native_equals_the_readable_definition_on_very_many_cases() -> None:
+    numbers = list(range(SEED, SEED + -(-CASES // bulk.CHUNK)))
+    groups = [numbers[begin : begin + GROUP] for begin in range(0, len(numbers), GROUP)]
+    workers = min(os.cpu_count() or 1, len(groups), 8)
+    print(f"\n{len(numbers) * bulk.CHUNK} cases in {len(numbers)} chunks from {SEED}, {workers} processes")
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        found = [number for number in pool.map(first_bad, groups, timeout=1_800) if number is not None]
+    if found:
+        smallest = bulk.shrunk(bulk.chunk(found[0]), lambda part: bulk.differ(part, ENGINES, batch_of))
+        raise AssertionError(
+            f"LATCHBOARD_BULK_SEED={found[0]} LATCHBOARD_BULK_CASES=1 brings it back; its smallest part is {smallest}"
+        )
+
+
+class Wrong(ReferenceEngine):
+    """Takes `>` for `>=`."""
+
+    def put_rules(self, device_no: int, rules: list[RuleSpec]) -> None:  # type: ignore[override]
+        super().put_rules(device_no, [replace(rule, conditions=tuple(map(self._wrong, rule.conditions))) for rule in rules])
+
+    def _wrong(self, condition: Condition) -> Condition:
+        if condition.comparator is not Comparator.GREATER:
+            return condition
+        return replace(condition, comparator=Comparator.GREATER_EQUAL)
+
+
+def test_a_wrong_comparator_is_found_and_shrunk_to_one_rule() -> None:
+    bad = next(number for number in range(1, 50) if bulk.differ(bulk.chunk(number), (NativeEngine, Wrong), batch_of))
+    smallest = bulk.shrunk(bulk.chunk(bad), lambda part: bulk.differ(part, (NativeEngine, Wrong), batch_of))
+    (case,) = smallest.cases.values()
+    assert len(case.rules) == 1
+    assert any(condition.comparator is Comparator.GREATER for condition in case.rules[0].conditions)
