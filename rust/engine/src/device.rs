@@ -1,20 +1,25 @@
 //! What the engine keeps of a device: its last values, and its rules in compact form.
 //!
-//! The hot part is one array of doubles (values, then thresholds), one of ops and one of rule cells. All that most devices do not
-//! have (text, booleans, times that differ between metrics, special rules) is behind one pointer and costs the others nothing.
+//! The head is one cache line. Its numbers (values, thresholds, times of firing) are a record of the slab, in the order its shape
+//! says. All that most devices do not have (text, booleans, times that differ between metrics, special rules) is behind one pointer
+//! and costs the others nothing.
 
 use std::sync::Arc;
 
-use crate::layout::Layout;
 use crate::message::Value;
 use crate::packing::LatestMetric;
-use crate::rules::{Cell, NEVER, NO_DUE, Special};
+use crate::rules::{NEVER, NO_DUE, Special};
+use crate::shape::{BITS, Shape};
 
+#[repr(align(64))]
 pub struct Device {
     pub number: u32,
+    /// Its record's place among those of its size.
+    pub place: u32,
+    pub lines: u16,
+    /// Slots that have a value.
+    pub valued: u16,
     pub watched: bool,
-    /// No special rules, and few enough conditions for one bit each.
-    pub is_all_plain: bool,
     /// Its values differ from the last checkpoint.
     pub changed: bool,
     /// The batch it was last seen in, and where in that batch's list.
@@ -23,15 +28,9 @@ pub struct Device {
     pub newest_ms: i64,
     /// Arrival of the newest message; of every value while `cold.times` is empty.
     pub heard_ms: i64,
-    pub valued: u32,
-    pub layout: Arc<Layout>,
-    /// `layout.len()` values (NaN: none, or text), then the thresholds of the plain conditions.
-    pub floats: Box<[f64]>,
-    /// The ops of the plain conditions, then the heads of the rules.
-    pub ops: Box<[u16]>,
-    /// A bit for each of the first 64 rules that matches, so that an evaluation in which nothing turns needs no cell.
+    /// A bit for each of the first 64 rules that matches, so that an evaluation in which nothing turns needs no more.
     pub matched: u64,
-    pub cells: Box<[Cell]>,
+    pub shape: Arc<Shape>,
     pub cold: Option<Box<Cold>>,
 }
 
@@ -67,36 +66,29 @@ impl Default for Cold {
     }
 }
 
+/// A device at hand, with its numbers.
+pub struct Record<'a> {
+    pub device: &'a mut Device,
+    pub words: &'a mut [u64],
+}
+
 impl Device {
-    pub fn new(number: u32, layout: Arc<Layout>) -> Self {
+    pub fn new(number: u32, shape: Arc<Shape>) -> Self {
         Self {
             number,
+            place: 0,
+            lines: 0,
+            valued: 0,
             watched: false,
-            is_all_plain: true,
             changed: false,
             seen_in: 0,
             seen_at: 0,
             newest_ms: NEVER,
             heard_ms: NEVER,
-            valued: 0,
-            layout,
-            floats: Box::default(),
-            ops: Box::default(),
             matched: 0,
-            cells: Box::default(),
+            shape,
             cold: None,
         }
-    }
-
-    /// Something of every cache line that a plain evaluation reads.
-    #[inline]
-    pub fn touch(&self) -> u64 {
-        let lines = self
-            .floats
-            .iter()
-            .step_by(8)
-            .fold(0, |sum, number| sum ^ number.to_bits());
-        lines ^ self.seen_in as u64 ^ self.matched ^ self.ops.first().copied().unwrap_or(0) as u64
     }
 
     pub(crate) fn cold(&mut self) -> &mut Cold {
@@ -112,13 +104,17 @@ impl Device {
     }
 
     /// The last value of a slot; None before the first.
-    pub fn value(&self, slot: usize) -> Option<Value<'_>> {
-        let number = self.floats[slot];
+    pub fn value(&self, words: &[u64], slot: usize) -> Option<Value<'_>> {
+        let number = f64::from_bits(words[slot]);
         match self.kind(slot) {
             Kind::Number => (!number.is_nan()).then_some(Value::Number(number)),
             Kind::Bool => Some(Value::Bool(number != 0.0)),
             Kind::Text => self.text(slot).map(|text| Value::Text(text.into())),
         }
+    }
+
+    fn has_value(&self, words: &[u64], slot: usize) -> bool {
+        !f64::from_bits(words[slot]).is_nan() || self.kind(slot) == Kind::Text
     }
 
     fn text(&self, slot: usize) -> Option<&str> {
@@ -135,46 +131,88 @@ impl Device {
         times.copied().unwrap_or((self.newest_ms, self.heard_ms))
     }
 
+    /// The number of the rule at `index` of the firing order.
+    pub fn rule(&self, words: &[u64], index: usize) -> u32 {
+        (words[self.shape.rules() + index / 2] >> (index % 2 * 32)) as u32
+    }
+
+    pub fn last_fired(&self, words: &[u64], index: usize) -> i64 {
+        words[self.shape.fired() + index].cast_signed()
+    }
+
+    pub fn matched(&self, words: &[u64], index: usize) -> bool {
+        let bits = if index < BITS {
+            self.matched
+        } else {
+            words[self.shape.more() + index / BITS - 1]
+        };
+        bits >> (index % BITS) & 1 != 0
+    }
+
+    /// All values are numbers, and all of the newest message.
+    #[inline]
+    fn is_simple(&self) -> bool {
+        match &self.cold {
+            None => true,
+            Some(cold) => cold.kinds.is_empty() && cold.times.is_empty(),
+        }
+    }
+
+    fn lacks_cold(&self) -> bool {
+        self.cold.as_ref().is_some_and(|cold| {
+            cold.kinds.is_empty()
+                && cold.times.is_empty()
+                && cold.specials.is_empty()
+                && cold.queued == NO_DUE
+        })
+    }
+}
+
+impl Record<'_> {
     /// Take a whole message of numbers, each slot once.
     #[inline]
     pub fn take_numbers(&mut self, readings: &[(u16, f64)], ts_ms: i64, heard_ms: i64) {
-        let simple = self
-            .cold
-            .as_ref()
-            .is_none_or(|cold| cold.kinds.is_empty() && cold.times.is_empty());
-        if simple && readings.len() == self.layout.len() && self.valued as usize == readings.len() {
+        let count = readings.len();
+        if usize::from(self.device.valued) == count
+            && self.device.shape.slots() == count
+            && self.device.is_simple()
+        {
             for &(slot, value) in readings {
-                self.floats[usize::from(slot)] = value;
+                self.words[usize::from(slot)] = value.to_bits();
             }
-            self.newest_ms = ts_ms;
-            self.heard_ms = heard_ms;
+            self.device.newest_ms = ts_ms;
+            self.device.heard_ms = heard_ms;
             return;
         }
         for &(slot, value) in readings {
             self.set(usize::from(slot), &Value::Number(value));
         }
-        self.take_times(
-            readings.iter().map(|(slot, _)| usize::from(*slot)),
-            ts_ms,
-            heard_ms,
-        );
+        let slots = readings.iter().map(|(slot, _)| usize::from(*slot));
+        self.take_times(slots, ts_ms, heard_ms);
     }
 
     pub fn set(&mut self, slot: usize, value: &Value<'_>) {
-        if self.value(slot).is_none() {
-            self.valued += 1;
+        if !self.device.has_value(self.words, slot) {
+            self.device.valued += 1;
         }
         let (kind, number) = match value {
             Value::Number(number) => (Kind::Number, *number),
             Value::Bool(value) => (Kind::Bool, f64::from(u8::from(*value))),
             Value::Text(_) => (Kind::Text, f64::NAN),
         };
-        self.floats[slot] = number;
-        if kind == Kind::Number && self.kind(slot) == Kind::Number {
+        self.words[slot] = number.to_bits();
+        let before = self.device.kind(slot);
+        if kind == before && kind != Kind::Text {
             return;
         }
-        let slots = self.layout.len();
-        let cold = self.cold();
+        if let Value::Text(text) = value
+            && before == Kind::Text
+            && self.device.text(slot) == Some(&**text)
+        {
+            return;
+        }
+        let slots = self.device.shape.slots();
+        let cold = self.device.cold();
         cold.kinds.resize(slots, Kind::Number);
         cold.kinds[slot] = kind;
         cold.texts.retain(|(at, _)| *at != slot);
@@ -183,32 +221,46 @@ impl Device {
         }
     }
 
-    /// These slots were reported at this time.
-    pub fn take_times(&mut self, slots: impl Iterator<Item = usize>, ts_ms: i64, heard_ms: i64) {
-        let count = self.layout.len();
-        let shared = (self.newest_ms, self.heard_ms);
-        let times = &mut self.cold().times;
+    /// These slots, each once, were reported at this time and have their values.
+    pub fn take_times(
+        &mut self,
+        slots: impl ExactSizeIterator<Item = usize>,
+        ts_ms: i64,
+        heard_ms: i64,
+    ) {
+        let count = self.device.shape.slots();
+        let shared = (self.device.newest_ms, self.device.heard_ms);
+        let whole = slots.len() == usize::from(self.device.valued);
+        self.device.newest_ms = ts_ms;
+        self.device.heard_ms = heard_ms;
+        if whole {
+            self.forget_times();
+            return;
+        }
+        let times = &mut self.device.cold().times;
         times.resize(count, shared);
         for slot in slots {
             times[slot] = (ts_ms, heard_ms);
         }
-        self.newest_ms = ts_ms;
-        self.heard_ms = heard_ms;
         self.share_times();
     }
 
     /// Forget the times by slot where they are all the newest message's.
     pub fn share_times(&mut self) {
-        let shared = (self.newest_ms, self.heard_ms);
-        let differs = (0..self.layout.len())
-            .any(|slot| self.value(slot).is_some() && self.times(slot) != shared);
-        let Some(cold) = self.cold.as_mut() else {
-            return;
-        };
+        let device = &*self.device;
+        let shared = (device.newest_ms, device.heard_ms);
+        let differs = (0..device.shape.slots())
+            .any(|slot| device.has_value(self.words, slot) && device.times(slot) != shared);
         if !differs {
+            self.forget_times();
+        }
+    }
+
+    fn forget_times(&mut self) {
+        if let Some(cold) = self.device.cold.as_mut() {
             cold.times = Vec::new();
-            if cold.kinds.is_empty() && cold.specials.is_empty() && cold.queued == NO_DUE {
-                self.cold = None;
+            if self.device.lacks_cold() {
+                self.device.cold = None;
             }
         }
     }
@@ -218,10 +270,21 @@ impl Device {
         for (slot, entry) in metrics.iter().enumerate() {
             self.set(slot, &entry.value);
         }
-        self.cold().times = metrics
-            .iter()
-            .map(|entry| (entry.ts_ms, entry.heard_ms))
-            .collect();
+        let times = metrics.iter().map(|entry| (entry.ts_ms, entry.heard_ms));
+        self.device.cold().times = times.collect();
         self.share_times();
+    }
+
+    pub fn set_fired(&mut self, index: usize, at_ms: i64) {
+        self.words[self.device.shape.fired() + index] = at_ms.cast_unsigned();
+    }
+
+    pub fn set_matched(&mut self, index: usize, matched: bool) {
+        let bits = if index < BITS {
+            &mut self.device.matched
+        } else {
+            &mut self.words[self.device.shape.more() + index / BITS - 1]
+        };
+        *bits = *bits & !(1 << (index % BITS)) | u64::from(matched) << (index % BITS);
     }
 }

@@ -3,21 +3,26 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::armed::specs;
 use crate::device::{Cold, Device};
 use crate::evaluate::{OFF, ON, Which, evaluate};
-use crate::fleet::Handles;
-use crate::layout::{Layouts, Slot};
+use crate::fleet::Fleet;
+use crate::layout::{Layout, Layouts, Slot};
 use crate::message::Value;
 use crate::names::Names;
 use crate::outcome::Outcome;
 use crate::packing::{self, LatestMetric, Scratch, Unreadable};
 use crate::rules::Spec;
-use crate::scan::Numbers;
+use crate::scan::Scanned;
+use crate::shape::{Shape, Shapes};
 use crate::special::rearm;
 use crate::timers::Timers;
 
 /// A device's metrics as a checkpoint may name them; far more than a device can report, far less than slots can count.
 const MAX_RESTORED: usize = 4096;
+
+/// So many messages' devices are brought into the cache at a time, once the fleet has outgrown the cache.
+pub(crate) const AHEAD: usize = 16;
 
 pub struct Latest<'a> {
     pub name: &'a Arc<str>,
@@ -28,35 +33,40 @@ pub struct Latest<'a> {
 }
 
 pub struct Engine {
-    pub(crate) devices: Vec<Device>,
-    pub(crate) handles: Handles,
-    free: Vec<u32>,
+    pub(crate) fleet: Fleet,
+    /// Of a device that has reported nothing and has no rule.
+    pub(crate) bare: Arc<Shape>,
     pub(crate) names: Names,
     pub(crate) layouts: Layouts,
+    pub(crate) shapes: Shapes,
     commands: HashMap<String, u32>,
     pub(crate) changed: VecDeque<u32>,
     pub(crate) timers: Timers,
     pub(crate) batch: u32,
-    pub(crate) numbers: Numbers,
+    pub(crate) scanned: Scanned,
     pub(crate) packed: Scratch,
     pub(crate) fired: Vec<(u32, u32)>,
+    /// Handles of the messages that come next.
+    pub(crate) near: [u32; AHEAD],
 }
 
 impl Default for Engine {
     fn default() -> Self {
+        let (mut layouts, mut shapes) = (Layouts::default(), Shapes::default());
         Self {
-            devices: Vec::new(),
-            handles: Handles::default(),
-            free: Vec::new(),
+            fleet: Fleet::default(),
+            bare: shapes.bare(layouts.of(Vec::new())),
             names: Names::default(),
-            layouts: Layouts::default(),
+            layouts,
+            shapes,
             commands: HashMap::from([("ON".to_owned(), ON), ("OFF".to_owned(), OFF)]),
             changed: VecDeque::new(),
             timers: Timers::default(),
             batch: 0,
-            numbers: Numbers::default(),
+            scanned: Scanned::default(),
             packed: Scratch::default(),
             fired: Vec::new(),
+            near: [0; AHEAD],
         }
     }
 }
@@ -71,22 +81,21 @@ impl Engine {
     pub fn put_rules(&mut self, number: u32, mut specs: Vec<Spec>) {
         specs.sort_by_key(|spec| (spec.priority, spec.rule));
         let handle = self.handle(number);
-        self.devices[handle as usize].put_rules(&specs);
+        self.fleet.put_rules(handle, &specs, &mut self.shapes);
         self.rearm(handle);
     }
 
     pub fn drop_device(&mut self, number: u32) {
-        let Some(handle) = self.handles.remove(number) else {
+        let Some(handle) = self.fleet.handles.get(number) else {
             return;
         };
         self.changed.retain(|changed| *changed != handle);
-        self.devices[handle as usize] = Device::new(0, self.layouts.of(Vec::new()));
-        self.free.push(handle);
+        self.fleet.drop(handle, &self.bare);
     }
 
     pub fn watch(&mut self, number: u32, on: bool) {
         let handle = self.handle(number);
-        self.devices[handle as usize].watched = on;
+        self.fleet.devices[handle as usize].watched = on;
     }
 
     pub fn set_metric(&mut self, number: u32, name: &str) {
@@ -95,46 +104,47 @@ impl Engine {
 
     pub fn restore(&mut self, number: u32, latest: &[u8]) -> Result<(), Unreadable> {
         let (newest_ms, metrics) = packing::read_latest(latest)?;
+        let layout = self.layout_of(&metrics)?;
+        let shape = self.shapes.bare(layout);
+        let handle = self.handle(number);
+        let (device, words) = self.fleet.look(handle);
+        let specs = specs(device, words);
+        let values = vec![f64::NAN.to_bits(); shape.slots()];
+        self.fleet.reshape(handle, shape, &values);
+        let mut record = self.fleet.record(handle);
+        let device = &mut *record.device;
+        device.valued = 0;
+        device.newest_ms = newest_ms;
+        device.heard_ms = metrics.first().map_or(newest_ms, |entry| entry.heard_ms);
+        if let Some(cold) = device.cold.as_mut() {
+            let queued = cold.queued;
+            **cold = Cold {
+                queued,
+                ..Cold::default()
+            };
+        }
+        record.restore_values(&metrics);
+        self.fleet.put_rules(handle, &specs, &mut self.shapes);
+        self.rearm(handle);
+        Ok(())
+    }
+
+    /// Of a checkpoint's metrics, in their order.
+    fn layout_of(&mut self, metrics: &[LatestMetric<'_>]) -> Result<Arc<Layout>, Unreadable> {
         if metrics.len() > MAX_RESTORED {
             return Err(Unreadable(
                 "a checkpoint names more metrics than a device can have",
             ));
         }
-        let mut slots = Vec::with_capacity(metrics.len());
-        for entry in &metrics {
-            let unit = entry.unit.map(Arc::from);
-            slots.push(Slot {
+        let slot = |entry: &LatestMetric<'_>| {
+            Ok(Slot {
                 metric: entry.metric,
                 name: self.name(entry.metric)?,
-                unit,
-            });
-        }
-        let layout = self.layouts.of(slots);
-        let handle = self.handle(number);
-        let device = &mut self.devices[handle as usize];
-        let specs = device.specs();
-        let queued = device.cold.as_ref().map(|cold| cold.queued);
-        let cold = queued.map(|queued| {
-            Box::new(Cold {
-                queued,
-                ..Cold::default()
+                unit: entry.unit.map(Arc::from),
             })
-        });
-        *device = Device {
-            watched: device.watched,
-            changed: device.changed,
-            seen_in: device.seen_in,
-            seen_at: device.seen_at,
-            newest_ms,
-            heard_ms: metrics.first().map_or(newest_ms, |entry| entry.heard_ms),
-            floats: vec![f64::NAN; layout.len()].into(),
-            cold,
-            ..Device::new(number, layout)
         };
-        device.restore_values(&metrics);
-        device.put_rules(&specs);
-        self.rearm(handle);
-        Ok(())
+        let slots = metrics.iter().map(slot).collect::<Result<_, _>>()?;
+        Ok(self.layouts.of(slots))
     }
 
     pub fn replay(&mut self, number: u32, ts_ms: i64, packed: &[u8]) -> Result<(), Unreadable> {
@@ -144,35 +154,30 @@ impl Engine {
             readings.push((self.name(metric)?, metric, value));
         }
         let handle = self.handle(number);
-        let device = &mut self.devices[handle as usize];
+        let device = &self.fleet.devices[handle as usize];
         if ts_ms < device.newest_ms {
             return Ok(());
         }
-        let mut slots = device.layout.slots.clone();
-        for (name, metric, _) in &readings {
-            if !slots.iter().any(|slot| slot.name == *name) {
-                slots.push(Slot {
-                    metric: *metric,
-                    name: name.clone(),
-                    unit: None,
-                });
-            }
-        }
+        let slots = with_reported(&device.shape.layout.slots, &readings);
         if slots.len() > MAX_RESTORED {
             return Err(Unreadable("more metrics than a device can have"));
         }
-        if slots.len() != device.layout.len() {
-            device.grow(self.layouts.of(slots));
+        if slots.len() != device.shape.slots() {
+            let layout = self.layouts.of(slots);
+            self.fleet.grow(handle, layout, &mut self.shapes);
         }
-        let layout = device.layout.clone();
+        let mut record = self.fleet.record(handle);
+        let layout = record.device.shape.layout.clone();
         let mut reported = Vec::with_capacity(readings.len());
         for (name, _, value) in &readings {
             if let Some(slot) = layout.find(name) {
-                device.set(slot, value);
+                record.set(slot, value);
                 reported.push(slot);
             }
         }
-        device.take_times(reported.into_iter(), ts_ms, ts_ms);
+        reported.sort_unstable();
+        reported.dedup();
+        record.take_times(reported.into_iter(), ts_ms, ts_ms);
         self.mark_changed(handle);
         self.rearm(handle);
         Ok(())
@@ -180,18 +185,19 @@ impl Engine {
 
     pub fn tick(&mut self, now_ms: i64) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut due = self.timers.due(&mut self.devices, now_ms);
-        due.sort_by_key(|handle| self.devices[*handle as usize].number);
+        let mut due = self.timers.due(&mut self.fleet.devices, now_ms);
+        due.sort_by_key(|handle| self.fleet.devices[*handle as usize].number);
         for handle in due {
-            let device = &mut self.devices[handle as usize];
-            evaluate(device, now_ms, Which::Due, &mut self.fired, &mut outcome);
-            self.timers.note(device, handle);
+            let mut record = self.fleet.record(handle);
+            let fired = &mut self.fired;
+            evaluate(&mut record, now_ms, Which::Due, fired, &mut outcome);
+            self.timers.note(record.device, handle);
         }
         outcome
     }
 
     pub fn next_timer_ms(&mut self) -> Option<i64> {
-        self.timers.next(&mut self.devices)
+        self.timers.next(&mut self.fleet.devices)
     }
 
     pub fn checkpoint(&mut self, limit: usize) -> Vec<(u32, i64, Vec<u8>)> {
@@ -199,39 +205,25 @@ impl Engine {
         let taken: Vec<_> = self.changed.drain(..count).collect();
         let mut checkpoints = Vec::with_capacity(count);
         for handle in taken {
-            let device = &mut self.devices[handle as usize];
-            device.changed = false;
-            let newest_ms = device.newest_ms;
-            let mut latest = Vec::new();
-            packing::put_latest_head(&mut latest, newest_ms);
-            for slot in 0..device.layout.len() {
-                let Some(value) = device.value(slot) else {
-                    continue;
-                };
-                let (ts_ms, heard_ms) = device.times(slot);
-                let of = &device.layout.slots[slot];
-                let entry = LatestMetric {
-                    metric: of.metric,
-                    value,
-                    ts_ms,
-                    heard_ms,
-                    unit: of.unit.as_deref(),
-                };
-                packing::put_latest(&mut latest, newest_ms, &entry);
-            }
-            checkpoints.push((device.number, newest_ms, latest));
+            self.fleet.devices[handle as usize].changed = false;
+            let (device, words) = self.fleet.look(handle);
+            checkpoints.push((
+                device.number,
+                device.newest_ms,
+                packed_latest(device, words),
+            ));
         }
         checkpoints
     }
 
     pub fn latest(&self, number: u32) -> Vec<Latest<'_>> {
-        let Some(handle) = self.handles.get(number) else {
+        let Some(handle) = self.fleet.handles.get(number) else {
             return Vec::new();
         };
-        let device = &self.devices[handle as usize];
-        let slots = device.layout.slots.iter().enumerate();
+        let (device, words) = self.fleet.look(handle);
+        let slots = device.shape.layout.slots.iter().enumerate();
         let latest = slots.filter_map(|(slot, of)| {
-            let value = device.value(slot)?;
+            let value = device.value(words, slot)?;
             let (ts_ms, heard_ms) = device.times(slot);
             Some(Latest {
                 name: &of.name,
@@ -250,32 +242,14 @@ impl Engine {
         ))
     }
 
+    #[inline]
     pub(crate) fn handle(&mut self, number: u32) -> u32 {
-        if let Some(handle) = self.handles.get(number) {
-            return handle;
-        }
-        let device = Device::new(number, self.layouts.of(Vec::new()));
-        let handle = match self.free.pop() {
-            Some(handle) => {
-                self.devices[handle as usize] = device;
-                handle
-            }
-            None => {
-                if self.devices.len() == self.devices.capacity() {
-                    // An eighth more instead of twice as much: at a million devices the slack would be their largest cost.
-                    self.devices.reserve_exact(self.devices.len() / 8 + 64);
-                }
-                self.devices.push(device);
-                (self.devices.len() - 1) as u32
-            }
-        };
-        self.handles.set(number, handle);
-        handle
+        self.fleet.handle(number, &self.bare)
     }
 
     #[inline]
     pub(crate) fn mark_changed(&mut self, handle: u32) {
-        let device = &mut self.devices[handle as usize];
+        let device = &mut self.fleet.devices[handle as usize];
         if !device.changed {
             device.changed = true;
             self.changed.push_back(handle);
@@ -283,8 +257,44 @@ impl Engine {
     }
 
     fn rearm(&mut self, handle: u32) {
-        let device = &mut self.devices[handle as usize];
-        rearm(device);
-        self.timers.note(device, handle);
+        let mut record = self.fleet.record(handle);
+        rearm(&mut record);
+        self.timers.note(record.device, handle);
     }
+}
+
+/// The slots of a device after it reported these (name, metric, value).
+fn with_reported(slots: &[Slot], readings: &[(Arc<str>, u32, Value<'_>)]) -> Vec<Slot> {
+    let mut slots = slots.to_vec();
+    for (name, metric, _) in readings {
+        if !slots.iter().any(|slot| slot.name == *name) {
+            slots.push(Slot {
+                metric: *metric,
+                name: name.clone(),
+                unit: None,
+            });
+        }
+    }
+    slots
+}
+
+fn packed_latest(device: &Device, words: &[u64]) -> Vec<u8> {
+    let newest_ms = device.newest_ms;
+    let mut latest = Vec::new();
+    packing::put_latest_head(&mut latest, newest_ms);
+    for (slot, of) in device.shape.layout.slots.iter().enumerate() {
+        let Some(value) = device.value(words, slot) else {
+            continue;
+        };
+        let (ts_ms, heard_ms) = device.times(slot);
+        let entry = LatestMetric {
+            metric: of.metric,
+            value,
+            ts_ms,
+            heard_ms,
+            unit: of.unit.as_deref(),
+        };
+        packing::put_latest(&mut latest, newest_ms, &entry);
+    }
+    latest
 }

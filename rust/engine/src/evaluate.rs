@@ -1,8 +1,9 @@
 //! One evaluation of a device's rules at one instant. Defined by `domain/rules/reference.py`.
 
-use crate::device::Device;
+use crate::device::Record;
 use crate::outcome::{Edge, Outcome};
-use crate::rules::{HEAD_ANY, NEVER, NO_DUE};
+use crate::rules::{NEVER, NO_DUE};
+use crate::shape::Shape;
 use crate::special::evaluate_special;
 
 /// Handles of the two commands that contradict each other, given out by the engine before all others.
@@ -20,72 +21,97 @@ pub enum Which {
 /// Evaluate in firing order. `fired` is scratch space: (command, rule) of what fires at once.
 #[inline]
 pub fn evaluate(
-    device: &mut Device,
+    record: &mut Record<'_>,
     at_ms: i64,
     which: Which,
     fired: &mut Vec<(u32, u32)>,
     outcome: &mut Outcome,
 ) {
     fired.clear();
-    if device.is_all_plain && which == Which::All {
-        return evaluate_plain(device, at_ms, fired, outcome);
+    if record.device.shape.is_all_plain && which == Which::All {
+        evaluate_plain(record, at_ms, fired, outcome);
+    } else {
+        evaluate_mixed(record, at_ms, which, fired, outcome);
     }
-    let slots = device.layout.len();
+}
+
+/// One by one, special rules among the plain.
+fn evaluate_mixed(
+    record: &mut Record<'_>,
+    at_ms: i64,
+    which: Which,
+    fired: &mut Vec<(u32, u32)>,
+    outcome: &mut Outcome,
+) {
+    let shape = record.device.shape.clone();
     let mut first = 0;
     let mut special = 0;
-    for index in 0..device.cells.len() {
-        let cell = &device.cells[index];
+    for (index, cell) in shape.cells.iter().enumerate() {
         if cell.is_special() {
-            evaluate_special(device, index, special, at_ms, which, fired, outcome);
+            evaluate_special(record, (index, special), at_ms, which, fired, outcome);
             special += 1;
             continue;
         }
         let end = first + cell.count();
         if which == Which::All {
-            let (values, thresholds) = device.floats.split_at(slots);
+            let (values, rest) = record.words.split_at(shape.slots());
             let matched = plain(
-                &device.ops[first..end],
-                &thresholds[first..end],
+                &shape.ops[first..end],
+                &rest[first..end],
                 values,
                 cell.any(),
             );
-            if matched != cell.matched() {
-                turn_plain(device, index, matched, at_ms, fired, outcome);
+            if matched != record.device.matched(record.words, index) {
+                turn_plain(record, index, matched, at_ms, fired, outcome);
             }
         }
         first = end;
     }
-    if let Some(cold) = device.cold.as_mut() {
-        cold.due = cold
-            .specials
-            .iter()
-            .map(|special| special.due)
-            .min()
-            .unwrap_or(NO_DUE);
+    if let Some(cold) = record.device.cold.as_mut() {
+        let dues = cold.specials.iter().map(|special| special.due);
+        cold.due = dues.min().unwrap_or(NO_DUE);
     }
 }
 
-/// All conditions first, a bit each and without a branch; then the rules, which seldom turn.
+/// All conditions first, two bits each and without a branch; then the rules, which seldom turn.
 #[inline]
 fn evaluate_plain(
-    device: &mut Device,
+    record: &mut Record<'_>,
     at_ms: i64,
     fired: &mut Vec<(u32, u32)>,
     outcome: &mut Outcome,
 ) {
-    let (values, thresholds) = device.floats.split_at(device.layout.len());
-    let (ops, heads) = device.ops.split_at(thresholds.len());
-    let mut hold: u64 = 0;
-    for (place, (&op, &threshold)) in ops.iter().zip(thresholds).enumerate() {
-        let holds = satisfies(op as u8 & 7, values[usize::from(op >> 3)], threshold);
-        hold |= u64::from(holds) << place;
+    let matched = plainly_matched(&record.device.shape, record.words);
+    let mut turns = matched ^ record.device.matched;
+    while turns != 0 {
+        let index = turns.trailing_zeros() as usize;
+        turns &= turns - 1;
+        let matched = matched >> index & 1 != 0;
+        turn_plain(record, index, matched, at_ms, fired, outcome);
     }
+}
+
+#[inline]
+fn plainly_matched(shape: &Shape, words: &[u64]) -> u64 {
+    let (values, thresholds) = words.split_at(shape.slots());
+    let (mut not_above, mut not_below) = (0u64, 0u64);
+    for (place, (&op, &threshold)) in shape.ops.iter().zip(thresholds).enumerate() {
+        let value = f64::from_bits(values[usize::from(op >> 3)]);
+        let threshold = f64::from_bits(threshold);
+        not_above |= u64::from(value <= threshold) << place;
+        not_below |= u64::from(value >= threshold) << place;
+    }
+    // NaN is neither below nor above nor equal, so that a missing value satisfies nothing.
+    let planes = &shape.planes;
+    let mut hold = planes.less & not_above & !not_below
+        | planes.greater & not_below & !not_above
+        | planes.equal & not_above & not_below;
     let mut matched: u64 = 0;
-    for (place, &head) in heads.iter().enumerate() {
-        let count = head & !HEAD_ANY;
+    for (place, cell) in shape.cells.iter().enumerate() {
+        let count = cell.count();
         let wanted = (1 << count) - 1;
         let satisfied = hold & wanted;
-        let matches = if head & HEAD_ANY != 0 {
+        let matches = if cell.any() {
             satisfied != 0
         } else {
             satisfied == wanted
@@ -93,21 +119,16 @@ fn evaluate_plain(
         matched |= u64::from(matches) << place;
         hold >>= count;
     }
-    let mut turns = matched ^ device.matched;
-    while turns != 0 {
-        let index = turns.trailing_zeros() as usize;
-        turns &= turns - 1;
-        let matched = !device.cells[index].matched();
-        turn_plain(device, index, matched, at_ms, fired, outcome);
-    }
+    matched
 }
 
 #[inline]
-fn plain(ops: &[u16], thresholds: &[f64], values: &[f64], any: bool) -> bool {
+fn plain(ops: &[u16], thresholds: &[u64], values: &[u64], any: bool) -> bool {
     let mut all_hold = true;
     let mut one_holds = false;
     for (&op, &threshold) in ops.iter().zip(thresholds) {
-        let hold = satisfies(op as u8 & 7, values[usize::from(op >> 3)], threshold);
+        let value = f64::from_bits(values[usize::from(op >> 3)]);
+        let hold = satisfies(op as u8 & 7, value, f64::from_bits(threshold));
         all_hold &= hold;
         one_holds |= hold;
     }
@@ -123,68 +144,68 @@ pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
 
 #[cold]
 fn turn_plain(
-    device: &mut Device,
+    record: &mut Record<'_>,
     index: usize,
     matched: bool,
     at_ms: i64,
     fired: &mut Vec<(u32, u32)>,
     outcome: &mut Outcome,
 ) {
-    device.set_matched(index, matched);
+    record.set_matched(index, matched);
     if matched {
-        fire(device, index, at_ms, fired, outcome);
+        fire(record, index, at_ms, fired, outcome);
     }
-    report(device, index, NEVER, true, at_ms, outcome);
+    report(record, index, NEVER, true, at_ms, outcome);
 }
 
 /// Fire, unless a rule before it fires at once with the same or the opposite command.
 pub(crate) fn fire(
-    device: &mut Device,
+    record: &mut Record<'_>,
     index: usize,
     at_ms: i64,
     fired: &mut Vec<(u32, u32)>,
     outcome: &mut Outcome,
 ) {
-    let cell = &mut device.cells[index];
-    let command = cell.command();
+    let command = record.device.shape.cells[index].command();
+    let (device, rule) = (
+        record.device.number,
+        record.device.rule(record.words, index),
+    );
     let opposite = match command {
         ON => OFF,
         OFF => ON,
         other => other,
     };
-    match fired
-        .iter()
-        .find(|(other, _)| *other == command || *other == opposite)
-    {
-        Some((_, winner)) => {
-            outcome
-                .suppressed
-                .push((device.number, cell.rule, at_ms, Some(*winner)))
-        }
+    let mut before = fired.iter();
+    match before.find(|(other, _)| *other == command || *other == opposite) {
+        Some((_, winner)) => outcome
+            .suppressed
+            .push((device, rule, at_ms, Some(*winner))),
         None => {
-            cell.last_fired = at_ms;
-            fired.push((command, cell.rule));
-            outcome.fired.push((device.number, cell.rule, at_ms));
+            record.set_fired(index, at_ms);
+            fired.push((command, rule));
+            outcome.fired.push((device, rule, at_ms));
         }
     }
 }
 
 pub(crate) fn report(
-    device: &Device,
+    record: &Record<'_>,
     index: usize,
     held_since: i64,
     turned: bool,
     at_ms: i64,
     outcome: &mut Outcome,
 ) {
-    let cell = &device.cells[index];
+    let (device, words) = (&*record.device, &*record.words);
+    let last_fired = device.last_fired(words, index);
     outcome.edges.push(Edge {
         device: device.number,
-        rule: cell.rule,
+        rule: device.rule(words, index),
         at_ms,
-        matched: cell.matched(),
+        matched: device.matched(words, index),
         held_since: (held_since != NEVER).then_some(held_since),
-        last_fired: (cell.last_fired != NEVER).then_some(cell.last_fired),
+        last_fired: (last_fired != NEVER).then_some(last_fired),
         turned,
     });
 }

@@ -18,6 +18,8 @@ pub struct Slot {
 #[derive(Debug, Default)]
 pub struct Layout {
     pub slots: Vec<Slot>,
+    /// A metric has the name that units come under.
+    pub reports_u: bool,
     keys: Vec<Key>,
 }
 
@@ -72,7 +74,11 @@ const SEARCHED: usize = 16;
 impl Layout {
     fn new(slots: Vec<Slot>) -> Self {
         let keys = slots.iter().map(|slot| Key::new(&slot.name)).collect();
-        Self { slots, keys }
+        Self {
+            reports_u: slots.iter().any(|slot| &*slot.name == "u"),
+            slots,
+            keys,
+        }
     }
 
     pub fn len(&self) -> usize {

@@ -7,7 +7,7 @@ use crate::json::{self, Json, Object};
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 pub const MAX_METRICS: usize = 128;
 const MAX_NAME: usize = 64;
-const MAX_TEXT: usize = 256;
+pub const MAX_TEXT: usize = 256;
 const MAX_UNIT: usize = 32;
 const DAY_MS: i64 = 86_400_000;
 /// Below (1973) a time can only come from a clock that is not set.
@@ -112,28 +112,7 @@ fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>
         Ok(ts_ms) => ts_ms,
         Err(fault) => return parsed.faults.push(fault),
     };
-    let enveloped = members
-        .iter()
-        .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
-    let units = match members.iter().find(|(key, _)| key == "u") {
-        Some((_, Json::Object(_))) => take(&mut members, "u"),
-        Some((_, Json::Null)) | None => None,
-        Some(_) => {
-            if enveloped {
-                parsed.faults.push(Fault::BadValue);
-            }
-            None
-        }
-    };
-    let values = match enveloped.then(|| take(&mut members, "m")).flatten() {
-        Some(Json::Object(values)) => values,
-        _ => members,
-    };
-    let units = if let Some(Json::Object(units)) = units {
-        units
-    } else {
-        Vec::new()
-    };
+    let (values, units) = parts(members, &mut parsed.faults);
     let mut readings = Vec::with_capacity(values.len());
     for (name, value) in values {
         match accept(&name, value) {
@@ -149,6 +128,31 @@ fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>
         attach_units(units, &mut readings, &mut parsed.faults);
     }
     parsed.messages.push(Message { ts_ms, readings });
+}
+
+/// (values, units) of a message: enveloped in `m`, or the members themselves.
+fn parts<'a>(mut members: Object<'a>, faults: &mut Vec<Fault>) -> (Object<'a>, Object<'a>) {
+    let enveloped = members
+        .iter()
+        .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
+    let units = match members.iter().find(|(key, _)| key == "u") {
+        Some((_, Json::Object(_))) => take(&mut members, "u"),
+        Some((_, Json::Null)) | None => None,
+        Some(_) => {
+            if enveloped {
+                faults.push(Fault::BadValue);
+            }
+            None
+        }
+    };
+    let values = match enveloped.then(|| take(&mut members, "m")).flatten() {
+        Some(Json::Object(values)) => values,
+        _ => members,
+    };
+    match units {
+        Some(Json::Object(units)) => (values, units),
+        _ => (values, Vec::new()),
+    }
 }
 
 fn take<'a>(members: &mut Object<'a>, key: &str) -> Option<Json<'a>> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::layout::Slot;
 use crate::message::Fault;
 
 /// A row's bytes end at `end` of the arena and begin where the previous row's end.
@@ -63,6 +64,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The device reports this metric, or this unit, for the first time.
+    pub fn report(&mut self, device: u32, slot: &Slot) {
+        let Slot { metric, name, unit } = slot.clone();
+        self.new_metrics.push(MetricReport {
+            device,
+            metric,
+            name,
+            unit,
+        });
+    }
+
     pub fn fault(&mut self, device: u32, fault: Fault) {
         *self.faults.entry((device, fault)).or_default() += 1;
     }

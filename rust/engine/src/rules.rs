@@ -49,21 +49,14 @@ pub struct Spec {
     pub last_fired: i64,
 }
 
-/// A rule as every evaluation touches it.
-#[derive(Debug, Clone)]
-pub struct Cell {
-    pub rule: u32,
-    pub last_fired: i64,
-    /// 24 bits command, 4 bits number of conditions, then flags.
-    packed: u32,
-}
+/// A rule without its numbers: 24 bits command, 4 bits number of plain conditions, then flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cell(u32);
 
-pub const HEAD_ANY: u16 = 1 << 15;
 const COUNT_SHIFT: u32 = 24;
 const COUNT_MAX: usize = 15;
 const ANY: u32 = 1 << 28;
-const MATCHED: u32 = 1 << 29;
-const SPECIAL: u32 = 1 << 30;
+const SPECIAL: u32 = 1 << 29;
 const COMMAND: u32 = (1 << 24) - 1;
 
 impl Cell {
@@ -73,48 +66,28 @@ impl Cell {
         } else {
             0
         };
-        let mut packed = spec.command & COMMAND | count << COUNT_SHIFT;
-        packed |= if spec.any { ANY } else { 0 };
-        packed |= if spec.matched { MATCHED } else { 0 };
-        packed |= if plain { 0 } else { SPECIAL };
-        Self {
-            rule: spec.rule,
-            last_fired: spec.last_fired,
-            packed,
-        }
+        let any = if spec.any { ANY } else { 0 };
+        let special = if plain { 0 } else { SPECIAL };
+        Self(spec.command & COMMAND | count << COUNT_SHIFT | any | special)
     }
 
-    pub fn command(&self) -> u32 {
-        self.packed & COMMAND
-    }
-
-    /// What a plain evaluation needs to know of the rule: how many conditions, and whether one is enough.
-    pub fn head(&self) -> u16 {
-        self.count() as u16 | if self.any() { HEAD_ANY } else { 0 }
+    pub fn command(self) -> u32 {
+        self.0 & COMMAND
     }
 
     #[inline]
-    pub fn count(&self) -> usize {
-        (self.packed >> COUNT_SHIFT & 15) as usize
+    pub fn count(self) -> usize {
+        (self.0 >> COUNT_SHIFT & 15) as usize
     }
 
     #[inline]
-    pub fn any(&self) -> bool {
-        self.packed & ANY != 0
+    pub fn any(self) -> bool {
+        self.0 & ANY != 0
     }
 
     #[inline]
-    pub fn matched(&self) -> bool {
-        self.packed & MATCHED != 0
-    }
-
-    #[inline]
-    pub fn is_special(&self) -> bool {
-        self.packed & SPECIAL != 0
-    }
-
-    pub fn set_matched(&mut self, matched: bool) {
-        self.packed = self.packed & !MATCHED | if matched { MATCHED } else { 0 };
+    pub fn is_special(self) -> bool {
+        self.0 & SPECIAL != 0
     }
 }
 
