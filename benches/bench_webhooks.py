@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import itertools
 import json
 import os
 import statistics
@@ -15,19 +17,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
 import pytest
 import uvloop
 
-from adapters.delivery.courier import HttpCourier
 from adapters.delivery.guard import AddressGuard
+from adapters.delivery.native import NativeCourier
+from adapters.delivery.plain import PlainCourier
 from adapters.engine.native import NativeSigners
 from adapters.storage.sql.database import SqlDatabase
-from domain.webhooks.ports import Post
+from app.loops.doorbell import Doorbell
+from app.loops.leftovers import LeftoverLoop
+from domain.devices.model import Device
+from domain.kernel.ids import EventId
+from domain.webhooks.delivery import Job
+from domain.webhooks.leftovers import Leftovers
+from domain.webhooks.model import Delivery, DeliveryState
+from domain.webhooks.ports import Post, Reply
 from support.webhook_world import MovableClock, WebhookWorld
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +74,8 @@ class Answer(asyncio.Protocol):
             asyncio.get_running_loop().call_later(self._pause_s, self._answer)
 
     def _answer(self) -> None:
-        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        if not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 async def receive() -> None:
@@ -92,24 +104,63 @@ def fast_url() -> Iterator[str]:
         yield fast
 
 
-async def posting(post: Callable[[Post], Awaitable[Any]], url: str, in_flight: int) -> None:
+def signed_posts(url: str) -> Iterator[Post]:
     signer = NativeSigners().signer(SECRET)
-    left = iter(range(POSTS))
+    for number in range(POSTS):
+        [(service, standard)] = signer.sign_batch([(f"evt_{number}", 1_800_000_000, BODY)])
+        headers = (("Content-Type", "application/json"), ("X-Service-Signature", service), ("webhook-signature", standard))
+        yield Post(url, headers, BODY, 10.0)
+
+
+async def posting(post: Callable[[Post], Awaitable[Any]], url: str, in_flight: int) -> None:
+    left = signed_posts(url)
 
     async def work() -> None:
-        for number in left:
-            [(service, standard)] = signer.sign_batch([(f"evt_{number}", 1_800_000_000, BODY)])
-            headers = (("Content-Type", "application/json"), ("X-Service-Signature", service), ("webhook-signature", standard))
-            await post(Post(url, headers, BODY, 10.0))
+        for one in left:
+            await post(one)
 
     await asyncio.gather(*(work() for _ in range(in_flight)))
 
 
-async def with_aiohttp(url: str, in_flight: int) -> None:
-    courier = HttpCourier(clock=MovableClock(), guard=AddressGuard(allow_private=True))
-    await posting(courier.post, url, in_flight)
+async def with_courier(kind: type[NativeCourier] | type[PlainCourier], url: str, in_flight: int) -> None:
+    courier = kind(clock=MovableClock(), guard=AddressGuard(allow_private=True))
+    left = enumerate(signed_posts(url))
+    done = asyncio.Event()
+    answered = 0
+
+    def heard(replies: Sequence[tuple[int, Reply]]) -> None:
+        nonlocal answered
+        answered += len(replies)
+        courier.send(list(itertools.islice(left, len(replies))))
+        if answered == POSTS:
+            done.set()
+
+    courier.hear(heard)
+    courier.send(list(itertools.islice(left, in_flight)))
+    await asyncio.wait_for(done.wait(), 120)
     await courier.close()
     await asyncio.sleep(0.05)  # uvloop closes sockets a turn later
+
+
+async def with_native(url: str, in_flight: int) -> None:
+    await with_courier(NativeCourier, url, in_flight)
+
+
+async def with_plain(url: str, in_flight: int) -> None:
+    await with_courier(PlainCourier, url, in_flight)
+
+
+async def with_aiohttp(url: str, in_flight: int) -> None:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
+
+        async def post(what: Post) -> None:
+            async with asyncio.timeout(what.deadline_s):
+                async with session.post(what.url, data=what.body, headers=what.headers, allow_redirects=False) as response:
+                    await response.content.read(4_096)
+
+        await posting(post, url, in_flight)
+    await asyncio.sleep(0.05)
 
 
 async def with_httpx(url: str, in_flight: int) -> None:
@@ -126,7 +177,7 @@ async def with_httpx(url: str, in_flight: int) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [10, 50])
-@pytest.mark.parametrize("client", [with_aiohttp, with_httpx], ids=["aiohttp", "httpx"])
+@pytest.mark.parametrize("client", [with_native, with_aiohttp, with_plain, with_httpx], ids=["native", "aiohttp", "plain", "httpx"])
 def bench_2000_signed_posts(benchmark: Any, client: Any, in_flight: int, fast_url: str) -> None:
     benchmark.pedantic(lambda: uvloop.run(client(fast_url, in_flight)), rounds=2, warmup_rounds=0)
 
@@ -144,8 +195,9 @@ async def service() -> AsyncIterator[WebhookWorld]:
         await asyncio.sleep(0.05)
 
 
-async def deliveries_per_second(url: str, webhooks: int, events: int) -> float:
-    """From the first claim to the last attempt in the log; the events are there already."""
+async def deliveries_per_second(url: str, webhooks: int, events: int) -> tuple[float, float]:
+    """From the first claim to the last attempt in the log, the events being there already: how many a second, and microseconds of
+    processor time for each, on all threads."""
     async with service() as world:
         device = await world.device()
         for _ in range(webhooks):
@@ -153,11 +205,12 @@ async def deliveries_per_second(url: str, webhooks: int, events: int) -> float:
         async with world.uow.write() as tx:
             for number in range(events):
                 await tx.record(world.fact("relay_changed", device.device_id, number=number))
-        began = time.perf_counter()
+        count = webhooks * events
+        began, spent = time.perf_counter(), time.process_time()
         async with world.delivering():
-            while world.loop.succeeded < webhooks * events or world.loop._ended:
+            while world.loop.succeeded < count or world.loop._ended:
                 await asyncio.sleep(0.005)
-            return webhooks * events / (time.perf_counter() - began)
+            return count / (time.perf_counter() - began), (time.process_time() - spent) / count * 1e6
 
 
 def bench_3000_deliveries_with_their_log_in_sqlite(benchmark: Any, fast_url: str) -> None:
@@ -172,15 +225,14 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         for _ in range(dead_count):
             await world.webhook(dead, device)
         took: list[float] = []
-        original = world.loop._answered
+        original = world.loop._note
 
-        def answered(task: Any) -> None:
-            job, _ = world.loop._tasks[task]
+        def note(job: Job, reply: Reply | None) -> None:
             if job.webhook.webhook_id in fast_hooks:
                 took.append(world.clock.now_ms() - job.delivery.created_ms)
-            original(task)
+            original(job, reply)
 
-        world.loop._answered = answered  # type: ignore[method-assign]
+        world.loop._note = note  # type: ignore[method-assign]
         async with world.delivering():
             for _ in range(100):
                 await world.switch(device)
@@ -188,6 +240,71 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
             while len(took) < 4_500:
                 await asyncio.sleep(0.01)
         return took
+
+
+async def backlog(fast: str, dead: str, rows: int) -> None:
+    """A dead receiver that is owed very much: what that costs in memory, how it delays the others, and how it goes away."""
+    import psutil
+
+    process = psutil.Process()
+    async with service() as world:
+        device, watched = await world.device(), await world.device()
+        for _ in range(20):
+            await world.webhook(fast, watched)
+        made = await world.webhook(dead, device)
+        now_ms = world.clock.now_ms()
+        owed = Delivery(
+            0, made.webhook.webhook_id, made.webhook.account_id, device.device_id, EventId("evt_" + "0" * 26), "relay_changed",
+            BODY, DeliveryState.PENDING, 0, now_ms, None, now_ms,
+        )  # fmt: skip
+        alone = await latencies(world, watched)
+        for _ in range(rows // 10_000):
+            async with world.uow.write() as tx:
+                await tx.deliveries.add([owed] * 10_000)
+        gc.collect()
+        before = process.memory_info().rss
+        beside = await latencies(world, watched)
+        grown = (process.memory_info().rss - before) / 2**20
+        print(f"{rows} owed to a dead receiver: {grown:.0f} MiB more; others alone {quantiles(alone)}, beside it {quantiles(beside)}")
+        began = time.perf_counter()
+        await world.webhooks.delete(world.session(), made.webhook.webhook_id)
+        gone = time.perf_counter() - began
+        sweep = LeftoverLoop(leftovers=Leftovers(uow=world.uow), bell=Doorbell())
+        task = asyncio.create_task(sweep.run())
+        during = await latencies(world, watched)
+        while await left(world):
+            await asyncio.sleep(0.5)
+        task.cancel()
+        print(f"deleted in {gone * 1000:.0f} ms, its rows away in {time.perf_counter() - began:.0f} s, others meanwhile {quantiles(during)}")
+
+
+async def left(world: WebhookWorld) -> bool:
+    async with world.uow.read() as tx:
+        return await tx.deliveries.left_over() is not None
+
+
+async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> list[float]:
+    """Milliseconds from an event to each of its deliveries, 20 events a second; nothing of others counts."""
+    took: list[float] = []
+    original = world.loop._note
+
+    def note(job: Job, reply: Reply | None) -> None:
+        if job.delivery.device_id == device.device_id:
+            took.append(world.clock.now_ms() - job.delivery.created_ms)
+        original(job, reply)
+
+    world.loop._note = note  # type: ignore[method-assign]
+    task = asyncio.create_task(world.loop.run())
+    for _ in range(events):
+        await world.switch(device)
+        await asyncio.sleep(0.05)
+    async with asyncio.timeout(60):
+        while len(took) < 20 * events:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
+    world.loop._note = original  # type: ignore[method-assign]
+    return took
 
 
 async def fan_out(clients: int, events: int) -> tuple[float, list[float], float]:
@@ -263,9 +380,12 @@ def main() -> None:
     rate, cuts, each_kib = uvloop.run(fan_out(1_000, 50))
     print(f"feed: {rate:.0f} frames/s, p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, {each_kib:.0f} KiB a client")
     with receivers() as (fast, dead):
-        print("deliveries/s:", round(uvloop.run(deliveries_per_second(fast, 50, 200))))
+        for webhooks in (1, 5, 50):
+            rate, each_us = uvloop.run(deliveries_per_second(fast, webhooks, 10_000 // webhooks))
+            print(f"{webhooks} webhooks: {rate:.0f} deliveries/s, {each_us:.0f} µs of processor time each")
         print("alone:", quantiles(uvloop.run(isolation(fast, dead, 0))))
         print("beside 5 of 50 dead:", quantiles(uvloop.run(isolation(fast, dead, 5))))
+        uvloop.run(backlog(fast, dead, 1_000_000))
 
 
 if __name__ == "__main__":

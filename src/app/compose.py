@@ -34,7 +34,9 @@ from app.loops.checkpoint import CheckpointLoop
 from app.loops.deliveries import DeliveryLoop
 from app.loops.device_upkeep import DeviceUpkeepLoop
 from app.loops.dispatch import DispatchLoop
+from app.loops.doorbell import Doorbell
 from app.loops.faults import FaultLog
+from app.loops.leftovers import LeftoverLoop
 from app.loops.presence import PresenceLoop
 from app.loops.retention import RetentionLoop
 from app.loops.rule_timers import RuleTimerLoop
@@ -50,6 +52,7 @@ from app.settings import Settings
 from app.supervisor import Loop, Supervisor
 from domain.kernel.errors import Unavailable
 from domain.webhooks.audience import AudienceService
+from domain.webhooks.leftovers import Leftovers
 from domain.webhooks.log import DeliveryLog
 from domain.webhooks.service import WebhookService
 from domain.webhooks.watching import WatchingService
@@ -144,6 +147,7 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
             ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
             DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, bell=bells.upkeep),
             _rule_timers(outside, services, bells),
+            LeftoverLoop(leftovers=Leftovers(uow=uow), bell=Doorbell()),
         ),
     )
 
@@ -231,7 +235,7 @@ def _publish(program: Program) -> None:
     metrics.read(
         "deliveries",
         "Webhook attempts.",
-        lambda: {name: getattr(deliveries, name) for name in ("under_way", "succeeded", "failed", "cut_short")},
+        lambda: {name: getattr(deliveries, name) for name in ("under_way", "succeeded", "failed", "cut_short", "put_off")},
     )
     metrics.read(
         "commands",

@@ -20,9 +20,9 @@ from adapters.crypto.keyring import KeyRing
 from adapters.crypto.passwords import Argon2Hasher
 from adapters.crypto.tokens import JwtAccessTokens
 from adapters.crypto.vault import AesVault
-from adapters.delivery.courier import HttpCourier
 from adapters.delivery.guard import AddressGuard
 from adapters.delivery.jitter import RandomJitter
+from adapters.delivery.plain import PlainCourier
 from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.mail.log import LogMailer
@@ -39,6 +39,7 @@ from app.settings import Settings, SettingsError
 from domain.accounts.ports import Mailer
 from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
+from domain.webhooks.ports import Courier
 
 READERS = 6
 
@@ -64,7 +65,7 @@ class Outside:
         self.exclusive = settings.database.startswith("sqlite")
         """No other process writes to this database."""
         self.link = device_link(settings, self.clock, self.engine)
-        self.courier = HttpCourier(clock=self.clock, guard=AddressGuard(allow_private=settings.webhook_allow_private))
+        self.courier = courier(settings, self.clock)
         self.jitter = RandomJitter()
         self.feed = InProcessFeed(on_interest=on_interest)
         self.codec = ProfileCodec()
@@ -84,6 +85,26 @@ def prepare_data_dir(path: Path) -> None:
         raise StartRefused(
             f"The data directory {path} cannot be used: {error.strerror or error}. "
             "Give the service's user write access to it, or set LATCHBOARD_DATA_DIR to another directory."
+        ) from None
+
+
+def courier(settings: Settings, clock: Clock) -> Courier:
+    """The one in the extension, or with the readable engine the readable one."""
+    guard = AddressGuard(
+        allow_private=settings.webhook_allow_private,
+        low_ports=frozenset(int(port) for port in settings.webhook_low_ports.split(",") if port.strip()),
+    )
+    path = settings.webhook_ca_file
+    try:
+        extra_ca = b"" if path is None else path.read_bytes()
+        if settings.engine == "reference":
+            return PlainCourier(clock=clock, guard=guard, extra_ca=extra_ca)
+        native = import_module("adapters.delivery.native")  # only where the extension is there
+        made: Courier = native.NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
+        return made
+    except (OSError, ValueError) as error:
+        raise StartRefused(
+            f"The certificates in {path} cannot be used: {error}. Set LATCHBOARD_WEBHOOK_CA_FILE to a file of PEM certificates."
         ) from None
 
 

@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     smtp_url: SecretStr | None = Field(default=None, description="smtp://user:password@host:587")
     smtp_from: str | None = None
     webhook_allow_private: bool = Field(default=False, description="http and private addresses for webhooks: development only.")
+    webhook_low_ports: str = Field(default="", description="Ports below 1024 beside 80 and 443 for webhooks, comma-separated.")
+    webhook_ca_file: Path | None = Field(default=None, description="Certificates (PEM) believed beside the system's.")
     cors_origins: str = Field(default="", description="Origins that browsers may call from, comma-separated; none by default.")
     trusted_proxies: str = Field(
         default="", description="Addresses or networks, comma-separated, whose word on where a request comes from is taken."
@@ -91,6 +93,14 @@ class Settings(BaseSettings):
     @classmethod
     def _known_networks(cls, value: str) -> str:
         networks(value)
+        return value
+
+    @field_validator("webhook_low_ports")
+    @classmethod
+    def _ports(cls, value: str) -> str:
+        for port in filter(None, (part.strip() for part in value.split(","))):
+            if not port.isdigit() or not 0 < int(port) < 1_024:
+                raise ValueError("is a list of ports from 1 to 1023, such as 81,591")
         return value
 
     @field_validator("database_url")

@@ -95,7 +95,9 @@ async def test_what_is_owed_can_be_called_off(world: World) -> None:
         await tx.webhooks.add(webhook)
         await tx.deliveries.add([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        assert await tx.deliveries.owes(webhook.webhook_id)
         assert await tx.deliveries.cancel_of(webhook.webhook_id, 9) == 1
+        assert not await tx.deliveries.owes(webhook.webhook_id)
         assert await tx.deliveries.cancel_of(webhook.webhook_id, 9) == 0
         assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
         assert not await tx.deliveries.finish(claimed)
@@ -112,8 +114,53 @@ async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
         attempt = an_attempt(claimed)
         await tx.deliveries.start_attempt([attempt])
         await tx.webhooks.delete(webhook.webhook_id)
+        await tx.deliveries.add([a_delivery(webhook)])
+        assert await tx.deliveries.forget_of(webhook.webhook_id, 9) == 1
         assert await tx.deliveries.get(claimed.no) is None
         assert await tx.deliveries.attempt(webhook.webhook_id, attempt.delivery_id) is None
+
+
+async def test_what_a_deleted_webhook_leaves_behind_is_found_and_goes_in_steps(world: World) -> None:
+    hooks = sorted((a_webhook(world) for _ in range(3)), key=lambda hook: hook.webhook_id)
+    async with world.uow.write() as tx:
+        assert await tx.deliveries.left_over() is None
+        for hook in hooks:
+            await tx.webhooks.add(hook)
+            await tx.deliveries.add([a_delivery(hook) for _ in range(3)])
+        assert await tx.deliveries.left_over() is None
+        claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        await tx.deliveries.start_attempt([an_attempt(one) for one in claimed])
+        gone = hooks[1].webhook_id
+        await tx.webhooks.delete(gone)
+        assert await tx.deliveries.left_over() == gone
+        assert [await tx.deliveries.forget_of(gone, 2) for _ in range(3)] == [2, 1, 0]
+        assert await tx.deliveries.left_over() is None
+        assert len(await tx.deliveries.log(hooks[0].webhook_id, 9)) == 3
+        assert not await tx.deliveries.log(gone, 9)
+
+
+async def test_deliveries_of_a_deleted_key_are_left_over(world: World) -> None:
+    key = a_key(world.account.account_id)
+    webhook = a_webhook(world, key_id=key.key_id)
+    async with world.uow.write() as tx:
+        await tx.keys.add(key)
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.keys.delete(key.key_id)
+        assert await tx.webhooks.find(webhook.webhook_id) is None
+        assert await tx.deliveries.left_over() == webhook.webhook_id
+
+
+async def test_an_attempt_that_never_began_leaves_no_trace(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        first, second = an_attempt(claimed), an_attempt(claimed, 2)
+        await tx.deliveries.start_attempt([first, second])
+        await tx.deliveries.drop_attempts([second.delivery_id, new("whd")])
+        assert list(await tx.deliveries.log(webhook.webhook_id, 9)) == [first]
 
 
 async def test_attempts_are_logged_newest_first_and_completed(world: World) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from adapters.delivery.courier import HttpCourier
 from adapters.delivery.guard import AddressGuard, ForbiddenAddress, is_public
 from domain.webhooks.ports import Post
+from support.couriers import KINDS, Counter
 from support.receiver import answers, receiving
 from support.webhook_world import MovableClock
 
@@ -109,22 +109,29 @@ class LoopbackIsPublic(AddressGuard):
             AddressGuard().check(address)
 
 
-@pytest.fixture
-async def couriers() -> AsyncIterator[list[HttpCourier]]:
-    made: list[HttpCourier] = []
-    yield made
-    for courier in made:
-        await courier.close()
+Make = Callable[..., Counter]
+
+
+@pytest.fixture(params=KINDS)
+async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
+    made: list[Counter] = []
+
+    def make(guard: AddressGuard, lookup: Resolver | None = None) -> Counter:
+        made.append(Counter(request.param(clock=MovableClock(), guard=guard, lookup=lookup)))
+        return made[-1]
+
+    yield make
+    for counter in made:
+        await counter.courier.close()
 
 
 def post(url: str) -> Post:
     return Post(url, (), b"{}", 5.0)
 
 
-async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(couriers: list[HttpCourier]) -> None:
+async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(make: Make) -> None:
     names = Resolver(["127.0.0.1"], ["127.0.0.2"])
-    courier = HttpCourier(clock=MovableClock(), guard=LoopbackIsPublic(), lookup=names)
-    couriers.append(courier)
+    courier = make(LoopbackIsPublic(), names)
     async with receiving(answers(headers="Connection: close\r\n")) as receiver:
         url = receiver.url.replace("127.0.0.1", "receiver.example")
         assert (await courier.post(post(url))).status == 200
@@ -135,9 +142,8 @@ async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(cou
     assert "forbidden" in str(reply.error)
 
 
-async def test_a_name_with_one_special_address_among_public_ones_is_refused(couriers: list[HttpCourier]) -> None:
-    courier = HttpCourier(clock=MovableClock(), guard=LoopbackIsPublic(), lookup=Resolver(["127.0.0.1", "10.0.0.1"]))
-    couriers.append(courier)
+async def test_a_name_with_one_special_address_among_public_ones_is_refused(make: Make) -> None:
+    courier = make(LoopbackIsPublic(), Resolver(["127.0.0.1", "10.0.0.1"]))
     async with receiving(answers()) as receiver:
         reply = await courier.post(post(receiver.url.replace("127.0.0.1", "receiver.example")))
         assert not receiver.got
@@ -155,9 +161,9 @@ class BlindResolver(LoopbackIsPublic):
             super().check(address)
 
 
-async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(couriers: list[HttpCourier]) -> None:
-    courier = HttpCourier(clock=MovableClock(), guard=BlindResolver(), lookup=Resolver(["127.0.0.2"]))
-    couriers.append(courier)
+async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(make: Make) -> None:
+    BlindResolver.looks = 0
+    courier = make(BlindResolver(), Resolver(["127.0.0.2"]))
     async with receiving(answers()) as receiver:
         reply = await courier.post(post(receiver.url.replace("127.0.0.1", "receiver.example")))
         assert not receiver.got
@@ -165,9 +171,8 @@ async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(courie
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1", "localhost"])
-async def test_without_the_setting_loopback_gets_nothing_however_it_is_written(couriers: list[HttpCourier], host: str) -> None:
-    courier = HttpCourier(clock=MovableClock(), guard=AddressGuard())
-    couriers.append(courier)
+async def test_without_the_setting_loopback_gets_nothing_however_it_is_written(make: Make, host: str) -> None:
+    courier = make(AddressGuard())
     async with receiving(answers()) as receiver:
         port = receiver.url.split(":")[2].split("/")[0]
         reply = await courier.post(post(f"https://{host}:{port}/hook"))

@@ -69,7 +69,7 @@ def _definitions(path: Path) -> dict[str, list[str]]:
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
     own = [row for row in rows if row[0] not in ("alembic_version", "sqlite_sequence")]
-    return {name: sorted(line.strip(" ,\t") for line in sql.replace(", \n", "\n").splitlines()) for name, sql in own}
+    return {name: sorted(line.strip(" ,\t") for line in sql.replace(", \n", "\n").replace('"', "").splitlines()) for name, sql in own}
 
 
 def test_the_named_head_is_the_newest_script() -> None:

@@ -9,25 +9,19 @@ from pathlib import Path
 import pytest
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
-from adapters.storage.sql.database import SqlDatabase
 from domain.events.model import Event
 from domain.kernel.errors import Conflict, Refused
 from domain.webhooks.lanes import Lanes
 from domain.webhooks.model import DeliveryState
 from support.receiver import answers, in_turn, never_answers, receiving, resets
-from support.webhook_world import ACCOUNT, WebhookWorld
+from support.storage import KINDS, a_delivery
+from support.webhook_world import ACCOUNT, WebhookWorld, webhook_world
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=KINDS)
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WebhookWorld]:
-    database = SqlDatabase(f"sqlite+aiosqlite:///{tmp_path}/hooks.db")
-    if request.param == "sqlite":
-        await database.start()
-    world = await WebhookWorld(database.unit_of_work if request.param == "sqlite" else MemoryUnitOfWork).populate()
-    async with world.delivering():
+    async with webhook_world(request.param, tmp_path) as world, world.delivering():
         yield world
-    await database.stop()
 
 
 async def test_a_delivery_carries_the_event_unchanged_in_an_envelope_signed_both_ways(world: WebhookWorld) -> None:
@@ -322,9 +316,11 @@ async def test_what_was_under_way_when_the_process_died_is_sent_again_after_its_
     made = await world.webhook("http://127.0.0.1:9/", device)
     async with receiving(answers()) as receiver:
         await world.webhooks.change(world.session(), made.webhook.webhook_id, url=receiver.url)
+        now_ms = world.clock.now_ms()
+        owed = a_delivery(made.webhook, device_id=device.device_id, due_ms=now_ms)
         async with world.uow.write() as tx:  # a worker claims, and is never heard of again
-            await tx.record(world.fact("relay_changed", device.device_id, relay="ON"))
-            await tx.deliveries.claim(world.clock.now_ms(), world.clock.now_ms() + 30_000, 10)
+            await tx.deliveries.add([owed])
+            await tx.deliveries.claim(now_ms, now_ms + 30_000, 10)
         await asyncio.sleep(0.05)
         assert not receiver.got
         world.later(seconds=31)

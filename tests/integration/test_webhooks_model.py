@@ -1,4 +1,7 @@
-"""Random events, faults, rotations, grants that come and go, and kill -9: nothing owed is lost, nothing else is sent."""
+"""Random events, faults, rotations, grants that come and go, and kill -9: nothing owed is lost, nothing else is sent.
+
+On SQLite with one process, on PostgreSQL with two that share the work by leases; either may be killed at any moment.
+"""
 
 from __future__ import annotations
 
@@ -10,57 +13,82 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.receiver import Behaviour, Receiver, answers, receiving, resets, says_and_closes
+import pytest
+
+from support.receiver import Behaviour, Got, Receiver, answers, receiving, resets, says_and_closes
+from support.storage import KINDS, emptied, sqlite_url
 
 SPEED = 40
 ROUNDS = 60
 SEED = 20261121
 SETTLE_S = 1.0
-"""Real seconds after a rotation during which something signed before may still be read off a socket."""
+"""Real seconds after a change during which something sent before may still be read off a socket."""
+FOR_EVER = float("inf")
 
 
 class Service:
-    def __init__(self, path: Path) -> None:
+    """One process or several over one database; what one is told, it is told at random."""
+
+    def __init__(self, kind: str, url: str, path: Path, chance: random.Random) -> None:
+        self._kind = kind
+        self._url = url
         self._path = path
+        self._chance = chance
         self._epoch_ms = time.time_ns() // 1_000_000
-        self._process: asyncio.subprocess.Process | None = None
+        self._processes: list[asyncio.subprocess.Process] = []
         self.kills = 0
 
     async def start(self) -> None:
         root = Path(__file__).parents[2]
         environment = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root / 'tests'}"}
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "support.webhook_process", self._path, str(self._epoch_ms), str(SPEED),
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "support.webhook_process", self._url, str(self._epoch_ms), str(SPEED),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
         )  # fmt: skip
-        assert (await self._line())["ready"]
+        assert (await self._line(process))["ready"]
+        self._processes.append(process)
 
     async def do(self, what: str, **arguments: Any) -> Any:
-        await self.begin(what, **arguments)
-        return (await self._line())["answer"]
+        return (await self._line(await self.begin(what, **arguments)))["answer"]
 
-    async def begin(self, what: str, **arguments: Any) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
-        await self._process.stdin.drain()
+    async def begin(self, what: str, **arguments: Any) -> asyncio.subprocess.Process:
+        process = self._chance.choice(self._processes)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"do": what, **arguments}).encode() + b"\n")
+        await process.stdin.drain()
+        return process
 
-    async def kill(self) -> None:
-        assert self._process is not None
+    async def kill(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+            process.kill()
+        await process.wait()
+        self._processes.remove(process)
         self.kills += 1
 
-    async def _line(self) -> dict[str, Any]:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), 60)
+    async def stop(self) -> None:
+        for process in list(self._processes):
+            await self.kill(process)
+
+    async def query(self, sql: str) -> Sequence[Sequence[Any]]:
+        if self._kind == "sqlite":
+            with contextlib.closing(sqlite3.connect(self._path)) as database:
+                return database.execute(sql).fetchall()
+        import asyncpg
+
+        connection = await asyncpg.connect(self._url.replace("+asyncpg", ""))
+        try:
+            return [tuple(row) for row in await connection.fetch(sql)]
+        finally:
+            await connection.close()
+
+    async def _line(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
         assert line, "the service has ended"
         return json.loads(line)  # type: ignore[no-any-return]
 
@@ -72,16 +100,25 @@ class Hook:
     receiver: Receiver
     secrets: list[tuple[float, str]]
     grants: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """By device, the stretches of time in which the key saw it."""
     owed: set[int] = field(default_factory=set)
     maybe: set[int] = field(default_factory=set)
-    ever_revoked: bool = False
+    ever_dropped: bool = False
     accepted: set[str] = field(default_factory=set)
+
+    def saw(self, device: str, at: float) -> bool:
+        """Whether it saw the device then or a moment before."""
+        return any(began <= at and at - SETTLE_S <= ended for began, ended in self.seen.get(device, []))
 
 
 def moody(hook_of: dict[int, Hook], chance: random.Random) -> Behaviour:
     """Fails in one way or another two times out of five, and remembers which events it has accepted."""
     good = answers()
-    bad = [answers(500), answers(429, "Retry-After: 7\r\n"), resets(), says_and_closes(b""), answers(302, "Location: /\r\n")]
+    bad = [
+        answers(500), answers(429, "Retry-After: 7\r\n"), resets(), says_and_closes(b""), answers(302, "Location: /\r\n"),
+        says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+    ]  # fmt: skip
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         event_id = receiver.got[-1].headers["webhook-id"]
@@ -95,9 +132,9 @@ def moody(hook_of: dict[int, Hook], chance: random.Random) -> Behaviour:
 
 
 @contextlib.asynccontextmanager
-async def scene(path: Path, chance: random.Random) -> AsyncIterator[tuple[Service, list[str], list[Hook]]]:
-    service = Service(path)
-    await service.start()
+async def scene(service: Service, instances: int, chance: random.Random) -> AsyncIterator[tuple[list[str], list[Hook]]]:
+    for _ in range(instances):
+        await service.start()
     await service.do("populate")
     devices = [await service.do("device") for _ in range(3)]
     hooks: list[Hook] = []
@@ -111,38 +148,45 @@ async def scene(path: Path, chance: random.Random) -> AsyncIterator[tuple[Servic
             by_receiver[id(receiver)] = hook
             hooks.append(hook)
             for device in devices[: index + 1]:
-                hook.grants[device] = await service.do("grant", key=hook.key_id, device=device)
+                await give(service, hook, device)
         try:
-            yield service, devices, hooks
+            yield devices, hooks
         finally:
-            await service.kill()
+            await service.stop()
 
 
-async def test_nothing_owed_is_lost_and_nothing_else_is_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
+async def test_nothing_owed_is_lost_and_nothing_else_is_sent(kind: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     path = tmp_path / "latchboard.db"
+    service = Service(kind, sqlite_url(path) if kind == "sqlite" else await emptied(), path, chance)
     numbers = iter(range(1_000_000))
-    async with scene(path, chance) as (service, devices, hooks):
+    async with scene(service, 1 if kind == "sqlite" else 2, chance) as (devices, hooks):
         for _ in range(ROUNDS):
             await one_step(chance, service, devices, hooks, numbers)
-        async with asyncio.timeout(90):
-            while count(path, "PENDING"):
+        async with asyncio.timeout(120):
+            while (await service.query("SELECT count(*) FROM deliveries WHERE state = 'PENDING'"))[0][0]:
                 await asyncio.sleep(0.2)
         assert service.kills >= 3
-    check(path, hooks)
+    await check(service, hooks)
 
 
 async def one_step(chance: random.Random, service: Service, devices: list[str], hooks: list[Hook], numbers: Any) -> None:
     hook, device = chance.choice(hooks), chance.choice(devices)
-    step = chance.choices(["switch", "killed", "grant", "rotate", "wait"], [60, 8, 12, 8, 12])[0]
+    step = chance.choices(["switch", "killed", "grant", "rotate", "pause", "wait"], [60, 8, 12, 8, 3, 9])[0]
     if step == "grant" and device in hook.grants:
-        hook.ever_revoked = True
+        hook.ever_dropped = True
         await service.do("revoke", grant=hook.grants.pop(device))
+        began, _ = hook.seen[device].pop()
+        hook.seen[device].append((began, now()))
     elif step == "grant":
-        hook.grants[device] = await service.do("grant", key=hook.key_id, device=device)
+        await give(service, hook, device)
     elif step == "rotate":
         secret = await service.do("rotate", webhook=hook.webhook_id)
-        hook.secrets.append((asyncio.get_running_loop().time(), secret))
+        hook.secrets.append((now(), secret))
+    elif step == "pause":
+        hook.ever_dropped = True
+        await service.do("pause", webhook=hook.webhook_id)
     elif step == "wait":
         await asyncio.sleep(chance.random() * 0.2)
     else:
@@ -151,49 +195,54 @@ async def one_step(chance: random.Random, service: Service, devices: list[str], 
         if step == "switch":
             await service.do("switch", device=device, numbers=batch)
         else:
-            await service.begin("switch", device=device, numbers=batch)
+            process = await service.begin("switch", device=device, numbers=batch)
             await asyncio.sleep(chance.random() * 0.05)
-            await service.kill()
+            await service.kill(process)
             await service.start()
         for seer in seers:
             (seer.owed if step == "switch" else seer.maybe).update(batch)
 
 
-def check(path: Path, hooks: list[Hook]) -> None:
-    database = sqlite3.connect(path)
+async def give(service: Service, hook: Hook, device: str) -> None:
+    began = now()
+    hook.grants[device] = await service.do("grant", key=hook.key_id, device=device)
+    hook.seen.setdefault(device, []).append((began, FOR_EVER))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def check(service: Service, hooks: list[Hook]) -> None:
+    logged = {row[0] for row in await service.query("SELECT delivery_id FROM attempts")}
+    ended = dict(
+        await service.query("SELECT delivery_no, count(*) FROM attempts WHERE finished_ms IS NOT NULL GROUP BY delivery_no")
+    )
+    rows = await service.query("SELECT webhook_id, no, state, attempts, event_id, data FROM deliveries")
     for hook in hooks:
-        rows = database.execute(
-            "SELECT no, state, attempts, event_id, data FROM deliveries WHERE webhook_id = ?", [hook.webhook_id]
-        ).fetchall()
-        written = [json.loads(data)["number"] for _, _, _, _, data in rows]
+        mine = [row[1:] for row in rows if row[0] == hook.webhook_id]
+        written = [json.loads(data)["number"] for _, _, _, _, data in mine]
         assert len(written) == len(set(written))
         assert hook.owed <= set(written) <= hook.owed | hook.maybe
-        for no, state, attempts, event_id, _ in rows:
+        for no, state, attempts, event_id, _ in mine:
             if state == "DELIVERED":
                 assert event_id in hook.accepted
             elif state == "GIVEN_UP":
-                [(ended,)] = database.execute(
-                    "SELECT count(*) FROM attempts WHERE delivery_no = ? AND finished_ms IS NOT NULL", [no]
-                )
-                assert attempts == 6 <= ended
+                assert attempts == 6 <= ended[no]
             else:
                 assert state == "CANCELLED"
-                assert hook.ever_revoked
-        check_received(hook, set(written))
-    database.close()
+                assert hook.ever_dropped
+        for got in hook.receiver.got:
+            check_received(hook, got, set(written), logged)
 
 
-def check_received(hook: Hook, written: set[int]) -> None:
-    assert len({got.headers["x-service-delivery"] for got in hook.receiver.got}) == len(hook.receiver.got)
-    for got in hook.receiver.got:
-        assert got.envelope["data"]["number"] in written
-        valid = [secret for since, secret in hook.secrets if got.signed_with(secret)]
-        assert len(valid) == 1
-        retired = [since for since, secret in hook.secrets if since + SETTLE_S < got.at]
-        assert valid[0] in [secret for _, secret in hook.secrets[max(0, len(retired) - 1) :]]
-
-
-def count(path: Path, state: str) -> int:
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        [(found,)] = database.execute("SELECT count(*) FROM deliveries WHERE state = ?", [state])
-    return int(found)
+def check_received(hook: Hook, got: Got, written: set[int], logged: set[str]) -> None:
+    """In the log before it was sent, of an event in scope, with a grant, and signed with a secret of that time."""
+    assert got.headers["x-service-delivery"] == got.envelope["id"]
+    assert got.envelope["id"] in logged
+    assert got.envelope["data"]["number"] in written
+    assert hook.saw(got.envelope["data"]["deviceId"], got.at)
+    valid = [secret for _, secret in hook.secrets if got.signed_with(secret)]
+    assert len(valid) == 1
+    retired = [since for since, secret in hook.secrets if since + SETTLE_S < got.at]
+    assert valid[0] in [secret for _, secret in hook.secrets[max(0, len(retired) - 1) :]]

@@ -2,7 +2,7 @@
 
 Commands come as JSON lines on stdin; each is answered once it is durable.
 
-    python -m support.webhook_process DATABASE EPOCH_MS SPEED
+    python -m support.webhook_process DATABASE_URL EPOCH_MS SPEED
 
 The clock runs `SPEED` times as fast as the real one since `EPOCH_MS`, over all restarts.
 """
@@ -56,6 +56,11 @@ class Commands:
     async def rotate(self, webhook: str) -> str:
         return (await self.world.webhooks.rotate_secret(self.world.session(), WebhookId(webhook))).secret
 
+    async def pause(self, webhook: str) -> None:
+        """Disabled, and enabled again: what was owed is dropped."""
+        for enabled in (False, True):
+            await self.world.webhooks.change(self.world.session(), webhook, enabled=enabled)
+
     async def switch(self, device: str, numbers: list[int]) -> None:
         async with self.world.uow.write() as tx:
             for number in numbers:
@@ -69,10 +74,10 @@ async def hurry(world: WebhookWorld) -> None:
         world.bell.ring()
 
 
-async def main(path: str, epoch_ms: int, speed: int) -> None:
-    database = SqlDatabase(f"sqlite+aiosqlite:///{path}", patience_s=20)
+async def main(url: str, epoch_ms: int, speed: int) -> None:
+    database = SqlDatabase(url, patience_s=20)
     await database.start()
-    world = WebhookWorld(database.unit_of_work, clock=FastClock(epoch_ms, speed))
+    world = WebhookWorld(database.unit_of_work, clock=FastClock(epoch_ms, speed), exclusive=url.startswith("sqlite"))
     commands = Commands(world)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
-from adapters.delivery.courier import HttpCourier
 from adapters.delivery.guard import AddressGuard
+from adapters.delivery.native import NativeCourier
 from adapters.engine.reference import ReferenceSigners
 from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
+from adapters.storage.sql.database import SqlDatabase
 from app.loops.deliveries import DeliveryLoop
 from app.loops.doorbell import Doorbell
 from domain.accounts.model import Account, Membership, Project, User
@@ -33,6 +35,7 @@ from domain.webhooks.model import Attempt
 from domain.webhooks.scope import Scopes
 from domain.webhooks.service import MadeSecret, WebhookService
 from support.device_world import OpenVault
+from support.storage import emptied, sqlite_url
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 PROJECT = ProjectId("prj_00000000000000000000")
@@ -75,7 +78,7 @@ class WebhookWorld:
         self.fanout = Fanout(scopes=self.scopes, clock=self.clock, bell=self.bell.ring)
         self.recorder = EventRecorder(ids=self.ids, observers=[self.fanout], feed=self.feed)
         self.uow: Any = uow(self.recorder)
-        self.courier = HttpCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
+        self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.events = EventService(**shared)
         self.deliveries = DeliveryService(
@@ -210,3 +213,17 @@ class WebhookWorld:
                 if sum(attempt.finished_ms is not None for attempt in attempts) >= count:
                     return attempts
                 await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def webhook_world(kind: str, path: Path) -> AsyncIterator[WebhookWorld]:
+    """Over an empty storage of this kind."""
+    if kind == "memory":
+        yield await WebhookWorld().populate()
+        return
+    database = SqlDatabase(sqlite_url(path / "hooks.db") if kind == "sqlite" else await emptied())
+    await database.start()
+    try:
+        yield await WebhookWorld(database.unit_of_work, exclusive=kind != "postgres").populate()
+    finally:
+        await database.stop()

@@ -10,8 +10,9 @@ do not run; what they would do is called by hand. For the program as a process, 
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from domain.accounts.operator import Created
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
 from domain.telemetry.ingest import Verdict
-from domain.webhooks.ports import Post, Reply
+from domain.webhooks.ports import Hearer, Post, Reply
 from support.device_world import FakeLink
 from support.http import PASSWORD, HandClock, Letterbox
 
@@ -51,10 +52,20 @@ class MuteCourier:
 
     def __init__(self, **_: Any) -> None:
         self.posts: list[Post] = []
+        self._hearer: Hearer | None = None
 
-    async def post(self, post: Post) -> Reply:
-        self.posts.append(post)
-        return Reply(204, None, b"", 0)
+    def hear(self, hearer: Hearer) -> None:
+        self._hearer = hearer
+
+    def send(self, posts: Sequence[tuple[int, Post]]) -> None:
+        self.posts += [post for _, post in posts]
+        asyncio.get_running_loop().call_soon(self._say, [(ticket, Reply(204, None, b"", 0)) for ticket, _ in posts])
+
+    def _say(self, replies: Sequence[tuple[int, Reply]]) -> None:
+        if self._hearer is not None:
+            self._hearer(replies)
+
+    def cut(self, tickets: Sequence[int]) -> None: ...
 
     def refusal(self, url: str) -> str | None:
         return None
@@ -139,7 +150,7 @@ async def whole(folder: Path, **settings: Any) -> AsyncIterator[Whole]:
     stand_ins: dict[str, Any] = {
         "SystemClock": lambda: clock,
         "Argon2Hasher": CountingHasher,
-        "HttpCourier": MuteCourier,
+        "PlainCourier": MuteCourier,
         "device_link": lambda *_: FakeLink(),
         "mailer": lambda *_: mail,
     }

@@ -1,11 +1,13 @@
 //! The extension `adapters.engine._native`: convert, call, convert back; nothing else.
 //!
-//! `engine.rs` binds the pure engine, `broker.rs` the embedded broker, `batch.rs` the one value both share:
-//! telemetry messages on their way from a socket to the rules without becoming Python objects.
+//! `engine.rs` binds the pure engine, `broker.rs` the embedded broker, `courier.rs` what posts webhooks, `batch.rs` the one value
+//! engine and broker share: telemetry messages on their way from a socket to the rules without becoming Python objects.
 
 mod batch;
 #[cfg(feature = "broker")]
 mod broker;
+#[cfg(feature = "broker")]
+mod courier;
 mod engine;
 
 use pyo3::prelude::*;
@@ -16,5 +18,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     #[cfg(feature = "broker")]
     broker::register(module)?;
+    #[cfg(feature = "broker")]
+    courier::register(module)?;
     Ok(())
 }

@@ -23,7 +23,7 @@ from domain.webhooks import policy
 from domain.webhooks.lanes import Lanes
 from domain.webhooks.model import ANSWER_WITHIN_S, CALL_OFF, Attempt, Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import LEASE_MS, Health, Settled
-from domain.webhooks.ports import Post, Reply, WebhooksTx
+from domain.webhooks.ports import UNSENT, Post, Reply, WebhooksTx
 from domain.webhooks.scope import Scopes
 from domain.webhooks.signing import Signer, SignerFactory
 
@@ -50,11 +50,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`reply` None: cut by a stop or because the webhook has changed meanwhile."""
+    """`reply` None: cut by a stop or because the webhook has changed meanwhile; UNSENT: it never began."""
 
     job: Job
     reply: Reply | None
     at_ms: int
+
+    @property
+    def unsent(self) -> bool:
+        return self.reply is UNSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,9 @@ class DeliveryService:
         self._lanes = lanes
         self._kept: dict[tuple[WebhookId, int], Signer] = {}
         self._changed: dict[WebhookId, int] = {}
-        self._called_off: set[WebhookId] = set()
-        """Disabled ones to which something may still be owed. Forgotten by a restart: then it is called off when it is due."""
+        self._called_off: dict[WebhookId, None] = {}
+        """Disabled or deleted ones to which something may still be owed, in turn; nothing is claimed for them. Forgotten by a
+        restart: then it is called off when it is due."""
 
     async def turn(self, ended: Sequence[Ended]) -> Turn:
         """Raises Unavailable when the database does not answer; `ended` must then be given again."""
@@ -102,10 +107,10 @@ class DeliveryService:
         try:
             async with self._uow.write() as tx:
                 await self._settle(tx, ended)
-                await self._call_off(tx)
+                calling_off = await self._call_off(tx)
                 room = self._lanes.room()
                 if room:
-                    busy = self._lanes.busy()
+                    busy = [*self._lanes.busy(), *self._called_off]
                     claimed = await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, room, busy=busy)
                     back = self._lanes.offer(claimed)
                     await tx.deliveries.finish_all([replace(delivery, claimed_until_ms=None) for delivery in back])
@@ -118,7 +123,7 @@ class DeliveryService:
             raise
         started = {job.delivery.no for job in jobs}
         self._leave(delivery for delivery in begun if delivery.no not in started)
-        more = bool(self._called_off) or (bool(room) and len(claimed) >= room)
+        more = calling_off or (bool(room) and len(claimed) >= room)
         return Turn(jobs, more, now_ms, next_due_ms)
 
     async def stop(self, ended: Sequence[Ended]) -> None:
@@ -137,9 +142,9 @@ class DeliveryService:
         """The webhook was rotated, disabled, deleted or moved: attempts that began before must not be sent any more."""
         self._changed[webhook.webhook_id] = webhook.generation if webhook.enabled else webhook.generation + 1
         if webhook.enabled:
-            self._called_off.discard(webhook.webhook_id)
+            self._called_off.pop(webhook.webhook_id, None)
         else:
-            self._called_off.add(webhook.webhook_id)
+            self._called_off[webhook.webhook_id] = None
 
     def is_current(self, job: Job) -> bool:
         return job.webhook.generation >= self._changed.get(job.webhook.webhook_id, 0)
@@ -160,7 +165,8 @@ class DeliveryService:
             )
             for job, body, (service, standard) in zip(mine, bodies, signatures, strict=True):
                 headers = policy.headers(job.attempt, service, standard)
-                made.append((job, Post(job.webhook.url, headers, body, ANSWER_WITHIN_S)))
+                lane = "" if job.by_hand else job.webhook.webhook_id
+                made.append((job, Post(job.webhook.url, headers, body, ANSWER_WITHIN_S, lane)))
         return made
 
     async def admitted(self, tx: WebhooksTx, delivery: Delivery, now_ms: int) -> Webhook | None:
@@ -184,29 +190,48 @@ class DeliveryService:
 
     async def _begin(self, tx: WebhooksTx, begun: Sequence[Delivery], now_ms: int) -> list[Job]:
         jobs: list[Job] = []
+        dropped: list[Delivery] = []
         for delivery in begun:
             webhook = await self.admitted(tx, delivery, now_ms)
             if webhook is None:
-                await tx.deliveries.finish(replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None))
+                dropped.append(replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None))
             else:
                 jobs.append(self.begin(delivery, webhook, now_ms))
+        if dropped:
+            await tx.deliveries.finish_all(dropped)
         if jobs:
             await tx.deliveries.start_attempt([job.attempt for job in jobs])
         return jobs
 
     async def _settle(self, tx: WebhooksTx, ended: Sequence[Ended]) -> None:
-        results = [self._settled(one) for one in ended]
+        results = [self._settled(one) for one in ended if not one.unsent]
         if results:
             await tx.deliveries.finish_all([result.delivery for result in results])
             await tx.deliveries.finish_attempt([result.attempt for result in results])
+        unsent = [one.job for one in ended if one.unsent]
+        if unsent:
+            await tx.deliveries.finish_all([replace(job.delivery, claimed_until_ms=None) for job in unsent])
+            await tx.deliveries.drop_attempts([job.attempt.delivery_id for job in unsent])
         for one in ended:
             await self._heed(tx, one)
 
-    async def _call_off(self, tx: WebhooksTx) -> None:
-        """A step for one of the disabled webhooks."""
+    async def _call_off(self, tx: WebhooksTx) -> bool:
+        """A step for one of those that were called off; whether another should follow at once. What is owed to a deleted one is
+        not touched: its rows are taken away (`leftovers`)."""
         webhook_id = next(iter(self._called_off), None)
-        if webhook_id is not None and await tx.deliveries.cancel_of(webhook_id, CALL_OFF) < CALL_OFF:
-            tx.after_commit(lambda: self._called_off.discard(webhook_id))
+        if webhook_id is None:
+            return False
+        self._called_off[webhook_id] = self._called_off.pop(webhook_id)  # to the end: it is the next one's turn
+        exists = await tx.webhooks.find(webhook_id) is not None
+        if exists:
+            await tx.deliveries.cancel_of(webhook_id, CALL_OFF)
+        if not await tx.deliveries.owes(webhook_id):
+            tx.after_commit(lambda: self._forget_call(webhook_id))
+            return len(self._called_off) > 1
+        return exists
+
+    def _forget_call(self, webhook_id: WebhookId) -> None:
+        self._called_off.pop(webhook_id, None)
 
     def _settled(self, ended: Ended) -> Settled:
         job = ended.job
@@ -216,7 +241,7 @@ class DeliveryService:
 
     async def _heed(self, tx: WebhooksTx, ended: Ended) -> None:
         """What the answer says about the webhook itself; looked up anew only when it says something."""
-        if ended.reply is None or policy.health(ended.job.webhook, ended.reply, ended.at_ms) is Health.SAME:
+        if ended.reply is None or ended.unsent or policy.health(ended.job.webhook, ended.reply, ended.at_ms) is Health.SAME:
             return
         webhook = await tx.webhooks.find(ended.job.webhook.webhook_id)
         if webhook is None or not webhook.enabled or webhook.url != ended.job.webhook.url:

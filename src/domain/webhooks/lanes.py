@@ -1,10 +1,11 @@
 """Each webhook has a lane of its own, so that a slow or dead receiver delays nobody but itself.
 
-A lane sends a few at a time and keeps more at hand, to go on with while the next transaction runs. A lane that has shown to be
-slow keeps only what it can send while the lease lasts; what is beyond that is let go, stays in the database and is claimed again
-when the lease has run out. All lanes together have a bounded number of places, and the slow ones share only a part of these, so
-that however many of them there are, the fast ones have room. A backlog therefore costs disk, not memory. Pure bookkeeping: no
-I/O, no clock.
+A lane sends a few at a time and keeps more at hand. One whose receiver has shown to answer at once begins more than it may send,
+and goes on by itself while the next transaction runs: only what it can send in an instant, because what has begun is not checked
+again. A lane that has shown to be slow keeps only what it can send while the lease lasts; what is beyond that is let go, stays in
+the database and is claimed again when the lease has run out. All lanes together have a bounded number of places, and the slow
+ones share only a part of these, so that however many of them there are, the fast ones have room. A backlog therefore costs disk
+and no memory. Pure bookkeeping: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from dataclasses import dataclass, field
 
 from domain.kernel.clock import SECOND_MS
 from domain.kernel.ids import WebhookId
-from domain.webhooks.model import ANSWER_WITHIN_S, Delivery
+from domain.webhooks.model import ANSWER_WITHIN_S, PER_WEBHOOK, Delivery
 from domain.webhooks.policy import LEASE_MS
 
-PER_WEBHOOK = 4
 PLACES = 512
 SLOW_SHARE = 0.75
 SLOW_S = 0.25
 """Beyond this, four at a time cannot send within their lease what one claim may bring."""
 CLAIM = 256
 """Rows a claim: a transaction of some milliseconds."""
+AHEAD_S = 0.05
+ROUNDS = 16
+"""Of `PER_WEBHOOK` attempts each: what a lane is begun with at the most, if it can send that within `AHEAD_S`."""
 ENOUGH = 64
 """At hand in a lane that is not slow: nothing more is claimed for it until it has less."""
 MOST_AT_HAND = 20_000
@@ -50,6 +53,12 @@ class Lane:
     def took(self, duration_s: float) -> None:
         known_s = duration_s if self.typical_s is None else self.typical_s
         self.typical_s = known_s + WEIGHT * (duration_s - known_s)
+
+    def may_begin(self, per_webhook: int) -> int:
+        """How many may have begun and not be over: those that are sent at once and those that follow them immediately."""
+        if self.typical_s is None:
+            return per_webhook
+        return per_webhook * max(1, min(ROUNDS, int(AHEAD_S / max(self.typical_s, 0.001))))
 
     def capacity(self, per_webhook: int) -> int:
         """How many it can send while a lease lasts; a lane that is not slow is not asked."""
@@ -134,7 +143,7 @@ class Lanes:
         while lane.waiting and lane.waiting[0][1] < now_ms:
             lane.waiting.popleft()
             self.waiting -= 1
-        if not lane.waiting or lane.under_way >= self._per_webhook or self.under_way >= self._places:
+        if not lane.waiting or lane.under_way >= lane.may_begin(self._per_webhook) or self.under_way >= self._places:
             return False
         if lane.slow and self._slow_full():
             return False

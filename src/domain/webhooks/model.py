@@ -15,9 +15,11 @@ PAUSES_S = (5, 10, 20, 40, 80)
 """After the first attempt and each failed retry: five retries, six attempts at most."""
 MAX_ATTEMPTS = 1 + len(PAUSES_S)
 ANSWER_WITHIN_S = 10.0
+PER_WEBHOOK = 4
+"""Attempts of one webhook that are sent at once."""
 GIVE_UP_AFTER_MS = 5 * 24 * 3_600_000
 LOG_LENGTH = 50
-CALL_OFF = 1_000
+CALL_OFF = 500
 """Rows a step when what is owed to a disabled webhook is called off: there may be millions, and others must write in between."""
 
 

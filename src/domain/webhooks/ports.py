@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from domain.grants.ports import GrantsTx
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
@@ -29,7 +29,8 @@ class WebhookRepository(Protocol):
     async def save(self, webhook: Webhook) -> None: ...
 
     async def delete(self, webhook_id: WebhookId) -> None:
-        """Takes deliveries and attempts along."""
+        """It is gone at once, and with it what it is owed: nothing of that is sent any more. The rows of its deliveries stay
+        until `DeliveryRepository.forget_of` takes them; there may be millions."""
         ...
 
 
@@ -56,18 +57,34 @@ class DeliveryRepository(Protocol):
     async def next_due_ms(self) -> int | None: ...
 
     async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
-        """Up to `limit` PENDING ones are CANCELLED; how many."""
+        """Up to `limit` PENDING ones are CANCELLED; how many. Those that another transaction is at are passed over."""
+        ...
+
+    async def owes(self, webhook_id: WebhookId) -> bool:
+        """Whether any is PENDING."""
         ...
 
     async def start_attempt(self, attempts: Sequence[Attempt]) -> None: ...
 
     async def finish_attempt(self, attempts: Sequence[Attempt]) -> None: ...
 
+    async def drop_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
+        """They never began."""
+        ...
+
     async def log(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
         """Newest first, by sequence."""
         ...
 
     async def attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None: ...
+
+    async def left_over(self) -> WebhookId | None:
+        """A webhook that is gone and has deliveries left. Costs the same however many."""
+        ...
+
+    async def forget_of(self, webhook_id: WebhookId, limit: int) -> int:
+        """Up to `limit` deliveries of a webhook, with their attempts, whatever their state; how many."""
+        ...
 
     async def forget_before(self, created_ms: int, limit: int) -> int:
         """Settled deliveries with their attempts."""
@@ -88,6 +105,8 @@ class Post:
     headers: tuple[tuple[str, str], ...]
     body: bytes
     deadline_s: float
+    lane: str = ""
+    """Of those with the same name only `model.PER_WEBHOOK` are sent at once; empty: no lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +122,33 @@ class Reply:
     retry_after_s: int | None = None
 
 
-class Courier(Protocol):
-    """Port for HTTP delivery. Never raises for what a receiver does; follows no redirect; connects to no forbidden address."""
+UNSENT = Reply(None, "Not sent yet: the lane was full.", b"", 0)
+"""The lane had no place for a post within a quarter of a second, and nothing of it was sent. Known by identity."""
 
-    async def post(self, post: Post) -> Reply: ...
+
+Hearer: TypeAlias = "Callable[[Sequence[tuple[int, Reply]]], None]"
+"""Hears replies, each with the ticket of its post, on the event loop."""
+
+
+class Courier(Protocol):
+    """Port for HTTP delivery. Whatever a receiver does, each post gets one reply, no later than its deadline after it could be
+    sent, unless it is cut. Follows no redirect; connects to no forbidden address."""
+
+    def hear(self, hearer: Hearer) -> None:
+        """Who hears the replies from now on."""
+        ...
+
+    def send(self, posts: Sequence[tuple[int, Post]]) -> None:
+        """Begin them all, each under a ticket of the caller's. Returns at once; a reply is never heard before that."""
+        ...
+
+    def cut(self, tickets: Sequence[int]) -> None:
+        """Send and say nothing more of these. Unknown tickets are passed over."""
+        ...
+
+    async def close(self) -> None:
+        """Every connection is closed, and nothing more is said."""
+        ...
 
     def refusal(self, url: str) -> str | None:
         """Why this URL can never be delivered to (scheme, user-info, literal address, port), or None."""

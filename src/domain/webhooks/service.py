@@ -140,7 +140,10 @@ class WebhookService:
         while True:
             async with self._uow.write() as tx:
                 webhook = await webhook_of(tx, caller, webhook_id)
-                if webhook.enabled or await tx.deliveries.cancel_of(webhook.webhook_id, CALL_OFF) < CALL_OFF:
+                if webhook.enabled:
+                    return
+                await tx.deliveries.cancel_of(webhook.webhook_id, CALL_OFF)
+                if not await tx.deliveries.owes(webhook.webhook_id):
                     return
 
     def _check_url(self, url: str) -> None:

@@ -39,6 +39,7 @@ def test_the_environment_goes_before_dotenv_and_that_before_the_file(tmp_path: P
         ("LOG_FORMAT", "xml", "'console' or 'json'"),
         ("INGEST_LIMIT", "-1", "greater than or equal to 0"),
         ("WEBHOOK_ALLOW_PRIVATE", "perhaps", "boolean"),
+        ("WEBHOOK_LOW_PORTS", "81,8081", "1 to 1023"),
         ("MQTT_TLS_PORT", "8883", "LATCHBOARD_MQTT_TLS_CERTIFICATE"),
         ("OWNER_EMAIL", "ada@example.com", "LATCHBOARD_OWNER_PASSWORD"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.kernel.ids import AccountId, EventId, WebhookId
-from domain.webhooks.lanes import CLAIM, ENOUGH, Lanes
+from domain.webhooks.lanes import CLAIM, ENOUGH, ROUNDS, Lanes
 from domain.webhooks.model import Delivery, DeliveryState
 from domain.webhooks.policy import LEASE_MS
 
@@ -35,8 +35,25 @@ def test_a_lane_sends_four_at_once_and_the_next_when_one_is_done() -> None:
     begun = lanes.next(NOW)
     assert len(begun) == 4
     assert not lanes.next(NOW)
-    lanes.done(begun[0].webhook_id, 0.01)
+    lanes.done(begun[0].webhook_id, 0.1)
     assert len(lanes.next(NOW)) == 1
+
+
+def test_a_lane_whose_receiver_answers_at_once_is_begun_with_more_than_it_sends() -> None:
+    lanes = Lanes()
+    lanes.offer([owed("a") for _ in range(200)])
+    for duration_s, expected in ((0.0, 4 * ROUNDS), (0.02, 4 * 8), (10.0, 4)):
+        begun = lanes.next(NOW)
+        for delivery in begun:
+            lanes.done(delivery.webhook_id, duration_s)
+        begun = lanes.next(NOW)
+        assert len(begun) <= expected
+        for delivery in begun:
+            lanes.done(delivery.webhook_id, None)
+    lanes.offer([owed("b") for _ in range(100)])
+    [first, *_] = [delivery for delivery in lanes.next(NOW) if delivery.webhook_id == "b"]
+    lanes.done(first.webhook_id, 0.0)
+    assert sum(delivery.webhook_id == "b" for delivery in lanes.next(NOW)) == 4 * ROUNDS - 3
 
 
 def test_lanes_take_turns_for_the_places() -> None:
@@ -97,7 +114,7 @@ def test_the_books_always_balance(steps: list[tuple[str, int, float]]) -> None:
         assert len(under_way) == lanes.under_way <= 10
         assert lanes.slow_under_way <= lanes.under_way
         for webhook_id in "abcd":
-            assert sum(delivery.webhook_id == webhook_id for delivery in under_way) <= 4
+            assert sum(delivery.webhook_id == webhook_id for delivery in under_way) <= 4 * ROUNDS
         for delivery in under_way[::2]:
             under_way.remove(delivery)
             lanes.done(delivery.webhook_id, duration_s)

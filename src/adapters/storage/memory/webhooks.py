@@ -48,7 +48,6 @@ class MemoryWebhooks:
 
 
 def drop_webhook(book: Book, webhook_id: WebhookId) -> None:
-    drop_deliveries(book, [d.no for d in book.rows(DELIVERIES).values() if d.webhook_id == webhook_id])
     book.drop(WEBHOOKS, [webhook_id])
 
 
@@ -110,6 +109,9 @@ class MemoryDeliveries:
             rows[delivery.no] = replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None)
         return len(chosen)
 
+    async def owes(self, webhook_id: WebhookId) -> bool:
+        return any(delivery.webhook_id == webhook_id for delivery in self._pending())
+
     async def start_attempt(self, attempts: Sequence[Attempt]) -> None:
         rows = self._book.edit(ATTEMPTS)
         for attempt in attempts:
@@ -121,6 +123,9 @@ class MemoryDeliveries:
             if attempt.delivery_id in rows:
                 rows[attempt.delivery_id] = attempt
 
+    async def drop_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
+        self._book.drop(ATTEMPTS, list(delivery_ids))
+
     async def log(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
         mine = [attempt for attempt in self._book.rows(ATTEMPTS).values() if attempt.webhook_id == webhook_id]
         return mine[::-1][:limit]
@@ -128,6 +133,14 @@ class MemoryDeliveries:
     async def attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
         found = self._book.rows(ATTEMPTS).get(delivery_id)
         return found if found is not None and found.webhook_id == webhook_id else None
+
+    async def left_over(self) -> WebhookId | None:
+        webhooks = self._book.rows(WEBHOOKS)
+        return next((d.webhook_id for d in self._book.rows(DELIVERIES).values() if d.webhook_id not in webhooks), None)
+
+    async def forget_of(self, webhook_id: WebhookId, limit: int) -> int:
+        mine = [d.no for d in self._book.rows(DELIVERIES).values() if d.webhook_id == webhook_id]
+        return drop_deliveries(self._book, mine[:limit])
 
     async def forget_before(self, created_ms: int, limit: int) -> int:
         settled = [d for d in self._book.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]

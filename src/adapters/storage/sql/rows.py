@@ -24,6 +24,14 @@ Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 _decode = msgspec.json.Decoder().decode
 
 
+_Plan = tuple[list[str], Callable[[Any], tuple[Any, ...]], list[tuple[str, Callable[[Any], Any], bool]]]
+"""Column names, what takes their values out of an item at once, and those that are converted, with whether None is too."""
+
+
+def _alone(name: str) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda item: (getattr(item, name),)
+
+
 def to_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
@@ -68,7 +76,7 @@ class Mapper(Generic[T]):
         self._out = {name: pair[0] for name, pair in convert.items()}
         self._back = [convert[name][1] if name in convert else None for name in self._names]
         self._always = frozenset(always)
-        self._of = attrgetter(*self._names)
+        self._plans: dict[tuple[str, ...], _Plan] = {}
 
     def select(self) -> Select[Any]:
         return select(*self.columns)
@@ -82,13 +90,21 @@ class Mapper(Generic[T]):
         return self.of(rows[0]) if rows else None
 
     def values(self, item: T, *without: str) -> dict[str, Any]:
-        found: dict[str, Any] = dict(zip(self._names, self._of(item), strict=True))
-        for name, out in self._out.items():
-            if found[name] is not None or name in self._always:
-                found[name] = out(found[name])
-        for name in without:
-            del found[name]
+        plan = self._plans.get(without)
+        if plan is None:
+            plan = self._plans[without] = self._plan(without)
+        names, get, converted = plan
+        found = dict(zip(names, get(item), strict=True))
+        for name, out, always in converted:
+            value = found[name]
+            if value is not None or always:
+                found[name] = out(value)
         return found
+
+    def _plan(self, without: tuple[str, ...]) -> _Plan:
+        names = [name for name in self._names if name not in without]
+        get = attrgetter(*names) if len(names) > 1 else _alone(names[0])
+        return names, get, [(name, out, name in self._always) for name, out in self._out.items() if name not in without]
 
 
 def ignoring(table: Table) -> dict[str, ClauseElement]:

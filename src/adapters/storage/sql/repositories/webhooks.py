@@ -86,16 +86,35 @@ CLAIM_OF_OTHERS = {
 FINISH = update(deliveries).where(o.no == bindparam("at_no"), OWED).returning(o.no)
 FINISH_ALL = update(deliveries).where(o.no == bindparam("at_no"), OWED)
 NEXT_DUE = select(func.min(o.ready_ms)).where(OWED)
-CANCEL = (
-    update(deliveries)
-    .where(
-        o.no.in_(
-            select(o.no).where(o.webhook_id == bindparam("at_id"), OWED).order_by(o.ready_ms).limit(bindparam("at_limit"))
-        )
-    )
+_OWED_TO = select(o.no).where(o.webhook_id == bindparam("at_id"), OWED)
+_FIRST = _OWED_TO.order_by(o.ready_ms).limit(bindparam("at_limit"))
+CANCEL = {
+    dialect: update(deliveries)
+    .where(o.no.in_(chosen))
     .values(state=DeliveryState.CANCELLED.value, claimed_until_ms=None)
     .returning(o.no)
+    for dialect, chosen in ((SQLITE, _FIRST), (POSTGRES, _FIRST.with_for_update(skip_locked=True)))
+}
+"""Waits for nobody, so that it and a worker's turn cannot wait for each other."""
+OWES = _OWED_TO.limit(1)
+DROP = delete(attempts).where(attempts.c.delivery_id == bindparam("at_id"))
+_LEFT = """
+WITH RECURSIVE hooks(id) AS (
+  SELECT min(webhook_id) FROM deliveries
+  UNION ALL
+  SELECT (SELECT min(webhook_id) FROM deliveries WHERE webhook_id > hooks.id) FROM hooks WHERE hooks.id IS NOT NULL
 )
+SELECT id FROM hooks WHERE id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM webhooks WHERE webhook_id = id) LIMIT 1"""
+LEFT_OVER = text(_LEFT)
+"""From webhook to webhook by index."""
+_SOME = "SELECT no FROM deliveries WHERE webhook_id = :at_id LIMIT :at_limit"
+FORGET_OF = {
+    dialect: text(f"DELETE FROM deliveries WHERE no IN ({_SOME} {lock}) RETURNING no").bindparams(  # noqa: S608 - of constants
+        bindparam("at_limit", type_=BigInteger())
+    )
+    for dialect, lock in ((SQLITE, ""), (POSTGRES, _LOCK))
+}
+"""Rows that somebody is at are left for the next time."""
 FORGET = forgetting(deliveries, SETTLED & (o.created_ms < bindparam("at_before")), o.created_ms)
 
 START = insert(attempts)
@@ -178,14 +197,18 @@ class SqlDeliveries:
         return bool(await self._session.write(FINISH, **_finished(delivery)))
 
     async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
-        await self._session.many(FINISH_ALL, [_finished(delivery) for delivery in deliveries])
+        in_order = sorted(deliveries, key=lambda delivery: delivery.no)  # of all writers, so that none wait for each other
+        await self._session.many(FINISH_ALL, [_finished(delivery) for delivery in in_order])
 
     async def next_due_ms(self) -> int | None:
         found: int | None = (await self._session.read(NEXT_DUE))[0][0]
         return found
 
     async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
-        return len(await self._session.write(CANCEL, at_id=webhook_id, at_limit=limit))
+        return len(await self._session.write(CANCEL[self._session.dialect], at_id=webhook_id, at_limit=limit))
+
+    async def owes(self, webhook_id: WebhookId) -> bool:
+        return bool(await self._session.read(OWES, at_id=webhook_id))
 
     async def start_attempt(self, attempts: Sequence[Attempt]) -> None:
         await self._session.many(START, [ATTEMPT.values(attempt) for attempt in attempts])
@@ -195,12 +218,22 @@ class SqlDeliveries:
         rows = [{"at_id": attempt.delivery_id, **ATTEMPT.values(attempt, *kept)} for attempt in attempts]
         await self._session.many(END, rows)
 
+    async def drop_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
+        await self._session.many(DROP, [{"at_id": delivery_id} for delivery_id in delivery_ids])
+
     async def log(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
         rows = await self._session.read(LOG, at_webhook=webhook_id, at_limit=limit)
         return [ATTEMPT.of(row) for row in rows]
 
     async def attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
         return ATTEMPT.maybe(await self._session.read(ATTEMPT_OF, at_id=delivery_id, at_webhook=webhook_id))
+
+    async def left_over(self) -> WebhookId | None:
+        rows = await self._session.read(LEFT_OVER)
+        return WebhookId(rows[0][0]) if rows else None
+
+    async def forget_of(self, webhook_id: WebhookId, limit: int) -> int:
+        return len(await self._session.write(FORGET_OF[self._session.dialect], at_id=webhook_id, at_limit=limit))
 
     async def forget_before(self, created_ms: int, limit: int) -> int:
         return len(await self._session.write(FORGET, at_before=created_ms, at_limit=limit))

@@ -1,0 +1,289 @@
+"""Both couriers against receivers that behave badly: what is bounded stays bounded, and the log says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import gzip
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adapters.delivery.answers import EXCERPT
+from adapters.delivery.guard import AddressGuard
+from adapters.delivery.native import NativeCourier
+from domain.kernel.clock import SECOND_MS
+from domain.webhooks.ports import UNSENT, Post
+from support.couriers import KINDS, Counter
+from support.receiver import (
+    Behaviour,
+    Receiver,
+    answers,
+    drips,
+    in_turn,
+    never_answers,
+    pours,
+    receiving,
+    resets,
+    says_and_closes,
+)
+from support.webhook_world import MovableClock
+
+SHORT_S = 0.4
+CLOCK = MovableClock()
+
+
+@pytest.fixture(params=KINDS)
+async def courier(request: pytest.FixtureRequest) -> AsyncIterator[Counter]:
+    courier = request.param(clock=CLOCK, guard=AddressGuard(allow_private=True))
+    yield Counter(courier)
+    await courier.close()
+
+
+def post(url: str, deadline_s: float = 10.0) -> Post:
+    return Post(url, (("Content-Type", "application/json"), ("X-Service-Event", "ping")), b'{"a":1}', deadline_s)
+
+
+async def test_exactly_the_bytes_and_headers_given_are_sent(courier: Counter) -> None:
+    async with receiving(answers()) as receiver:
+        reply = await courier.post(post(receiver.url))
+        [got] = receiver.got
+    assert (reply.status, reply.error, reply.excerpt) == (200, None, b"ok")
+    assert got.body == b'{"a":1}'
+    assert got.headers["x-service-event"] == "ping"
+    assert got.headers["accept-encoding"] == "identity"
+    assert "cookie" not in got.headers
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        never_answers(),
+        drips(b"X-Slow: y\r\n", b"HTTP/1.1 200 OK\r\n"),
+        drips(b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+        drips(b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"),
+        drips(b"1\r\nx\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        drips(b"H"),
+    ],
+    ids=["silence", "headers", "1xx", "body", "chunks", "status line"],
+)
+async def test_the_deadline_cuts_whatever_is_dripped(courier: Counter, behave: Behaviour) -> None:
+    async with receiving(behave) as receiver:
+        reply = await courier.post(post(receiver.url, SHORT_S))
+    assert reply.status is None
+    assert reply.error is not None
+    assert reply.duration_ms < 5_000
+
+
+async def test_of_a_huge_answer_only_the_beginning_is_taken(courier: Counter) -> None:
+    async with receiving(pours(100)) as receiver:
+        reply = await courier.post(post(receiver.url))
+        assert reply.status == 200
+        assert len(reply.excerpt) == EXCERPT
+        while len(receiver.lines) < 2:
+            await asyncio.sleep(0.01)
+        assert int(receiver.lines[-1]) < 100_000_000
+
+
+async def test_a_compressed_answer_is_not_decoded(courier: Counter) -> None:
+    bomb = gzip.compress(bytes(3_000_000))
+    async with receiving(answers(headers="Content-Encoding: gzip\r\n", body=bomb)) as receiver:
+        reply = await courier.post(post(receiver.url))
+    assert reply.excerpt == bomb[:EXCERPT]
+
+
+@pytest.mark.parametrize(
+    ("behave", "said"),
+    [
+        (says_and_closes(b""), "without an answer"),
+        (says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), "in the middle"),
+        (resets(), "reset"),
+        (says_and_closes(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "not HTTP"),
+        (says_and_closes(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 5_000 + b"\r\n"), "not HTTP"),
+        (says_and_closes(b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 100_000 + b"\r\n\r\n"), "not HTTP"),
+    ],
+    ids=["closed", "cut", "reset", "not http", "many headers", "long header"],
+)
+async def test_a_broken_answer_is_a_failure_that_says_what_was_broken(courier: Counter, behave: Behaviour, said: str) -> None:
+    async with receiving(behave) as receiver:
+        reply = await courier.post(post(receiver.url))
+    assert reply.status is None
+    assert said in str(reply.error)
+
+
+async def test_http_1_0_and_an_answer_without_a_length_are_fine(courier: Counter) -> None:
+    async with receiving(says_and_closes(b"HTTP/1.0 200 OK\r\n\r\nfine")) as receiver:
+        reply = await courier.post(post(receiver.url))
+    assert (reply.status, reply.excerpt) == (200, b"fine")
+
+
+async def test_nobody_listening_and_no_such_name_are_failures_in_words(courier: Counter) -> None:
+    assert "connection failed" in str((await courier.post(post("http://127.0.0.1:9/"))).error)
+    assert "cannot be resolved" in str((await courier.post(post("http://no-such-host.invalid/"))).error)
+
+
+async def test_retry_after_is_read_as_seconds_and_as_a_date(courier: Counter) -> None:
+    in_a_minute = CLOCK.now_ms() / SECOND_MS + 60
+    date = email.utils.formatdate(in_a_minute, usegmt=True)
+    behave = in_turn(
+        answers(503, "Retry-After: 120\r\n"), answers(503, f"Retry-After: {date}\r\n"), answers(503, "Retry-After: soon\r\n")
+    )
+    async with receiving(behave) as receiver:
+        assert (await courier.post(post(receiver.url))).retry_after_s == 120
+        second = (await courier.post(post(receiver.url))).retry_after_s
+        assert second is not None
+        assert 55 <= second <= 60
+        assert (await courier.post(post(receiver.url))).retry_after_s is None
+
+
+async def test_the_environments_proxy_and_cookies_are_ignored(courier: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with receiving(answers(headers="Set-Cookie: a=b\r\n")) as receiver:
+        assert (await courier.post(post(receiver.url))).status == 200
+        assert (await courier.post(post(receiver.url))).status == 200
+        assert "cookie" not in receiver.got[1].headers
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`ca.pem`, and `leaf.pem` with `leaf.key` for 127.0.0.1 that it has signed."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30, cwd=folder)
+
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *new, "-days", "2", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Test CA")
+    openssl("req", *new, "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=127.0.0.1")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    openssl("x509", "-req", "-in", "leaf.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
+            "-extfile", "names", "-out", "leaf.pem")  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_certificate_is_checked(kind: type[NativeCourier], certificates: Path) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificates / "leaf.pem", certificates / "leaf.key")
+    guard = AddressGuard(allow_private=True)
+    wary = kind(clock=CLOCK, guard=guard)
+    trusting = kind(clock=CLOCK, guard=guard, extra_ca=(certificates / "ca.pem").read_bytes())
+    async with receiving(answers(), tls=server) as receiver:
+        refused = await Counter(wary).post(post(receiver.url))
+        counter = Counter(trusting)
+        accepted = [await counter.post(post(receiver.url)) for _ in range(3)]
+        elsewhere = await counter.post(post(receiver.url.replace("127.0.0.1", "localhost")))
+        await wary.close()
+        await trusting.close()
+        assert len(receiver.got) == 3
+    assert "The TLS certificate is not trusted" in str(refused.error)
+    assert [reply.status for reply in accepted] == [200, 200, 200]
+    assert "The TLS certificate is not trusted" in str(elsewhere.error)
+
+
+def interim(*statuses: int) -> Behaviour:
+    """Interim answers before the one that counts."""
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        for status in statuses:
+            writer.write(f"HTTP/1.1 {status} x\r\n\r\n".encode())
+        writer.write(b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\nTrailer: x\r\n\r\n")
+        await writer.drain()
+        return True
+
+    return behave
+
+
+async def test_interim_answers_are_passed_over_and_chunks_put_together(courier: Counter) -> None:
+    async with receiving(interim(100, 103, 100)) as receiver:
+        replies = [await courier.post(post(receiver.url)) for _ in range(2)]
+    assert [(reply.status, reply.excerpt) for reply in replies] == [(201, b"ok")] * 2
+
+
+async def test_many_at_once_get_each_its_own_answer(courier: Counter) -> None:
+    async def echo(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await answers(body=receiver.got[-1].headers["x-number"].encode())(receiver, reader, writer)
+        return True
+
+    async with receiving(echo) as receiver:
+        numbered = [Post(receiver.url, (("X-Number", str(number)),), b"{}", 10.0) for number in range(200)]
+        replies = await courier.posts(numbered)
+    assert [reply.excerpt for reply in replies] == [str(number).encode() for number in range(200)]
+
+
+async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(courier: Counter) -> None:
+    async with receiving(never_answers()) as receiver:
+        ticket, future = courier.hand_in(post(receiver.url))
+        await receiver.wait_for(1)
+        courier.courier.cut([ticket, 999])
+        async with receiving(answers()) as other:
+            assert (await courier.post(post(other.url))).status == 200
+    assert not future.done()
+    assert ticket not in courier.heard
+
+
+async def test_of_one_lane_four_are_sent_at_once_and_who_waits_too_long_is_not_sent(courier: Counter) -> None:
+    async with receiving(answers(after_s=0.01)) as receiver, receiving(never_answers()) as dead:
+        def lane(url: str, name: str) -> Post:
+            return replace(post(url, 3.0), lane=name)
+
+        posts = [lane(receiver.url, "a") for _ in range(12)] + [lane(dead.url, "b") for _ in range(6)]
+        replies = await courier.posts(posts)
+        assert [reply.status for reply in replies[:12]] == [200] * 12
+        assert (receiver.most_open, dead.most_open, len(dead.got)) == (4, 4, 4)
+    assert sorted(reply is UNSENT for reply in replies[12:]) == [False] * 4 + [True] * 2
+
+
+def hangs_up_after(count: int) -> Behaviour:
+    """Answers as if the connection stayed open, and closes it without a word instead of answering the next request on it."""
+    served: dict[asyncio.StreamWriter, int] = {}
+
+    async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        served[writer] = served.get(writer, 0) + 1
+        if served[writer] > count:
+            return False
+        return await answers()(receiver, reader, writer)
+
+    return behave
+
+
+async def test_a_kept_connection_that_ends_without_a_word_costs_no_attempt(courier: Counter) -> None:
+    async with receiving(hangs_up_after(1)) as receiver:
+        assert [(await courier.post(post(receiver.url))).status for _ in range(4)] == [200] * 4
+
+
+async def test_a_new_connection_that_ends_without_a_word_is_a_failure_and_is_not_tried_again(courier: Counter) -> None:
+    async with receiving(says_and_closes(b"")) as receiver:
+        assert (await courier.post(post(receiver.url))).status is None
+        assert len(receiver.got) == 1
+
+
+async def test_an_answer_that_breaks_off_on_a_kept_connection_is_a_failure(courier: Counter) -> None:
+    async with receiving(in_turn(answers(), says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Le"), answers())) as receiver:
+        assert (await courier.post(post(receiver.url))).status == 200
+        assert (await courier.post(post(receiver.url))).status is None
+        assert len(receiver.got) == 2
+
+
+async def test_nothing_is_kept_of_a_connection_that_is_full_of_an_answers_rest(courier: Counter) -> None:
+    async with receiving(in_turn(answers(body=b"x" * 50_000), answers())) as receiver:
+        assert [(await courier.post(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * EXCERPT, b"ok"]
+        assert receiver.connections == 2
+
+
+async def test_a_header_that_would_be_two_is_not_sent(courier: Counter) -> None:
+    async with receiving(answers()) as receiver:
+        reply = await courier.post(Post(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
+        assert not receiver.got
+    assert reply.status is None
+    assert reply.error
+
+
+async def test_after_the_first_address_fails_the_next_is_tried(courier: Counter) -> None:
+    async with receiving(answers()) as receiver:  # listens on 127.0.0.1 alone
+        assert (await courier.post(post(receiver.url.replace("127.0.0.1", "localhost")))).status == 200

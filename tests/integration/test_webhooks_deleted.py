@@ -1,0 +1,92 @@
+"""Deleting a webhook, its key or its device when very much is owed: gone at once, and the rows in steps, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.loops.doorbell import Doorbell
+from app.loops.leftovers import LeftoverLoop
+from domain.kernel.errors import NotFound
+from domain.webhooks import leftovers
+from domain.webhooks.leftovers import Leftovers
+from support.receiver import answers, receiving
+from support.storage import KINDS, a_delivery
+from support.webhook_world import PATIENCE, WebhookWorld, webhook_world
+
+OWED = 3_500
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind != "memory"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WebhookWorld]:
+    async with webhook_world(request.param, tmp_path) as world:
+        yield world
+
+
+async def owe(world: WebhookWorld, count: int, url: str = "http://127.0.0.1:9/") -> str:
+    """A webhook that is owed `count` events."""
+    device = await world.device()
+    made = await world.webhook(url, device)
+    owed = a_delivery(made.webhook, device_id=device.device_id)
+    async with world.uow.write() as tx:
+        await tx.deliveries.add([owed] * count)
+    return made.webhook.webhook_id
+
+
+@pytest.mark.parametrize("how", ["webhook", "key"])
+async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_write(world: WebhookWorld, how: str) -> None:
+    webhook_id = await owe(world, OWED)
+    [webhook] = await world.webhooks.list(world.session())
+    if how == "webhook":
+        await world.webhooks.delete(world.session(), webhook_id)
+    else:
+        async with world.uow.write() as tx:
+            await tx.keys.delete(webhook.key_id)
+            await tx.record(world.fact("key_deleted"))
+    assert not await world.webhooks.list(world.session())
+    with pytest.raises(NotFound):
+        await world.log.newest(world.session(), webhook_id)
+    sweep = Leftovers(uow=world.uow)
+    steps = 0
+    while await sweep.step():
+        steps += 1
+    assert steps == -(-OWED // leftovers.STEP_ROWS)
+    async with world.uow.read() as tx:
+        assert await tx.deliveries.get(1) is None
+        assert await tx.deliveries.next_due_ms() is None
+
+
+async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld) -> None:
+    webhook_id = await owe(world, OWED)
+    await world.webhooks.delete(world.session(), webhook_id)
+    assert await Leftovers(uow=world.uow).step()  # and then the process ended
+    loop = LeftoverLoop(leftovers=Leftovers(uow=world.uow), bell=Doorbell())
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with world.uow.read() as tx:
+                if await tx.deliveries.left_over() is None:
+                    break
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task], timeout=PATIENCE)
+    assert loop.failures == 0
+
+
+@pytest.mark.parametrize("change", ["delete", "disable"])
+async def test_a_backlog_that_is_dropped_delays_nobody_and_sends_nothing_more(world: WebhookWorld, change: str) -> None:
+    async with receiving(answers(500)) as failing, receiving(answers()) as healthy:
+        webhook_id = await owe(world, OWED, failing.url)
+        device = await world.device()
+        await world.webhook(healthy.url, device)
+        if change == "delete":
+            await world.webhooks.delete(world.session(), webhook_id)
+        else:
+            await world.webhooks.change(world.session(), webhook_id, enabled=False)
+        async with world.delivering():
+            await world.switch(device)
+            await healthy.wait_for(1)
+        assert not failing.got
