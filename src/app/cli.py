@@ -10,26 +10,21 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn
 
 import structlog
 import typer
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from app import logs
+from app.cli_keys import keys
 from app.fleet.command import Screen, simulate
 from app.fleet.order import Order
-from app.settings import Settings, SettingsError, load, unknown_names
+from app.running import FAILED, do, fail, settings
+from app.settings import Settings, unknown_names
 from domain.kernel.caller import Role
-
-WRONG_USAGE = 2
-FAILED = 1
-
-Result = TypeVar("Result")
 
 app = typer.Typer(
     name="latchboard",
@@ -42,9 +37,9 @@ accounts = typer.Typer(help="Accounts of this installation.", no_args_is_help=Tr
 users = typer.Typer(help="People of an account.", no_args_is_help=True)
 app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
+app.add_typer(keys, name="keys")
 
 out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Email = Annotated[str, typer.Option(help="The email address to sign in with.")]
 Password = Annotated[
@@ -58,16 +53,16 @@ Password = Annotated[
 @app.command()
 def serve() -> None:
     """Run the service until Ctrl-C or SIGTERM."""
-    _serve(_settings(), demo=False)
+    _serve(settings(), demo=False)
 
 
 @app.command()
 def demo() -> None:
     """Run the service with ten simulated devices, a rule and a schedule, in a data directory of its own."""
-    chosen = _settings()
+    chosen = settings()
     changes: dict[str, Any] = {"webhook_allow_private": True}
     if "data_dir" not in chosen.model_fields_set:
-        _do(_closed(chosen.data_dir))
+        do(_closed(chosen.data_dir))
         changes["data_dir"] = chosen.data_dir / "demo"
     _serve(chosen.model_copy(update=changes), demo=True)
 
@@ -77,7 +72,7 @@ def account_create(name: Annotated[str, typer.Option(help="Name of the account."
     """Make an account with its Owner."""
     from app.operator import create_account
 
-    account_id = _do(create_account(_settings(), name, email, password))
+    account_id = do(create_account(settings(), name, email, password))
     out.print(f"{account_id}  {name}: {email} is its Owner.")
 
 
@@ -86,7 +81,7 @@ def account_list() -> None:
     """Show all accounts."""
     from app.operator import list_accounts
 
-    for account_id, name in _do(list_accounts(_settings())):
+    for account_id, name in do(list_accounts(settings())):
         out.print(f"{account_id}  {name}")
 
 
@@ -100,7 +95,7 @@ def user_add(
     """Add a person to an account."""
     from app.operator import add_user
 
-    _do(add_user(_settings(), account, email, password, role))
+    do(add_user(settings(), account, email, password, role))
     out.print(f"{email} was added as {role}.")
 
 
@@ -109,7 +104,7 @@ def user_password(email: Email, password: Password) -> None:
     """Set a person's password anew; all their sessions end."""
     from app.operator import set_password
 
-    _do(set_password(_settings(), email, password))
+    do(set_password(settings(), email, password))
     out.print(f"{email} has a new password; all sessions have ended.")
 
 
@@ -123,12 +118,12 @@ def play_fleet(order: Order) -> None:
     from app.operator import owner_token
 
     logs.configure(None, "WARNING")
-    settings = _settings()
+    chosen = settings()
     try:
-        for line in _do(play(order, Screen(out), lambda: owner_token(settings))):
+        for line in do(play(order, Screen(out), lambda: owner_token(chosen))):
             out.print(line)
     except SimulationRefused as error:
-        _fail(str(error), FAILED)
+        fail(str(error), FAILED)
     except KeyboardInterrupt:
         out.print("stopped")
 
@@ -138,7 +133,7 @@ def openapi(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> None:
     """Print the OpenAPI 3.1 document."""
-    text = json.dumps(_do(_document()), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(do(_document()), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         sys.stdout.write(text)
     else:
@@ -148,7 +143,7 @@ def openapi(
 @app.command()
 def config() -> None:
     """Show the settings in force, secrets masked."""
-    chosen = _settings()
+    chosen = settings()
     table = Table("Variable", "Value", "From", box=None, pad_edge=False)
     for name, value in chosen.masked().items():
         given = name.removeprefix("LATCHBOARD_").lower() in chosen.model_fields_set
@@ -162,7 +157,7 @@ def doctor() -> None:
     from app.doctor import examine
 
     logs.configure("console", "ERROR")
-    findings = _do(examine(_settings()))
+    findings = do(examine(settings()))
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.good else "[red]no[/]", finding.what, finding.said)
@@ -179,7 +174,7 @@ def _serve(chosen: Settings, *, demo: bool) -> None:
     for name in unknown_names():
         structlog.get_logger("settings").warning("unknown variable, ignored; see `latchboard config`", name=name)
     try:
-        code = _do(run(with_free_ports(chosen), demo=demo))
+        code = do(run(with_free_ports(chosen), demo=demo))
     except typer.Exit as refused:
         code = refused.exit_code
     _end(code)
@@ -194,32 +189,6 @@ def _end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _settings() -> Settings:
-    try:
-        return load()
-    except SettingsError as error:
-        _fail(f"Wrong settings:\n{error}", WRONG_USAGE)
-
-
-def _do(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run it; what is refused ends the program with one clear message."""
-    from app.lifecycle import refusal
-    from domain.kernel.errors import DomainError
-
-    try:
-        return uvloop.run(work)
-    except Exception as error:
-        said = refusal(error) or (error.message if isinstance(error, DomainError) else None)
-        if said is None:
-            raise
-        _fail(said, WRONG_USAGE if isinstance(error, SettingsError) else FAILED)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    err.print(f"[bold red]latchboard:[/] {message}" if err.is_terminal else f"latchboard: {message}", markup=err.is_terminal)
-    raise typer.Exit(code)
 
 
 async def _closed(data_dir: Path) -> None:

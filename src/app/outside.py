@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 from adapters.clock import SystemClock
 from adapters.crypto.digest import RingDigest
-from adapters.crypto.keyring import KeyRing
+from adapters.crypto.keyfile import KeyFile
+from adapters.crypto.keyring import KeyRing, Ring
 from adapters.crypto.passwords import Argon2Hasher
 from adapters.crypto.tokens import JwtAccessTokens
 from adapters.crypto.vault import AesVault
@@ -108,7 +109,7 @@ def courier(settings: Settings, clock: Clock) -> Courier:
         ) from None
 
 
-def key_ring(settings: Settings) -> KeyRing:
+def key_ring(settings: Settings) -> Ring:
     if settings.secret_keys is not None:
         try:
             return KeyRing.parse(settings.secret_keys.get_secret_value())
@@ -116,7 +117,7 @@ def key_ring(settings: Settings) -> KeyRing:
             raise SettingsError(f"LATCHBOARD_SECRET_KEYS: {error}") from None
     path = settings.data_dir / "secret_keys"
     try:
-        return KeyRing.load_or_create(path)
+        return KeyFile(path)
     except (OSError, ValueError) as error:
         raise StartRefused(
             f"The secret keys in {path} cannot be used: {error}. Restore the file from a backup; without it, stored device "

@@ -177,7 +177,7 @@ class Services:
 
     def _schedules(self, outside: Outside, bells: Bells) -> None:
         uow, clock, recurrence = self.uow, outside.clock, outside.recurrence
-        self.plans = PlanService(uow=uow, clock=clock, link=outside.link, publisher=self.plan_outbox.mark)
+        self.plans = PlanService(uow=uow, clock=clock, link=outside.link, codec=outside.codec, publisher=self.plan_outbox.mark)
         self.schedules = ScheduleService(
             uow=uow,
             clock=clock,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine.reference import ReferenceWindows
+from adapters.mqtt.codec import ProfileCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import Draft
@@ -34,7 +35,7 @@ class ScheduleWorld(DeviceWorld):
         self.grants_changed: list[AccountId] = []
         self.marked: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.plans = PlanService(**shared, link=self.link, publisher=self.marked.append)
+        self.plans = PlanService(**shared, link=self.link, codec=ProfileCodec(), publisher=self.marked.append)
         self.schedules = ScheduleService(
             **shared,
             ids=self.ids,

@@ -35,6 +35,9 @@ class Plans:
     async def on_sched_rev(self, tx: object, device: Device, rev: int) -> None:
         self.told.append((device.device_id, rev))
 
+    async def on_online(self, tx: object, device: Device) -> None:
+        pass
+
 
 class TelemetryWorld(DeviceWorld):
     def __init__(self) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from adapters.crypto.keyring import KeyRing
+from adapters.crypto.keyring import Ring
 
 
 class RingDigest:
-    def __init__(self, ring: KeyRing) -> None:
+    def __init__(self, ring: Ring) -> None:
         self._key = ring.keys[-1].derive("digest")
 
     def plain(self, text: str) -> bytes:

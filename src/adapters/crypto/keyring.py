@@ -1,18 +1,18 @@
 """The installation's secret keys, newest first. The newest signs and seals; older ones still verify and open.
 
 A key is `<id>:<base64 of 32 bytes>`; the id is public (it stands in tokens and ciphertexts). Each use derives its own key from
-it by HKDF, so that no two uses share one. To rotate, put a new key in front and take the last one away once nothing needs it.
+it by HKDF, so that no two uses share one. To rotate, put a new key in front and take the last one away once nothing needs it;
+`keyfile.py` does both to a ring kept in a file, also while a service uses it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 import secrets
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Protocol
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -31,13 +31,34 @@ class Key:
         return HKDF(SHA256(), SIZE, salt=None, info=f"latchboard/{purpose}".encode()).derive(self.secret)
 
 
+class Ring(Protocol):
+    """What signs and seals: the newest key for what is made now, any by its id for what was made before."""
+
+    @property
+    def keys(self) -> tuple[Key, ...]: ...
+
+    @property
+    def newest(self) -> Key: ...
+
+    def find(self, key_id: str) -> Key | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRing:
+    """A ring that does not change."""
+
     keys: tuple[Key, ...]
 
     @property
     def newest(self) -> Key:
         return self.keys[0]
+
+    def find(self, key_id: str) -> Key | None:
+        return next((key for key in self.keys if key.key_id == key_id), None)
+
+    def with_new(self) -> KeyRing:
+        """The same with a fresh key in front."""
+        return KeyRing((*KeyRing.generate().keys, *self.keys))
 
     @classmethod
     def parse(cls, text: str) -> KeyRing:
@@ -52,28 +73,6 @@ class KeyRing:
     @classmethod
     def generate(cls) -> KeyRing:
         return cls((Key(f"k{secrets.token_hex(4)}", secrets.token_bytes(SIZE)),))
-
-    @classmethod
-    def load_or_create(cls, path: Path) -> KeyRing:
-        """The ring kept at `path`; a new one, readable by the owner only, when there is none.
-
-        Raises ValueError for a damaged file and PermissionError for one that others can read."""
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return cls._load(path)
-        ring = cls.generate()
-        with os.fdopen(descriptor, "w") as file:
-            file.write(ring.text() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        return ring
-
-    @classmethod
-    def _load(cls, path: Path) -> KeyRing:
-        if path.stat().st_mode & 0o077:
-            raise PermissionError(f"{path} can be read by others than its owner; run: chmod 600 {path}")
-        return cls.parse(path.read_text())
 
     def text(self) -> str:
         """What `parse` reads. Secret."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import jwt
 
-from adapters.crypto.keyring import KeyRing
+from adapters.crypto.keyring import Key, Ring
 from domain.accounts.model import Membership
 from domain.accounts.policy import ACCESS_TOKEN_MS
 from domain.kernel.clock import SECOND_MS
@@ -31,9 +31,9 @@ SKEW_MS = 60 * SECOND_MS
 
 
 class JwtAccessTokens:
-    def __init__(self, ring: KeyRing) -> None:
-        self._keys = {key.key_id: key.derive("access-token") for key in ring.keys}
-        self._newest = ring.newest.key_id
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._secrets: dict[str, bytes] = {}
         self._verified = lru_cache(REMEMBERED)(self._verify)
 
     def issue(self, membership: Membership, now_ms: int) -> str:
@@ -47,7 +47,8 @@ class JwtAccessTokens:
             "iat": issued,
             "exp": issued + ACCESS_TOKEN_MS // SECOND_MS,
         }
-        return jwt.encode(claims, self._keys[self._newest], algorithm=ALGORITHM, headers={"kid": self._newest})
+        newest = self._ring.newest
+        return jwt.encode(claims, self._secret(newest), algorithm=ALGORITHM, headers={"kid": newest.key_id})
 
     def read(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
         claims = self._verified(token)
@@ -65,13 +66,19 @@ class JwtAccessTokens:
         if len(token) > MAX_LENGTH:
             raise _refusal()
         try:
-            key = self._keys.get(str(jwt.get_unverified_header(token).get("kid")))
+            key = self._ring.find(str(jwt.get_unverified_header(token).get("kid")))
             if key is None:
                 raise _refusal()
             options: Any = {"require": REQUIRED, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
-            return jwt.decode(token, key, algorithms=[ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options)
+            return jwt.decode(token, self._secret(key), algorithms=[ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options)
         except (jwt.InvalidTokenError, ValueError):
             raise _refusal() from None
+
+    def _secret(self, key: Key) -> bytes:
+        known = self._secrets.get(key.key_id)
+        if known is None:
+            known = self._secrets[key.key_id] = key.derive("access-token")
+        return known
 
 
 def _refusal() -> Unauthenticated:

@@ -11,7 +11,7 @@ import secrets
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from adapters.crypto.keyring import KeyRing
+from adapters.crypto.keyring import Key, Ring
 from domain.kernel.errors import Unavailable
 
 VERSION = 1
@@ -19,27 +19,39 @@ NONCE = 12
 
 
 class AesVault:
-    def __init__(self, ring: KeyRing) -> None:
-        self._ciphers = {key.key_id: AESGCM(key.derive("vault")) for key in ring.keys}
-        self._newest = ring.newest.key_id
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._ciphers: dict[str, AESGCM] = {}
 
     def seal(self, secret: str, bound_to: str) -> bytes:
-        head = bytes([VERSION, len(self._newest)]) + self._newest.encode()
+        newest = self._ring.newest
+        head = bytes([VERSION, len(newest.key_id)]) + newest.key_id.encode()
         nonce = secrets.token_bytes(NONCE)
-        return head + nonce + self._ciphers[self._newest].encrypt(nonce, secret.encode(), head + bound_to.encode())
+        return head + nonce + self._cipher(newest).encrypt(nonce, secret.encode(), head + bound_to.encode())
 
     def open(self, sealed: bytes, bound_to: str) -> str:
         key_id, head, rest = _split(sealed)
-        cipher = self._ciphers.get(key_id)
-        if cipher is None:
+        key = self._ring.find(key_id)
+        if key is None:
             raise _unreadable()
         try:
-            return cipher.decrypt(rest[:NONCE], rest[NONCE:], head + bound_to.encode()).decode()
+            return self._cipher(key).decrypt(rest[:NONCE], rest[NONCE:], head + bound_to.encode()).decode()
         except (InvalidTag, ValueError):
             raise _unreadable() from None
 
     def outdated(self, sealed: bytes) -> bool:
-        return _split(sealed)[0] != self._newest
+        return _split(sealed)[0] != self._ring.newest.key_id
+
+    def _cipher(self, key: Key) -> AESGCM:
+        known = self._ciphers.get(key.key_id)
+        if known is None:
+            known = self._ciphers[key.key_id] = AESGCM(key.derive("vault"))
+        return known
+
+
+def key_of(sealed: bytes) -> str:
+    """The id of the key it was sealed under. Raises Unavailable for what was never sealed here."""
+    return _split(sealed)[0]
 
 
 def _split(sealed: bytes) -> tuple[str, bytes, bytes]:

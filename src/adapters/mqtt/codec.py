@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from adapters.mqtt.profiles import esphome, native, shelly, tasmota
-from domain.devices.codec import Downlink, Order, Report
+from domain.devices.codec import Downlink, Order, PlanRow, Report
 from domain.devices.model import Profile
 from domain.kernel.ids import DeviceId
 
@@ -32,6 +32,12 @@ class ProfileCodec:
 
     def greeting(self, profile: Profile) -> Sequence[Downlink]:
         messages: Sequence[Downlink] = _PROFILES[profile].greeting()
+        return messages
+
+    def plan(
+        self, profile: Profile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
+    ) -> Sequence[Downlink]:
+        messages: Sequence[Downlink] = _PROFILES[profile].plan(device_id, revision, rows, now_ms)
         return messages
 
     def time(self, now_ms: int) -> Downlink:

@@ -14,6 +14,9 @@ from domain.devices.model import Profile
 from domain.kernel.facts import Json
 from domain.kernel.ids import DeviceId
 
+PlanRow: TypeAlias = tuple[int, int, int, bool]
+"""(slot, onTs, offTs, enabled), Unix seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -114,6 +117,12 @@ class DeviceCodec(Protocol):
 
     def greeting(self, profile: Profile) -> Sequence[Downlink]:
         """What to ask a device that has just come online, so that it says how it stands."""
+        ...
+
+    def plan(
+        self, profile: Profile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
+    ) -> Sequence[Downlink]:
+        """The messages that make the device hold exactly this plan and say its revision; empty where it cannot hold one."""
         ...
 
     def time(self, now_ms: int) -> Downlink: ...

@@ -121,14 +121,15 @@ def _micropython(values: ConfigValues) -> str:
 
 
 def _tasmota(values: ConfigValues) -> str:
-    """`SetOption26` gives the relay the index 1 also where it is the only one."""
+    """`SetOption26` gives the relay the index 1 also where it is the only one. `MqttPassword2` sets the same password as
+    `MqttPassword`, but answers with asterisks; versions that know no index set it too."""
     end = values.endpoint
     steps = [
         f"MqttHost {_word(end.host)}",
         f"MqttPort {end.port}",
         f"MqttClient {_word(values.device_id)}",
         f"MqttUser {_word(values.device_id)}",
-        f"MqttPassword {_word(values.password)}",
+        f"MqttPassword2 {_word(values.password)}",
         f"Topic {_word(values.device_id)}",
         f"FullTopic {_word(_prefix(values))}/%prefix%/",
         "SetOption26 1",

@@ -2,23 +2,24 @@
 
 Whether the plan changed is decided in the transaction that changes a slot, together with the new revision. The message goes out
 after the commit and is retained; if it is lost, a restart publishes it again, and so does a device that names another revision.
-A device that keeps naming a wrong one is answered once a minute, not each time: it must not keep us busy.
+Stock firmware is told when it is there, and when it comes back without having confirmed the revision. A device that keeps naming
+a wrong one is answered once a minute, not each time: it must not keep us busy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from domain.devices.codec import DeviceCodec
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device, DeviceStatus, Profile
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.schedules.firmware import Row, message, plan
+from domain.schedules.firmware import Row, plan
 from domain.schedules.model import Schedule
 from domain.schedules.ports import SchedulesTx
 
-TOPIC = "sched"
 MAX_REMEMBERED = 10_000
 
 PlanPublisher = Callable[[DeviceId], None]
@@ -27,11 +28,18 @@ PlanPublisher = Callable[[DeviceId], None]
 
 class PlanService:
     def __init__(
-        self, *, uow: UnitOfWork[SchedulesTx], clock: Clock, link: DeviceLink, publisher: PlanPublisher
+        self,
+        *,
+        uow: UnitOfWork[SchedulesTx],
+        clock: Clock,
+        link: DeviceLink,
+        codec: DeviceCodec,
+        publisher: PlanPublisher,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._link = link
+        self._codec = codec
         self._publisher = publisher
         self._answered_ms: dict[DeviceId, int] = {}
 
@@ -74,12 +82,17 @@ class PlanService:
         """Publish the plan as it is now. Does nothing for a device that is gone or never had one."""
         async with self._uow.read() as tx:
             device = await tx.devices.find(device_id)
-            if device is None or device.status is DeviceStatus.DELETING or device.profile is not Profile.NATIVE:
+            if device is None or device.status is DeviceStatus.DELETING or device.sched_rev == 0:
                 return
-            if device.sched_rev == 0:
-                return
-            payload = message(device.sched_rev, await self.rows(tx, device))
-        await self._link.send(device_id, TOPIC, payload, retain=True)
+            if device.profile is not Profile.NATIVE and device.sched_rev == device.sched_rev_device:
+                return  # it keeps its timers over a restart, and nothing retained has to be restored
+            rows = await self.rows(tx, device)
+        for each in self._codec.plan(device.profile, device_id, device.sched_rev, rows, self._clock.now_ms()):
+            heard = await self._link.send(
+                device_id, each.topic, each.payload, retain=each.retain, expiry_s=each.expiry_s, qos=each.qos
+            )
+            if not heard and not each.retain:
+                return  # told in whole when it is back
 
     async def devices_with_plans(self) -> Sequence[DeviceId]:
         """Every device that may connect and ever had a plan: an embedded broker forgets retained messages at a restart."""
@@ -92,6 +105,12 @@ class PlanService:
         if rev != device.sched_rev_device:
             await tx.devices.set_sched_rev_device(device.device_id, rev)
         if rev != device.sched_rev and self._may_answer(device.device_id):
+            device_id = device.device_id
+            tx.after_commit(lambda: self._publisher(device_id))
+
+    async def on_online(self, tx: SchedulesTx, device: Device) -> None:
+        """A stock firmware has come, and does not say by itself what it holds (within the transaction of the report)."""
+        if device.profile is not Profile.NATIVE and device.sched_rev not in (0, device.sched_rev_device):
             device_id = device.device_id
             tx.after_commit(lambda: self._publisher(device_id))
 

@@ -45,6 +45,8 @@ class Presence(Protocol):
 class Plans(Protocol):
     async def on_sched_rev(self, tx: TelemetryTx, device: Device, rev: int) -> None: ...
 
+    async def on_online(self, tx: TelemetryTx, device: Device) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -146,6 +148,7 @@ class UplinkService:
             case StatusReport(online):
                 await self._presence.on_status(tx, device, online, at_ms)
                 if online:
+                    await self._plans.on_online(tx, device)
                     answers.sends += [(device.device_id, question) for question in self._codec.greeting(device.profile)]
             case PlanReport(rev):
                 await self._plans.on_sched_rev(tx, device, rev)

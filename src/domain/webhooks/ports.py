@@ -28,6 +28,16 @@ class WebhookRepository(Protocol):
 
     async def save(self, webhook: Webhook) -> None: ...
 
+    async def page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
+        """Of all accounts, by id; for re-encryption after a key rotation."""
+        ...
+
+    async def count(self) -> int: ...
+
+    async def reseal(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        """The same secret under another key. False, and nothing done, when what is stored is no longer `before`."""
+        ...
+
     async def delete(self, webhook_id: WebhookId) -> None:
         """It is gone at once, and with it what it is owed: nothing of that is sent any more. The rows of its deliveries stay
         until `DeliveryRepository.forget_of` takes them; there may be millions."""

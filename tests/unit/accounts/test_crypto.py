@@ -12,6 +12,7 @@ import jwt
 import pytest
 
 from adapters.crypto.digest import RingDigest
+from adapters.crypto.keyfile import KeyFile
 from adapters.crypto.keyring import KeyRing
 from adapters.crypto.passwords import Argon2Hasher
 from adapters.crypto.tokens import JwtAccessTokens
@@ -32,12 +33,12 @@ def rotated(ring: KeyRing) -> KeyRing:
 
 def test_the_key_ring_is_kept_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    made = KeyRing.load_or_create(path)
+    made = KeyFile(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert KeyRing.load_or_create(path) == made
+    assert KeyFile(path).keys == made.keys
     path.chmod(0o644)
     with pytest.raises(PermissionError):
-        KeyRing.load_or_create(path)
+        KeyFile(path)
 
 
 @pytest.mark.parametrize("text", ["", "secret", "k1:AAAA", "key1:!!!!", "key1:" + base64.b64encode(b"x" * 31).decode()])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adapters.mqtt.codec import ProfileCodec
 from app.loops.approvals import ApprovalLoop
 from app.loops.doorbell import Doorbell
 from app.loops.schedules import PlanLoop, PlanOutbox, ScheduleLoop
@@ -137,7 +138,7 @@ async def test_plans_are_published_at_the_start_and_after_each_change(world: Sch
     device = await world.device()
     world.link.listening.add(device.device_id)
     outbox = PlanOutbox(Doorbell())
-    plans = PlanService(uow=world.uow, clock=world.clock, link=world.link, publisher=outbox.mark)
+    plans = PlanService(uow=world.uow, clock=world.clock, link=world.link, codec=ProfileCodec(), publisher=outbox.mark)
     await world.put(device, NOW + 60, NOW + 90)
     loop = PlanLoop(plans=plans, outbox=outbox)
     async with running(loop):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.model import Profile
+from domain.devices.model import Device, Profile
 from domain.grants.model import Subject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Invalid, NotFound, Refused
@@ -236,8 +236,8 @@ async def test_a_device_with_another_revision_is_sent_the_plan_but_not_each_time
     assert world.marked == [device.device_id] * 2
 
 
-async def test_stock_firmware_has_no_plan_of_ours(world: ScheduleWorld) -> None:
-    device = await world.device(profile=Profile.TASMOTA)
+async def test_a_firmware_that_cannot_hold_a_plan_has_none(world: ScheduleWorld) -> None:
+    device = await world.device(profile=Profile.ESPHOME)
     assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
     assert world.marked == []
 
@@ -249,3 +249,45 @@ async def test_a_slot_that_ended_leaves_the_plan(world: ScheduleWorld) -> None:
     await world.fire(NOW + 120)
     assert (await world.stored(device.device_id)).sched_rev == 2
     assert await world.plans.devices_with_plans() == [device.device_id]
+
+
+async def told_to(world: ScheduleWorld, device: Device) -> Device:
+    """The device confirms the plan it has been told."""
+    async with world.uow.write() as tx:
+        fresh = await tx.devices.find(device.device_id)
+        await world.plans.on_sched_rev(tx, fresh, fresh.sched_rev)
+    return fresh
+
+
+@pytest.mark.parametrize(
+    ("profile", "on_ts", "off_ts", "held"),
+    [
+        (Profile.TASMOTA, MINUTE * 10, HOUR, True),
+        (Profile.TASMOTA, MINUTE * 10 + 1, HOUR, False),  # its timers know no seconds
+        (Profile.TASMOTA, MINUTE * 10, 7 * DAY, False),  # nor more than a week
+        (Profile.SHELLY, MINUTE * 10 + 1, 7 * DAY, True),
+        (Profile.SHELLY, MINUTE * 10, 301 * DAY, False),
+    ],
+)
+async def test_stock_firmware_holds_what_its_timers_can_express(
+    world: ScheduleWorld, profile: Profile, on_ts: int, off_ts: int, held: bool
+) -> None:
+    device = await world.device(profile=profile)
+    whole = NOW - NOW % MINUTE
+    await world.put(device, whole + on_ts, whole + off_ts)
+    assert (world.marked != []) is held
+    await told_to(world, device)
+    [shown] = await world.schedules.list(world.session(Role.OWNER), device.device_id)
+    assert shown.firmware_synced is held
+
+
+async def test_a_stock_device_that_returns_without_the_plan_is_told_it(world: ScheduleWorld) -> None:
+    device = await world.device(profile=Profile.SHELLY)
+    await world.put(device, NOW + 10 * MINUTE, NOW + HOUR)
+    world.marked.clear()
+    for expected in ([device.device_id], []):
+        async with world.uow.write() as tx:
+            await world.plans.on_online(tx, await tx.devices.find(device.device_id))
+        assert world.marked == expected
+        world.marked.clear()
+        await told_to(world, device)

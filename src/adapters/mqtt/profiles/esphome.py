@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.mqtt.profiles import readings
-from domain.devices.codec import Downlink, Order, RelayReport, Report, StatusReport, TelemetryReport, Unreadable
+from domain.devices.codec import Downlink, Order, PlanRow, RelayReport, Report, StatusReport, TelemetryReport, Unreadable
 
 _WORDS = frozenset({"ON", "OFF", "TOGGLE"})
 
@@ -38,6 +38,10 @@ def listens(topic_filter: str) -> bool:
 
 def greeting() -> Sequence[Downlink]:
     return ()  # its states are retained and come again by themselves
+
+
+def plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[Downlink]:
+    return ()  # its schedules are part of its YAML
 
 
 def _reading(kind: str, name: str, word: str) -> Sequence[Report]:

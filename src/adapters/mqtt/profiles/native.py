@@ -16,6 +16,7 @@ from domain.devices.codec import (
     HelloReport,
     Order,
     PlanReport,
+    PlanRow,
     RelayReport,
     Report,
     ResultReport,
@@ -23,6 +24,7 @@ from domain.devices.codec import (
     TimeRequest,
     Unreadable,
 )
+from domain.schedules.firmware import message
 
 Relay = Literal["ON", "OFF"]
 Short = Annotated[str, msgspec.Meta(max_length=64)]
@@ -82,6 +84,10 @@ def listens(topic_filter: str) -> bool:
 
 def greeting() -> Sequence[Downlink]:
     return ()
+
+
+def plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[Downlink]:
+    return (Downlink("sched", message(revision, rows), retain=True),)
 
 
 def time(now_ms: int) -> Downlink:

@@ -12,11 +12,27 @@ from typing import Any
 import msgspec
 
 from adapters.mqtt.profiles import readings
-from domain.devices.codec import Downlink, Order, RelayReport, Report, ResultReport, StatusReport, TelemetryReport, Unreadable
+from adapters.mqtt.profiles.edges import PlanEdge, to_come
+from domain.devices.codec import (
+    Downlink,
+    Order,
+    PlanReport,
+    PlanRow,
+    RelayReport,
+    Report,
+    ResultReport,
+    StatusReport,
+    TelemetryReport,
+    Unreadable,
+)
 
 _POWER = {"ON": "Power1 ON", "OFF": "Power1 OFF", "TOGGLE": "Power1 TOGGLE", "STATUS": "State"}
 _NOT_READINGS = frozenset({"Time", "TempUnit", "PressureUnit", "SpeedUnit"})
 _STATE_TOPICS = frozenset({"stat/RESULT", "tele/STATE"})
+
+SLOTS = 5
+PLAN_EXPIRY_S = 30
+"""A plan is told anew when the device is back; an old one must not reach it then."""
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -37,6 +53,8 @@ def decode(topic: str, payload: bytes, retain: bool) -> Sequence[Report]:
         return _power(payload.strip().decode("ascii", "replace"))
     if topic == "stat/ACK":
         return (ResultReport(payload.strip().decode("ascii", "replace")[:64], "done"),)
+    if topic == "stat/PLAN":
+        return _held(payload.strip())
     if topic in _STATE_TOPICS or topic == "tele/SENSOR":
         return _document(topic, payload)
     if topic.startswith(("stat/", "tele/")):
@@ -50,6 +68,37 @@ def listens(topic_filter: str) -> bool:
 
 def greeting() -> Sequence[Downlink]:
     return (Downlink("cmnd/STATE", b""),)
+
+
+def plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[Downlink]:
+    """Timers 1 to 10, two a slot; one Backlog a slot, because Tasmota takes some 500 bytes at a time. They are for one run, so
+    they need the device's clock on UTC, which the first step sees to. Edges that are past are cleared."""
+    edges, complete = to_come(rows, now_ms)
+    timers = {2 * edge.slot + (1 if edge.relay else 2): _timer(edge) for edge in edges}
+    messages = []
+    for slot in range(SLOTS):
+        steps = [f"Timer{number} {timers.get(number, '0')}" for number in (2 * slot + 1, 2 * slot + 2)]
+        if slot == 0:
+            steps = ["Timezone 0", "Timers 1", *steps]
+        if slot == SLOTS - 1 and complete:
+            steps.append(f"Publish devices/{device_id}/stat/PLAN {revision}")
+        messages.append(Downlink("cmnd/Backlog0", "; ".join(steps).encode(), expiry_s=PLAN_EXPIRY_S))
+    return messages
+
+
+def _timer(edge: PlanEdge) -> str:
+    """`Days` begins with Sunday. What arms is called `Enable` since version 9 and was `Arm` before; the other is passed over."""
+    day, second = divmod(edge.ts, 86_400)
+    days = "".join("1" if index == (day + 4) % 7 else "0" for index in range(7))  # 1970 began on a Thursday
+    time = f"{second // 3600:02}:{second % 3600 // 60:02}"
+    timer = {"Enable": 1, "Arm": 1, "Mode": 0, "Time": time, "Window": 0, "Days": days, "Repeat": 0, "Output": 1}
+    return msgspec.json.encode(timer | {"Action": int(edge.relay)}).decode()
+
+
+def _held(word: bytes) -> Sequence[Report]:
+    if not word.isdigit() or len(word) > 15:
+        return (Unreadable("MALFORMED", "PLAN is a revision"),)
+    return (PlanReport(int(word)),)
 
 
 def _custom(order: Order) -> str | None:

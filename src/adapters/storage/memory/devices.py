@@ -147,6 +147,16 @@ class MemoryCredentials:
         rows = self._book.rows(CREDENTIALS)
         return [rows[key] for key in sorted(rows) if after is None or key > after][:limit]
 
+    async def count(self) -> int:
+        return len(self._book.rows(CREDENTIALS))
+
+    async def reseal(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
+        rows = self._book.edit(CREDENTIALS)
+        if device_id not in rows or rows[device_id].sealed != before:
+            return False
+        rows[device_id] = replace(rows[device_id], sealed=after)
+        return True
+
 
 class MemoryDeviceTypes:
     def __init__(self, book: Book) -> None:

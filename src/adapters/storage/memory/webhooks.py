@@ -43,6 +43,20 @@ class MemoryWebhooks:
         if webhook.webhook_id in rows:
             rows[webhook.webhook_id] = webhook
 
+    async def page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
+        rows = self._book.rows(WEBHOOKS)
+        return [rows[key] for key in sorted(rows) if after is None or key > after][:limit]
+
+    async def count(self) -> int:
+        return len(self._book.rows(WEBHOOKS))
+
+    async def reseal(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        rows = self._book.edit(WEBHOOKS)
+        if webhook_id not in rows or rows[webhook_id].sealed_secret != before:
+            return False
+        rows[webhook_id] = replace(rows[webhook_id], sealed_secret=after)
+        return True
+
     async def delete(self, webhook_id: WebhookId) -> None:
         drop_webhook(self._book, webhook_id)
 

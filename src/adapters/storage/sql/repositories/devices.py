@@ -100,6 +100,13 @@ PAGE = (
     .order_by(credentials.c.device_id)
     .limit(bindparam("at_limit"))
 )
+COUNT_CREDENTIALS = select(func.count()).select_from(credentials)
+RESEAL = (
+    update(credentials)
+    .where(credentials.c.device_id == bindparam("at_id"), credentials.c.sealed == bindparam("at_before"))
+    .values(sealed=bindparam("at_after"))
+    .returning(credentials.c.device_id)
+)
 
 _TYPE_ID = device_types.c.device_type_id == bindparam("at_id")
 ADD_TYPE = insert(device_types)
@@ -239,6 +246,12 @@ class SqlCredentials:
     async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
         rows = await self._session.read(PAGE, at_after=after or "", at_limit=limit)
         return [CREDENTIALS.of(row) for row in rows]
+
+    async def count(self) -> int:
+        return int((await self._session.read(COUNT_CREDENTIALS))[0][0])
+
+    async def reseal(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
+        return bool(await self._session.write(RESEAL, at_id=device_id, at_before=before, at_after=after))
 
 
 class SqlDeviceTypes:

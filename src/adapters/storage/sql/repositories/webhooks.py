@@ -35,6 +35,14 @@ OF_KEYS = {
     for dialect, among in listed().items()
 }
 SAVE = update(webhooks).where(_ID)
+PAGE = WEBHOOK.select().where(w.webhook_id > bindparam("at_after")).order_by(w.webhook_id).limit(bindparam("at_limit"))
+COUNT = select(func.count()).select_from(webhooks)
+RESEAL = (
+    update(webhooks)
+    .where(_ID, w.sealed_secret == bindparam("at_before"))
+    .values(sealed_secret=bindparam("at_after"))
+    .returning(w.webhook_id)
+)
 DELETE = delete(webhooks).where(_ID)
 
 _OWED_COLUMNS = [column.name for column in deliveries.columns if column.name != "no"]
@@ -149,6 +157,15 @@ class SqlWebhooks:
     async def save(self, webhook: Webhook) -> None:
         values = WEBHOOK.values(webhook, "webhook_id", "account_id", "key_id", "created_ms")
         await self._session.write(SAVE, at_id=webhook.webhook_id, **values)
+
+    async def page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
+        return [WEBHOOK.of(row) for row in await self._session.read(PAGE, at_after=after or "", at_limit=limit)]
+
+    async def count(self) -> int:
+        return int((await self._session.read(COUNT))[0][0])
+
+    async def reseal(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        return bool(await self._session.write(RESEAL, at_id=webhook_id, at_before=before, at_after=after))
 
     async def delete(self, webhook_id: WebhookId) -> None:
         await self._session.write(DELETE, at_id=webhook_id)

@@ -1,0 +1,145 @@
+"""`latchboard keys` beside a running service: nobody is logged out, every secret opens, and a kill loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from adapters.crypto.keyring import KeyRing
+from adapters.crypto.vault import key_of
+from support.device import a_device
+from support.service import PASSWORD, Api, Service, environment, program
+from support.storage import POSTGRES_URL, emptied
+
+PATIENCE = 30.0
+
+
+async def run(service: Service, *arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *program(), "keys", *arguments, env=environment(**service.settings), cwd=service.folder,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    return process.returncode or 0, said.decode()
+
+
+def ring(service: Service) -> KeyRing:
+    return KeyRing.parse((service.data_dir / "secret_keys").read_text())
+
+
+async def revealed(api: Api, device_id: str) -> str:
+    answer = await api.post(f"/devices/{device_id}/credentials/reveal", {"password": PASSWORD})
+    return str(answer["mqttPassword"])
+
+
+def used_keys(service: Service) -> set[str]:
+    with sqlite3.connect(service.data_dir / "latchboard.db") as database:
+        rows = database.execute("SELECT sealed FROM credentials").fetchall()
+    return {key_of(sealed) for (sealed,) in rows}
+
+
+@pytest.fixture(params=["sqlite", *(["postgres"] if POSTGRES_URL else [])])
+async def database(request: pytest.FixtureRequest) -> dict[str, str]:
+    return {} if request.param == "sqlite" else {"LATCHBOARD_DATABASE_URL": await emptied()}
+
+
+async def test_keys_rotate_while_the_service_runs(tmp_path: Path, database: dict[str, str]) -> None:
+    with Service(tmp_path, **database) as service:
+        async with service.api() as owner:
+            pump = await a_device(owner)
+            before = ring(service)
+            code, said = await run(service, "rotate")
+            assert code == 0, said
+            assert "1 of 1 secrets were sealed anew" in said
+            after = ring(service)
+            assert after.keys[1:] == before.keys
+            assert (service.data_dir / "secret_keys").stat().st_mode & 0o077 == 0
+
+            # The old token still lets in, secrets open, new tokens and new secrets are under the new key, and devices still connect.
+            assert (await owner.get("/auth/me"))["role"] == "Owner"
+            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            async with pump.online(service) as line:
+                await line.report(temperature=20)
+            other = await a_device(owner, "After")
+            code, said = await run(service, "list")
+            assert code == 0
+            assert [after.newest.key_id, "2", "newest"] in [line.split() for line in said.splitlines()]
+
+            code, said = await run(service, "retire")
+            assert code == 1
+            assert "more hours" in said
+            assert ring(service) == after
+
+            os.utime(service.data_dir / "secret_keys", (time.time() - 26 * 3600,) * 2)
+            code, said = await run(service, "retire")
+            assert (code, ring(service).keys) == (0, after.keys[:1]), said
+            assert (await owner.get("/auth/me"))["role"] == "Owner"
+            service.restart()
+            service._token = None
+        async with service.api() as owner:
+            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            assert await revealed(owner, other.device_id) == other.credentials["mqttPassword"]
+        assert not service.errors()
+
+
+async def test_a_killed_rotation_is_finished_by_the_next(tmp_path: Path) -> None:
+    with Service(tmp_path) as service:
+        async with service.api() as owner:
+            pumps = [await a_device(owner, f"Pump {number}") for number in range(3)]
+            before = ring(service)
+            # The new key is in the file and nothing is sealed with it yet: where a kill -9 leaves the longest way to go.
+            fresh = before.with_new()
+            staged = service.data_dir / "secret_keys.new"
+            staged.write_text(fresh.text() + "\n")
+            staged.chmod(0o600)
+            staged.replace(service.data_dir / "secret_keys")
+            code, said = await run(service, "rotate")
+            assert code == 0
+            assert "has been finished; no further key was made" in said
+            assert ring(service) == fresh
+            assert used_keys(service) == {fresh.newest.key_id}
+            for pump in pumps:
+                assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+
+
+async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
+    with Service(tmp_path) as service:
+        async with service.api() as owner:
+            pump = await a_device(owner)
+            for moment in (0.3, 0.5, 0.7, 0.9):
+                process = await asyncio.create_subprocess_exec(
+                    *program(), "keys", "rotate", env=environment(**service.settings), cwd=service.folder,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                await asyncio.sleep(moment)
+                if process.returncode is None:
+                    process.send_signal(signal.SIGKILL)
+                await process.wait()
+                assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            assert (await run(service, "rotate"))[0] == 0
+            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+
+
+async def test_a_ring_in_the_environment_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    old = KeyRing.generate()
+    with Service(tmp_path, LATCHBOARD_SECRET_KEYS=old.text().replace("\n", ",")) as service:
+        async with service.api() as owner:
+            pump = await a_device(owner)
+        code, said = await run(service, "rotate")
+        assert code == 1
+        assert "--no-new-key" in said.replace("\n", "")
+        new = old.with_new()
+        service.stop()
+        service.settings["LATCHBOARD_SECRET_KEYS"] = new.text().replace("\n", ",")
+        service.start()
+        assert (await run(service, "rotate", "--no-new-key"))[0] == 0
+        assert used_keys(service) == {new.newest.key_id}
+        async with service.api() as owner:
+            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]

@@ -1,0 +1,109 @@
+"""A device's slots in the words of its firmware."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from adapters.mqtt.codec import ProfileCodec
+from domain.devices.codec import PlanReport
+from domain.devices.model import Profile
+from domain.kernel.ids import DeviceId
+
+codec = ProfileCodec()
+DEVICE = DeviceId("dev_0123456789abcdefghij")
+NOW = datetime(2026, 3, 2, 5, 0, tzinfo=UTC)  # a Monday
+NOW_MS = int(NOW.timestamp()) * 1000
+
+
+def at(day: int, hour: int, minute: int, second: int = 0) -> int:
+    return int(datetime(2026, 3, day, hour, minute, second, tzinfo=UTC).timestamp())
+
+
+def told(profile: Profile, *rows: tuple[int, int, int, bool], revision: int = 7) -> list[tuple[str, str]]:
+    return [(each.topic, each.payload.decode()) for each in codec.plan(profile, DEVICE, revision, rows, NOW_MS)]
+
+
+def steps(*rows: tuple[int, int, int, bool]) -> list[str]:
+    messages = told(Profile.TASMOTA, *rows)
+    assert {topic for topic, _ in messages} == {"cmnd/Backlog0"}
+    assert max(len(payload) for _, payload in messages) < 500
+    return [step for _, payload in messages for step in payload.split("; ")]
+
+
+def calls(*rows: tuple[int, int, int, bool]) -> list[dict[str, Any]]:
+    messages = told(Profile.SHELLY, *rows)
+    assert {topic for topic, _ in messages} == {"rpc"}
+    return [json.loads(payload) for _, payload in messages]
+
+
+def test_a_slot_becomes_two_timers_of_one_run_on_their_day_in_utc() -> None:
+    found = steps((1, at(2, 6, 30), at(4, 22, 5), True))
+    assert found[:4] == ["Timezone 0", "Timers 1", "Timer1 0", "Timer2 0"]
+    on, off = (json.loads(step.partition(" ")[2]) for step in found[4:6])
+    assert found[4].startswith("Timer3 ")
+    shared = {"Enable": 1, "Arm": 1, "Mode": 0, "Window": 0, "Repeat": 0, "Output": 1}
+    assert on == shared | {"Time": "06:30", "Days": "0100000", "Action": 1}
+    assert off == shared | {"Time": "22:05", "Days": "0001000", "Action": 0}
+    assert found[6:] == [*(f"Timer{number} 0" for number in range(5, 11)), f"Publish devices/{DEVICE}/stat/PLAN 7"]
+
+
+@pytest.mark.parametrize("row", [(0, at(2, 4, 0), at(2, 6, 0), True), (0, at(2, 6, 0), at(2, 4, 0), True)])
+def test_an_edge_that_is_past_is_not_told(row: tuple[int, int, int, bool]) -> None:
+    assert sum("Enable" in step for step in steps(row)) == 1
+    assert sum(call["method"] == "Schedule.Create" for call in calls(row)) == 1
+
+
+def test_a_plan_with_an_edge_that_is_too_near_is_not_confirmed() -> None:
+    row = (0, at(2, 5, 0, 59), at(2, 6, 0), True)
+    assert not any("PLAN" in step for step in steps(row))
+    assert not any(call["method"] == "Schedule.List" for call in calls(row))
+
+
+def test_a_disabled_slot_is_cleared() -> None:
+    row = (0, at(2, 6, 0), at(2, 7, 0), False)
+    assert not any("Enable" in step for step in steps(row))
+    assert [call["method"] for call in calls(row)] == ["Schedule.DeleteAll", "Schedule.List", "Sys.SetConfig"]
+
+
+def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
+    wipe, on, off, check, clock = calls((0, at(2, 6, 30, 5), at(9, 8, 0), True))
+    assert wipe["method"] == "Schedule.DeleteAll"
+    assert on["params"] == {
+        "enable": True, "timespec": "5 30 6 2 3 *", "calls": [{"method": "Switch.Set", "params": {"id": 0, "on": True}}],
+    }  # fmt: skip
+    assert off["params"]["timespec"] == "0 0 8 9 3 *"
+    assert (check["method"], check["id"]) == ("Schedule.List", "plan:7:2")
+    assert clock["params"] == {"config": {"location": {"tz": "Etc/UTC"}}}
+    assert {call["src"] for call in (wipe, on, off, check, clock)} == {f"devices/{DEVICE}/answer"}
+
+
+def answered(name: str, **answer: Any) -> list[Any]:
+    payload = json.dumps({"id": name, "src": "shellyplus1-aabbcc", "dst": "x", **answer}).encode()
+    return list(codec.decode(Profile.SHELLY, "answer/rpc", payload, False))
+
+
+def test_a_shelly_holds_a_plan_when_it_lists_every_job() -> None:
+    assert answered("plan:7:2", result={"jobs": [{"id": 1}, {"id": 2}], "rev": 4}) == [PlanReport(7)]
+    assert answered("plan:7:2", result={"jobs": [{"id": 1}], "rev": 4}) == [PlanReport(0)]
+    assert answered("plan:7:2", error={"code": -103, "message": "no"}) == [PlanReport(0)]
+    assert answered("plan-clock", error={"code": -103, "message": "no such zone"}) == [PlanReport(0)]
+    assert answered("plan-clock", result={"restart_required": False}) == []
+    assert answered("plan-step", error={"code": -103, "message": "full"}) == []
+    for odd in ("plan:", "plan:x:1", "plan:1", "plan:" + "9" * 60 + ":1"):
+        assert not any(isinstance(report, PlanReport) for report in answered(odd, result={"jobs": []}))
+
+
+def test_tasmota_says_which_plan_it_holds() -> None:
+    assert codec.decode(Profile.TASMOTA, "stat/PLAN", b"12", False) == (PlanReport(12),)
+    for odd in (b"", b"-1", b"1.5", b"9" * 16, b"x"):
+        assert not any(isinstance(report, PlanReport) for report in codec.decode(Profile.TASMOTA, "stat/PLAN", odd, False))
+
+
+def test_esphome_holds_no_plan_and_our_own_firmware_one_message() -> None:
+    assert told(Profile.ESPHOME, (0, at(2, 6, 0), at(2, 7, 0), True)) == []
+    [message] = codec.plan(Profile.NATIVE, DEVICE, 7, ((0, 1, 2, True),), NOW_MS)
+    assert (message.topic, message.payload, message.retain) == ("sched", b'{"rev":7,"s":[[0,1,2,true]]}', True)
