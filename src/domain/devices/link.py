@@ -3,8 +3,8 @@
 The law of the uplink: a batch is taken, made durable, and only then acknowledged. A device's QoS-1 message is confirmed to the
 device by `ack`, never before, so that a crash in between makes the device send it again instead of losing it; whoever takes
 batches must bear a message that comes twice. The law of order: the events of one device stand in the order in which the device
-sent them, within a batch and from batch to batch, and so do its telemetry messages; telemetry may come before an event that was sent
-earlier, because devices that come and go must not hold up the readings of those that are here.
+sent them, within a batch and from batch to batch, and so do its telemetry messages; telemetry may come before an event that was
+sent earlier, because devices that come and go must not hold up the readings of those that are here.
 
 Telemetry stays in the form in which the engine reads it and is never looked into here.
 """
