@@ -76,6 +76,10 @@ class HubSubscription:
         self._wake.clear()
 
 
+OWN = 10_000
+"""Positions of own events the log has not shown yet. More than that are forgotten: then they count as others'."""
+
+
 class InProcessFeed:
     """See the ports `Feed` and `FeedHub`. `on_interest` is called whenever somebody begins or ceases to look."""
 
@@ -137,3 +141,39 @@ class InProcessFeed:
         for listening in self._open.values():
             for subscription in listening:
                 subscription.close()
+
+
+class FollowedFeed:
+    """The `Feed` where several instances write to one log: what is logged goes to the clients as the log shows it, in its order.
+
+    This process would hear of its own commits in the order in which their answers happen to arrive, which is not always that of
+    the log; and of others' not at all. A change of access counts at once, though: nobody waits for the log to show a revocation.
+    """
+
+    def __init__(self, hub: InProcessFeed, bell: Callable[[], None]) -> None:
+        """`bell` wakes whoever reads the log and calls `tell`."""
+        self._hub = hub
+        self._bell = bell
+        self._own: set[int] = set()
+        self._told = 0
+
+    def publish(self, event: Event) -> None:
+        if not event.position:
+            self._hub.publish(event)  # telemetry, which is in no log
+            return
+        if changes_access(event.kind):
+            self._hub.publish(event)
+        if event.position > self._told:
+            if len(self._own) >= OWN:
+                self._own.clear()
+            self._own.add(event.position)
+        self._bell()
+
+    def tell(self, event: Event) -> bool:
+        """The next event of the log. True when another instance wrote it."""
+        self._told = event.position
+        self._hub.publish(event)
+        if event.position in self._own:
+            self._own.discard(event.position)
+            return False
+        return True

@@ -37,6 +37,9 @@ class InProcessOutcomes:
             if not future.done():
                 future.set_result(execution)
 
+    def awaited(self, execution_id: ExecutionId) -> bool:
+        return execution_id in self._watched
+
     @contextmanager
     def watch(self, execution_id: ExecutionId) -> Iterator[FutureWatch]:
         if self.watchers >= MAX_WATCHERS:

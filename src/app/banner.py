@@ -71,7 +71,7 @@ def _addresses(settings: Settings, url: str) -> Table:
     if settings.broker == "embedded":
         table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt")
     else:
-        table.add_row("MQTT", "external broker")
+        table.add_row("MQTT", "external broker" if settings.holds_devices else "none: another instance holds the devices")
     table.add_row("Data", str(settings.data_dir.resolve()))
     return table
 

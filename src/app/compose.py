@@ -27,6 +27,7 @@ from adapters.http.security import HttpSettings
 from adapters.http.team import projects_blueprint, team_blueprint
 from adapters.http.telemetry import telemetry_blueprint
 from adapters.http.webhooks import webhooks_blueprint
+from adapters.storage.sql.herald import PostgresHerald
 from app import metrics as figures
 from app.broker_figures import BrokerFigures
 from app.loops.approvals import ApprovalLoop
@@ -37,6 +38,7 @@ from app.loops.dispatch import DispatchLoop
 from app.loops.doorbell import Doorbell
 from app.loops.faults import FaultLog
 from app.loops.leftovers import LeftoverLoop
+from app.loops.log import HeraldLoop, LogLoop
 from app.loops.presence import PresenceLoop
 from app.loops.retention import RetentionLoop
 from app.loops.rule_timers import RuleTimerLoop
@@ -46,6 +48,7 @@ from app.loops.tally import TallyLoop
 from app.loops.uplink import UplinkLoop
 from app.loops.watching import WatchingLoop
 from app.metrics import Metrics
+from app.neighbours import Neighbours
 from app.outside import Outside
 from app.services import Bells, Services
 from app.settings import Settings
@@ -71,11 +74,19 @@ class Loops:
     checkpoint: CheckpointLoop
     watching: WatchingLoop
     faults: FaultLog
+    of_devices: tuple[Loop, ...]
     others: tuple[Loop, ...]
+    log: LogLoop | None = None
+    herald: PostgresHerald | None = None
 
-    def in_order(self) -> list[Loop]:
-        """What sends stands before what makes it send, and the checkpoint is stopped after the uplink that feeds it."""
-        return [self.checkpoint, self.watching, self.deliveries, self.dispatch, *self.others, self.schedules, self.uplink]
+    def in_order(self, *, holds_devices: bool) -> list[Loop]:
+        """What sends stands before what makes it send, and the checkpoint is stopped after the uplink that feeds it. Without
+        devices there is nobody to send to, and whether they are online is not ours to say."""
+        between: list[Loop] = [] if self.log is None or self.herald is None else [HeraldLoop(self.herald), self.log]
+        if not holds_devices:
+            return [*between, self.watching, self.deliveries, *self.others, self.schedules]
+        sending: list[Loop] = [self.checkpoint, self.watching, self.deliveries, self.dispatch]
+        return [*between, *sending, *self.others, *self.of_devices, self.schedules, self.uplink]
 
 
 @dataclass(slots=True)
@@ -106,7 +117,8 @@ def compose(settings: Settings) -> Program:
     outside = Outside(settings, on_interest=bells.watching.ring)
     services = Services(settings, outside, bells)
     loops = _loops(outside, services, bells)
-    supervisor = Supervisor(loops.in_order())
+    _join_others(settings, outside, services, bells, loops)
+    supervisor = Supervisor(loops.in_order(holds_devices=settings.holds_devices))
     metrics = Metrics()
     program = Program(settings, outside, services, loops, supervisor, metrics, http=Quart("unused"))
     program.http = _http(program)
@@ -142,14 +154,24 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
         others=(
             TallyLoop(flushes=(services.callers.flush_used, services.sessions.flush_hasty, services.refusals.flush)),
             RetentionLoop(retention=services.retention),
+            ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
+        ),
+        of_devices=(
             PlanLoop(plans=services.plans, outbox=services.plan_outbox),
             PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
-            ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
             DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, bell=bells.upkeep),
             _rule_timers(outside, services, bells),
             LeftoverLoop(leftovers=Leftovers(uow=uow), bell=Doorbell()),
         ),
     )
+
+
+def _join_others(settings: Settings, outside: Outside, services: Services, bells: Bells, loops: Loops) -> None:
+    """Where other instances may write to the database: the log is followed."""
+    if services.followed is not None:
+        neighbours = Neighbours(services=services, bells=bells, outcomes=outside.outcomes)
+        loops.log = LogLoop(uow=services.uow, feed=services.followed, neighbours=neighbours, bell=bells.log)
+        loops.herald = PostgresHerald(settings.database, heard=bells.log.ring, holds_devices=settings.holds_devices)
 
 
 def _rule_timers(outside: Outside, services: Services, bells: Bells) -> RuleTimerLoop:

@@ -88,6 +88,8 @@ async def _engine(settings: Settings) -> str:
 
 
 async def _broker(settings: Settings, running: bool) -> str:
+    if not settings.holds_devices:
+        return "none: another instance holds the devices"
     if settings.broker != "embedded":
         url = urlsplit(settings.broker)
         host, port = url.hostname or "127.0.0.1", url.port or 1883

@@ -72,6 +72,9 @@ async def start(program: Program, prepare: Prepare) -> None:
     outside, services = program.outside, program.services
     await outside.database.start()
     await prepare(program)
+    if program.loops.log is not None and program.loops.herald is not None:
+        await program.loops.herald.open()
+        await program.loops.log.look()
     replayed = await warm_up(outside.engine.engine, services.uow)
     await services.admission.admit_all()
     await program.loops.watching.look()
@@ -90,6 +93,7 @@ async def _stop(program: Program) -> None:
         outside.link.stop,
         lambda: _last_writes(program),
         outside.courier.close,
+        lambda: _let_go(program),
         outside.database.stop,
     ):
         left_s = max(0.2, STOP_WITHIN_S - (time.perf_counter() - began))
@@ -100,6 +104,12 @@ async def _stop(program: Program) -> None:
             log.exception("a step of stopping failed; the next start makes up for what was not written")
     outside.hasher.close()
     log.info("stopped", seconds=round(time.perf_counter() - began, 2))
+
+
+async def _let_go(program: Program) -> None:
+    """Last of all: until here the devices, and what they said last, were this instance's."""
+    if program.loops.herald is not None:
+        await program.loops.herald.close()
 
 
 async def _last_writes(program: Program) -> None:

@@ -28,6 +28,7 @@ from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.mail.log import LogMailer
 from adapters.mail.smtp import SmtpAddress, SmtpMailer
+from adapters.mqtt.absent import AbsentLink
 from adapters.mqtt.codec import ProfileCodec
 from adapters.mqtt.external import ExternalSettings, MosquittoLink
 from adapters.mqtt.mosquitto import MosquittoFiles, Provisioner
@@ -136,6 +137,8 @@ def mailer(settings: Settings) -> Mailer:
 
 
 def device_link(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
+    if not settings.holds_devices:
+        return AbsentLink()
     if settings.broker == "embedded":
         return _embedded(settings)
     url = urlsplit(settings.broker)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from adapters.feed import FollowedFeed
 from app.loops.doorbell import Doorbell
 from app.loops.schedules import PlanOutbox
 from app.outside import Outside
@@ -68,6 +69,7 @@ class Bells:
     deliveries: Doorbell = field(default_factory=Doorbell)
     timers: Doorbell = field(default_factory=Doorbell)
     watching: Doorbell = field(default_factory=Doorbell)
+    log: Doorbell = field(default_factory=Doorbell)
 
 
 class Services:
@@ -77,7 +79,8 @@ class Services:
         self.turnstile = asyncio.Lock()
         self.scopes = Scopes(exclusive=outside.exclusive)
         self.fanout = Fanout(scopes=self.scopes, clock=outside.clock, bell=bells.deliveries.ring)
-        self.recorder = EventRecorder(ids=outside.ids, observers=[self.fanout], feed=outside.feed)
+        self.followed = None if outside.exclusive else FollowedFeed(outside.feed, bells.log.ring)
+        self.recorder = EventRecorder(ids=outside.ids, observers=[self.fanout], feed=self.followed or outside.feed)
         self.uow = outside.database.unit_of_work(self.recorder)
         self._people(outside)
         self.gate = Gate(windows=outside.engine.windows)
@@ -196,7 +199,8 @@ class Services:
             uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=turnstile
         )
         self.ingest = IngestService(ids=outside.ids, engine=engine.engine, commands=self.commands, announcer=self.recorder)
-        self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate)
+        follows = not settings.holds_devices
+        self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate, follows=follows)
         self.trials = TrialService(
             uow=uow,
             clock=clock,

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     mqtt_tls_certificate: Path | None = None
     mqtt_tls_key: Path | None = None
     mqtt_public_host: str = Field(default_factory=socket.gethostname, description="What credentials and config blocks name.")
-    broker: str = Field(default="embedded", description="`embedded`, or mqtt://user:password@host:1883.")
+    broker: str = Field(default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`.")
     mosquitto_password_file: Path | None = Field(default=None, description="External broker: where device logins are written.")
     mosquitto_acl_file: Path | None = None
     mosquitto_pid_file: Path | None = None
@@ -85,8 +85,8 @@ class Settings(BaseSettings):
     @field_validator("broker")
     @classmethod
     def _known_broker(cls, value: str) -> str:
-        if value != "embedded" and not value.startswith(("mqtt://", "mqtts://")):
-            raise ValueError("is `embedded` or a URL such as mqtt://user:password@host:1883")
+        if value not in ("embedded", "none") and not value.startswith(("mqtt://", "mqtts://")):
+            raise ValueError("is `embedded`, a URL such as mqtt://user:password@host:1883, or `none`")
         return value
 
     @field_validator("trusted_proxies")
@@ -115,6 +115,8 @@ class Settings(BaseSettings):
     def _whole(self) -> Settings:
         if self.mqtt_tls_port is not None and (self.mqtt_tls_certificate is None or self.mqtt_tls_key is None):
             raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
+        if not self.holds_devices and not self.database.startswith("postgresql"):
+            raise ValueError("LATCHBOARD_BROKER=none needs the PostgreSQL of another instance; set LATCHBOARD_DATABASE_URL")
         if (self.owner_email is None) != (self.owner_password is None):
             raise ValueError("LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD go together; set both or neither")
         return self
@@ -129,6 +131,11 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls)
+
+    @property
+    def holds_devices(self) -> bool:
+        """False for an instance beside the one that devices talk to."""
+        return self.broker != "none"
 
     @property
     def database(self) -> str:

@@ -121,3 +121,17 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: World)
         assert list(await tx.events.since(world.account.account_id, 0, 99)) == [*stored[:5], last]
         assert await tx.events.total(world.account.account_id) == 6
         assert await tx.events.total(other.account_id) == 1
+
+
+async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: World) -> None:
+    other = an_account()
+    async with world.uow.write() as tx:
+        await tx.accounts.add(other)
+        assert await tx.events.last() == 0
+        first = [await tx.events.append(an_event(world, kind="grant_created")) for _ in range(2)]
+        second = await tx.events.append(an_event(world, account_id=other.account_id))
+    async with world.uow.read() as tx:
+        assert await tx.events.last() == second.position
+        assert list(await tx.events.following(0, 9)) == [*first, second]
+        assert list(await tx.events.following(first[0].position, 1)) == [first[1]]
+        assert list(await tx.events.following(second.position, 9)) == []

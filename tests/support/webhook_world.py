@@ -12,7 +12,7 @@ from typing import Any
 from adapters.delivery.guard import AddressGuard
 from adapters.delivery.native import NativeCourier
 from adapters.engine.reference import ReferenceSigners
-from adapters.feed import InProcessFeed
+from adapters.feed import FollowedFeed, InProcessFeed
 from adapters.ids import SystemIds
 from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from adapters.storage.sql.database import SqlDatabase
@@ -67,6 +67,7 @@ class WebhookWorld:
         *,
         exclusive: bool = True,
         lanes: Lanes | None = None,
+        followed: bool = False,
         clock: Any = None,
     ) -> None:
         self.clock: Any = clock or MovableClock()
@@ -76,7 +77,9 @@ class WebhookWorld:
         self.feed = InProcessFeed()
         self.scopes = Scopes(exclusive=exclusive)
         self.fanout = Fanout(scopes=self.scopes, clock=self.clock, bell=self.bell.ring)
-        self.recorder = EventRecorder(ids=self.ids, observers=[self.fanout], feed=self.feed)
+        self.log_bell = Doorbell()
+        self.followed = FollowedFeed(self.feed, self.log_bell.ring) if followed else None
+        self.recorder = EventRecorder(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
         self.uow: Any = uow(self.recorder)
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}

@@ -121,6 +121,10 @@ class Outcomes(Protocol):
 
     def announce(self, execution: Execution) -> None: ...
 
+    def awaited(self, execution_id: ExecutionId) -> bool:
+        """Whether anybody waits for it here."""
+        ...
+
     def watch(self, execution_id: ExecutionId) -> AbstractContextManager[Watch]:
         """Everything announced after entering is heard. Raises Unavailable when too many wait already."""
         ...

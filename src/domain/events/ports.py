@@ -37,6 +37,14 @@ class EventRepository(Protocol):
         """Public events only, oldest first, positions above `after`; for a feed that resumes."""
         ...
 
+    async def following(self, after: int, limit: int) -> Sequence[Event]:
+        """Of all accounts, audit events included, oldest first, positions above `after`; for an instance that follows the log."""
+        ...
+
+    async def last(self) -> int:
+        """Position of the newest event of all accounts, 0 for none."""
+        ...
+
     async def total(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         """Without filters from a counter, never by counting millions of rows."""
         ...

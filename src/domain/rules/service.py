@@ -126,6 +126,13 @@ class RuleService:
             await tx.rules.delete(rule_id)
             await self._changed(tx, caller, device, rule, "rule_deleted", now_ms)
 
+    async def reload(self, device_id: DeviceId) -> None:
+        """Another instance changed this device's rules: the engine takes them from the database."""
+        async with self._turnstile, self._uow.read() as tx:
+            device = await tx.devices.find(device_id)
+            if device is not None:
+                self._engine.put_rules(device.device_no, [rule.spec() for rule in await tx.rules.list(device_id)])
+
     async def _check(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.metrics(device.device_no)}
         policy.check(rule, known)

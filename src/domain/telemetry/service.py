@@ -21,6 +21,8 @@ PAGE_MESSAGES = 1_000
 MAX_SCANNED_MESSAGES = 200_000
 """A query for a rare metric reads no further back than this many messages; narrow it with `since` and `until`."""
 MAX_BUCKETS = 1_000
+NEWEST_ROWS = 200
+"""Messages an engine that follows is shown before it is asked: a metric that is rarer than that is as new as the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,13 @@ class _Names:
 
 
 class TelemetryService:
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, gate: Gate) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, gate: Gate, follows: bool = False
+    ) -> None:
+        """`follows`: another instance takes the telemetry in; this one's engine is shown what is new before it is asked."""
         self._uow = uow
         self._clock = clock
+        self._follows = follows
         self._engine = engine
         self._gate = gate
 
@@ -63,8 +69,16 @@ class TelemetryService:
         """Straight from the engine: the last value of each metric, by name."""
         async with self._uow.read() as tx:
             device = await self._visible(tx, caller, device_id)
+            if self._follows:
+                await self._show_newest(tx, device)
         values = sorted(self._engine.latest(device.device_no), key=lambda reading: reading.metric)
         return Latest(device, tuple(_plain(r.metric, r.value, r.unit, r.ts_ms) for r in values))
+
+    async def _show_newest(self, tx: TelemetryTx, device: Device) -> None:
+        self._engine.set_metrics(await tx.readings.names())
+        rows = await tx.readings.between(device.device_no, 0, self._clock.now_ms() + DAY_MS + 1, NEWEST_ROWS)
+        for at_ms, packed in reversed(rows):
+            self._engine.replay(device.device_no, at_ms, packed)
 
     async def history(self, caller: Caller, device_id: DeviceId, span: Span, *, metric: str | None, limit: int) -> list[Reading]:
         """At most `limit` readings, newest first. Raises NotFound, Refused."""

@@ -39,6 +39,12 @@ class MemoryEvents:
     async def since(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
         return self._chosen(lambda e: e.account_id == account_id and e.is_public and e.position > after)[:limit]
 
+    async def following(self, after: int, limit: int) -> Sequence[Event]:
+        return self._chosen(lambda event: event.position > after)[:limit]
+
+    async def last(self) -> int:
+        return max((event.position for event in self._chosen(lambda _: True)), default=0)
+
     async def total(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         return len(self._chosen(lambda event: _matches(event, account_id, kind, device_id)))
 

@@ -24,9 +24,10 @@ _ACCOUNT = e.account_id == bindparam("at_account")
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
 ADD = insert(events)
-ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(5492025317)")
+ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(5492025317), pg_notify('latchboard_log', '')")
 """PostgreSQL numbers rows when they are written, not when they are committed; a feed that resumes must not see a number come in
-late. So there, transactions that write to the log commit one after the other. The number itself has no meaning."""
+late. So there, transactions that write to the log commit one after the other. The number itself has no meaning. In the same
+breath the other instances are told; PostgreSQL does so when the transaction commits, and once, however often it was asked."""
 
 COUNT_UP = {
     dialect: made.on_conflict_do_update(
@@ -46,6 +47,8 @@ SINCE = (
     .order_by(e.position)
     .limit(_LIMIT)
 )
+FOLLOWING = EVENT.select().where(e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
+LAST = select(func.max(e.position))
 NEWEST = select(func.max(e.position)).where(_ACCOUNT)
 OLDEST = select(func.min(e.position)).where(_ACCOUNT)
 _DEVICE_LOG = EVENT.select().where(e.device_id == bindparam("at_device"))
@@ -121,6 +124,12 @@ class SqlEvents:
     async def since(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
         rows = await self._session.read(SINCE, at_account=account_id, at_after=after, at_limit=limit)
         return [EVENT.of(row) for row in rows]
+
+    async def following(self, after: int, limit: int) -> Sequence[Event]:
+        return [EVENT.of(row) for row in await self._session.read(FOLLOWING, at_after=after, at_limit=limit)]
+
+    async def last(self) -> int:
+        return (await self._session.read(LAST))[0][0] or 0
 
     async def total(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         if kind is None and device_id is None:

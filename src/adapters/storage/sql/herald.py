@@ -1,0 +1,87 @@
+"""PostgreSQL tells every instance that the log has grown: LISTEN on one connection of its own, beside the pool.
+
+A notification says only that there is more; what it is, each instance reads from the log itself. So one that is lost, with its
+connection say, costs time and nothing else. The same connection holds the claim on the devices, which therefore ends with the
+process, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+from sqlalchemy import make_url
+
+from domain.kernel.errors import Unavailable
+
+CHANNEL = "latchboard_log"
+DEVICES = 5492025319
+"""The advisory lock of the one instance that holds the devices."""
+HEARTBEAT_S = 10.0
+CLAIM_TRIES, CLAIM_EVERY_S = 50, 0.2
+"""The server notices at once that a killed process is gone, and within seconds that a machine is stopping."""
+
+
+class DevicesHeldElsewhere(Unavailable):
+    code = "DEVICES_HELD_ELSEWHERE"
+
+
+class PostgresHerald:
+    def __init__(self, url: str, *, heard: Callable[[], None], holds_devices: bool, patience_s: float = 5.0) -> None:
+        """`heard` is called on the event loop's thread, also after each connect: something may have been missed."""
+        self._url = make_url(url)
+        self._heard = heard
+        self._holds_devices = holds_devices
+        self._patience_s = patience_s
+        self._connection: Any = None
+        self._lost = asyncio.Event()
+
+    async def open(self) -> None:
+        """Raises DevicesHeldElsewhere, Unavailable."""
+        await self.close()
+        _, options = self._url.get_dialect()().create_connect_args(self._url)
+        try:
+            connection = await asyncpg.connect(**options, timeout=self._patience_s, command_timeout=self._patience_s)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise Unavailable(f"The database does not answer ({error}). Check LATCHBOARD_DATABASE_URL.") from error
+        self._connection = connection
+        self._lost = lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        if self._holds_devices:
+            await self._claim()
+        await connection.add_listener(CHANNEL, lambda *_: self._heard())
+        self._heard()
+
+    async def keep(self) -> None:
+        """Opens what is not open, then raises Unavailable once the connection is lost."""
+        if self._connection is None or self._lost.is_set():
+            await self.open()
+        while not self._lost.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), HEARTBEAT_S)
+                break
+            try:
+                await self._connection.fetchval("SELECT 1")
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                break
+        await self.close()
+        raise Unavailable("The connection that tells of other instances' events was lost; it is opened anew.")
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _claim(self) -> None:
+        for _ in range(CLAIM_TRIES):
+            if await self._connection.fetchval("SELECT pg_try_advisory_lock($1)", DEVICES):
+                return
+            await asyncio.sleep(CLAIM_EVERY_S)
+        await self.close()
+        raise DevicesHeldElsewhere(
+            "Another instance on this database holds the devices, and only one can. "
+            "Set LATCHBOARD_BROKER=none here, or stop the other."
+        )

@@ -1,0 +1,120 @@
+"""Two processes on one PostgreSQL: one holds the devices, the other serves people, and nobody can tell them apart by what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Iterator
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from support import postgres
+from support.device import a_device
+from support.service import Service
+from support.storage import emptied
+
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
+
+HOT = {"metric": "temperature", "comparator": ">", "value": 30}
+RULE = {"name": "too hot", "conditions": [HOT], "action": {"command": "ON"}}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
+    shared = {
+        "LATCHBOARD_DATABASE_URL": asyncio.run(emptied()),
+        "LATCHBOARD_SECRET_KEYS": "shared:" + base64.b64encode(b"k" * 32).decode(),
+        "LATCHBOARD_INGEST_LIMIT": 0,
+    }
+    with (
+        Service(tmp_path_factory.mktemp("back"), **shared) as back,
+        Service(tmp_path_factory.mktemp("front"), **shared, LATCHBOARD_BROKER="none") as front,
+    ):
+        front.settings["LATCHBOARD_MQTT_PORT"] = back.mqtt_port
+        yield back, front
+
+
+async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[Service, Service]) -> None:
+    back, front = pair
+    async with front.api() as owner:
+        pump = await a_device(owner)
+        pump.credentials["mqttPort"] = back.mqtt_port
+        async with front.feed(owner) as feed, pump.online(back) as line:
+            await feed.next("device_online", deviceId=pump.device_id)
+            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+            assert done["status"] == "DONE"
+            assert (await line.order("ON"))["id"] == done["executionId"]
+            await feed.next("relay_changed", deviceId=pump.device_id, relay="ON")
+        assert line.repeats == 0
+
+
+async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair: tuple[Service, Service]) -> None:
+    back, front = pair
+    async with front.api() as owner:
+        pump = await a_device(owner)
+        pump.credentials["mqttPort"] = back.mqtt_port
+        async with front.feed(owner) as feed, pump.online(back) as line:
+            await line.report(temperature=20)
+            latest = await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
+            assert [(reading["metric"], reading["value"]) for reading in latest["telemetry"]] == [("temperature", 20)]
+            await owner.post(f"{pump.path}/rules", RULE, expect=201)
+            await feed.next("device_online")
+            while not line.orders:  # the rule reaches the engine a moment after the answer
+                await line.report(temperature=20)
+                await line.report(temperature=40)
+                await asyncio.sleep(0.05)
+            assert (await line.order())["cmd"] == "ON"
+
+            later = int(time.time()) + 3_600
+            await owner.post(f"{pump.path}/schedules", {"slot": 2, "onTs": later, "offTs": later + 9}, expect=201)
+            await line.plan(lambda plan: [slot[0] for slot in plan["s"]] == [2])
+
+            await owner.post(f"{pump.path}/revoke")
+            await line.cut()
+
+
+async def test_a_key_deleted_in_one_is_closed_by_the_other(pair: tuple[Service, Service]) -> None:
+    back, front = pair
+    async with back.api() as here, front.api() as there:
+        key = await here.post("/keys", {"name": "Robot"}, expect=201)
+        async with front.api(**{"X-Api-Key": key["key"]}) as robot, front.feed(robot) as feed:
+            await here.delete(f"/keys/{key['keyId']}")
+            with pytest.raises(ConnectionClosed):
+                await feed.next("never")
+            assert feed.socket.close_code == 4003
+        assert [one["name"] for one in await there.get("/keys")] == []
+
+
+async def test_a_client_follows_the_log_across_kills_of_both(pair: tuple[Service, Service]) -> None:
+    back, front = pair
+    async with front.api() as owner:
+        pump = await a_device(owner)
+        pump.credentials["mqttPort"] = back.mqtt_port
+        async with front.feed(owner) as feed:
+            cursor = feed.state["cursor"]
+        seen: list[str] = []
+        for turn in range(3):
+            async with pump.online(back) as line:
+                for number in range(10):
+                    await line.switched(number % 2 == 0)
+                async with front.feed(owner, f"?cursor={cursor}&deviceId={pump.device_id}") as feed:
+                    await feed.next("relay_changed")
+                    seen += [one["eventId"] for one in feed.seen if "eventId" in one]
+                    cursor = feed.seen[-1]["cursor"]
+            await (front if turn % 2 else back).kill_and_start()
+        shown = ("relay_changed", "device_online", "device_offline")
+        log = [event for event in (await owner.get("/events?limit=200"))["data"] if event["deviceId"] == pump.device_id]
+        wanted = [event["id"] for event in reversed(log) if event["eventType"] in shown]
+        async with back.feed(owner, f"?cursor={cursor}&deviceId={pump.device_id}") as feed:
+            while len(seen) < len(wanted):
+                message = await asyncio.wait_for(feed.socket.recv(), 10)
+                seen.append(_event_id(message))
+        assert seen == wanted
+
+
+def _event_id(message: str | bytes) -> str:
+    import json
+
+    return str(json.loads(message)["eventId"])

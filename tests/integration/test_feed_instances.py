@@ -1,0 +1,197 @@
+"""Several instances on one PostgreSQL: what a client of any of them sees is the one log, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from adapters.storage.sql.database import SqlDatabase
+from adapters.storage.sql.herald import DevicesHeldElsewhere, PostgresHerald
+from app.loops.log import HeraldLoop, LogLoop
+from app.supervisor import Supervisor
+from domain.events.model import Event
+from domain.events.policy import encode_cursor
+from domain.kernel.ids import DeviceId
+from support import postgres
+from support.feed_world import FeedWorld, feeding
+from support.storage import emptied
+from support.webhook_world import ACCOUNT, PATIENCE, WebhookWorld
+
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
+
+
+class Noted:
+    """Neighbours that only remember."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def note(self, event: Event) -> None:
+        self.events.append(event)
+
+    async def settle(self) -> None: ...
+
+
+class Instance:
+    def __init__(self, feed: FeedWorld, noted: Noted) -> None:
+        self.feed = feed
+        self.noted = noted
+
+    async def switch(self, device_id: DeviceId, **data: Any) -> None:
+        async with self.feed.world.uow.write() as tx:
+            await tx.record(self.feed.world.fact("relay_changed", device_id, **data))
+
+
+@contextlib.asynccontextmanager
+async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instance]:
+    database = SqlDatabase(url)
+    await database.start()
+    world = WebhookWorld(database.unit_of_work, exclusive=False, followed=True)
+    if populate:
+        await world.populate()
+    noted = Noted()
+    assert world.followed is not None
+    log = LogLoop(uow=world.uow, feed=world.followed, neighbours=noted, bell=world.log_bell)  # type: ignore[arg-type]
+    herald = PostgresHerald(url, heard=world.log_bell.ring, holds_devices=False)
+    await log.look()
+    supervisor = Supervisor([HeraldLoop(herald), log])
+    supervisor.start()
+    try:
+        async with feeding(world) as feed:
+            yield Instance(feed, noted)
+    finally:
+        await supervisor.stop()
+        await herald.close()
+        await database.stop()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[tuple[Instance, Instance]]:
+    url = await emptied()
+    async with instance(url, populate=True) as here, instance(url) as there:
+        yield here, there
+
+
+async def test_what_one_instance_writes_a_client_of_the_other_hears(pair: tuple[Instance, Instance]) -> None:
+    here, there = pair
+    device = await here.feed.world.device()
+    token = there.feed.callers.let_in("ada")
+    async with there.feed.client(f"?token={token}") as client:
+        await client.next()
+        await here.switch(device.device_id, number=1)
+        await there.switch(device.device_id, number=2)
+        assert [(await client.next())["number"] for _ in range(2)] == [1, 2]
+    assert [event.payload.get("number") for event in there.noted.events][-1] == 1
+    assert 1 not in [event.payload.get("number") for event in here.noted.events]
+
+
+async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[Instance, Instance]) -> None:
+    here, there = pair
+    device = await here.feed.world.device()
+    webhook = await here.feed.world.webhook("http://127.0.0.1:9/", device)
+    key_id = webhook.webhook.key_id
+    secret = there.feed.callers.let_key_in(key_id)
+    async with there.feed.client("", additional_headers={"X-Api-Key": secret}) as client:
+        await client.next()
+        async with here.feed.world.uow.write() as tx:
+            await tx.keys.delete(key_id)
+            await tx.record(here.feed.world.fact("key_deleted", None))
+        assert await client.closed() == 4003
+
+
+async def test_a_lost_notification_connection_loses_no_event(pair: tuple[Instance, Instance]) -> None:
+    here, there = pair
+    device = await here.feed.world.device()
+    token = there.feed.callers.let_in("ada")
+    async with there.feed.client(f"?token={token}") as client:
+        await client.next()
+        for number in range(20):
+            if number % 7 == 3:
+                await cut_listeners()
+            await here.switch(device.device_id, number=number)
+        assert [(await client.next())["number"] for _ in range(20)] == list(range(20))
+
+
+async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_write(pair: tuple[Instance, Instance]) -> None:
+    """Concurrent transactions of both instances, of different length; listeners cut; clients leaving at any moment."""
+    chance = random.Random(11)
+    device = await pair[0].feed.world.device()
+    writing = True
+
+    async def write(at: Instance, name: str) -> None:
+        for number in range(60):
+            world = at.feed.world
+            async with world.uow.write() as tx:
+                for part in range(chance.randrange(1, 4)):
+                    await tx.record(world.fact("relay_changed", device.device_id, number=f"{name}.{number}.{part}"))
+                await asyncio.sleep(chance.random() / 200)
+
+    async def follow(at: Instance, token: str) -> list[str]:
+        seen: list[str] = []
+        cursor = encode_cursor(0)
+        at.feed.callers.let_in(token)
+        while True:
+            last_round = not writing
+            async with at.feed.client(f"?token={token}&cursor={cursor}") as client:
+                try:
+                    for _ in range(1_000 if last_round else chance.randrange(1, 60)):
+                        said = await asyncio.wait_for(client.next(), 0.5)
+                        cursor = said["cursor"]
+                        seen += [said["eventId"]] if said["type"] == "relay_changed" else []
+                except (ConnectionClosed, TimeoutError):
+                    pass
+                if chance.random() < 0.5:
+                    client.raw.transport.abort()
+            if last_round:
+                return seen
+
+    async with asyncio.timeout(4 * PATIENCE):
+        following = [asyncio.create_task(follow(at, f"reader {n}")) for n, at in enumerate((*pair, *pair))]
+        cutting = asyncio.create_task(cut_now_and_then())
+        await asyncio.gather(*[write(at, f"{n}") for n, at in enumerate((*pair, *pair, *pair))])
+        writing = False
+        cutting.cancel()
+        seen = await asyncio.gather(*following)
+    async with pair[0].feed.world.uow.read() as tx:
+        log = [event.event_id for event in await tx.events.since(ACCOUNT, 0, 10_000)]
+    assert len(log) > 360
+    assert all(one == log for one in seen)
+
+
+async def test_the_devices_belong_to_one_instance_until_its_connection_ends() -> None:
+    url = await emptied()
+    first = PostgresHerald(url, heard=lambda: None, holds_devices=True)
+    await first.open()
+    second = PostgresHerald(url, heard=lambda: None, holds_devices=True)
+    waiting = asyncio.create_task(second.open())
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await first.close()
+    await asyncio.wait_for(waiting, PATIENCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adapters.storage.sql.herald.CLAIM_TRIES", 2)
+        with pytest.raises(DevicesHeldElsewhere, match="LATCHBOARD_BROKER=none"):
+            await first.open()
+    await second.close()
+
+
+async def cut_listeners() -> None:
+    connection = await asyncpg.connect(postgres.plain_url())
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query ~ '^(LISTEN|SELECT 1$)'"
+    )
+    await connection.close()
+
+
+async def cut_now_and_then() -> None:
+    while True:
+        await asyncio.sleep(0.3)
+        await cut_listeners()
