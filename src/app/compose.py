@@ -41,6 +41,7 @@ from app.loops.leftovers import LeftoverLoop
 from app.loops.log import HeraldLoop, LogLoop
 from app.loops.presence import PresenceLoop
 from app.loops.retention import RetentionLoop
+from app.loops.rollups import RollupLoop
 from app.loops.rule_timers import RuleTimerLoop
 from app.loops.schedules import PlanLoop, ScheduleLoop
 from app.loops.seen import Seen
@@ -75,6 +76,8 @@ class Loops:
     watching: WatchingLoop
     faults: FaultLog
     of_devices: tuple[Loop, ...]
+    rollups: RollupLoop
+    retention: RetentionLoop
     others: tuple[Loop, ...]
     log: LogLoop | None = None
     herald: PostgresHerald | None = None
@@ -130,6 +133,7 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
     clock, uow, engine = outside.clock, services.uow, outside.engine.engine
     seen, faults = Seen(), FaultLog(clock)
     dispatch = DispatchLoop(dispatch=services.dispatch, clock=clock, bell=bells.dispatch)
+    rollups, retention = RollupLoop(rollups=services.rollups), RetentionLoop(retention=services.retention)
     return Loops(
         uplink=UplinkLoop(
             link=outside.link,
@@ -151,15 +155,18 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
         checkpoint=CheckpointLoop(engine=engine, uow=uow, seen=seen, turnstile=services.turnstile),
         watching=_watching(outside, services, bells),
         faults=faults,
+        rollups=rollups,
+        retention=retention,
         others=(
             TallyLoop(flushes=(services.callers.flush_used, services.sessions.flush_hasty, services.refusals.flush)),
-            RetentionLoop(retention=services.retention),
+            retention,
             ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
         ),
         of_devices=(
+            rollups,
             PlanLoop(plans=services.plans, outbox=services.plan_outbox),
             PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
-            DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, bell=bells.upkeep),
+            DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, clock=clock, bell=bells.upkeep),
             _rule_timers(outside, services, bells),
             LeftoverLoop(leftovers=Leftovers(uow=uow), bell=Doorbell()),
         ),
@@ -230,7 +237,7 @@ def _blueprints(program: Program) -> list[Blueprint]:
         rules_blueprint(s.rules, s.trials),
         grants_blueprint(s.grants, s.access),
         approvals_blueprint(s.approvals),
-        telemetry_blueprint(s.telemetry),
+        telemetry_blueprint(s.telemetry, s.stretches),
         events_blueprint(s.events),
         webhooks_blueprint(webhooks=hooks, log=log),
         feed_blueprint(
@@ -253,6 +260,11 @@ def _publish(program: Program) -> None:
         "uplink",
         "Batches, messages, readings and events taken in.",
         lambda: {name: getattr(uplink, name) for name in ("batches", "messages", "readings", "events", "retries", "lost")},
+    )
+    metrics.read(
+        "upkeep",
+        "Hours of devices summed up, and rows whose time was over.",
+        lambda: {"hours_summed": program.loops.rollups.marks, "rows_forgotten": program.loops.retention.forgotten},
     )
     metrics.read(
         "deliveries",

@@ -47,7 +47,9 @@ from domain.schedules.service import ScheduleService
 from domain.telemetry.ingest import IngestService
 from domain.telemetry.log import TelemetryLogService
 from domain.telemetry.retention import Keep, RetentionService
+from domain.telemetry.rollup_service import RollupService
 from domain.telemetry.service import TelemetryService
+from domain.telemetry.stretches import StretchService
 from domain.telemetry.trial import TrialService
 from domain.telemetry.uplink import UplinkService
 from domain.webhooks.delivery import DeliveryService
@@ -120,7 +122,7 @@ class Services:
             on_admitted=self.plan_outbox.mark,
         )
         self.erasure = Erasure(
-            uow=uow, bell=bells.upkeep.ring, on_deleted=lambda device: outside.engine.engine.drop_device(device.device_no)
+            uow=uow, clock=clock, bell=bells.upkeep.ring, on_deleted=lambda number: outside.engine.engine.drop_device(number)
         )
         self.devices = DeviceService(
             uow=uow, clock=clock, ids=ids, admission=self.admission, presence=self.presence, erasure=self.erasure
@@ -198,9 +200,13 @@ class Services:
         self.rules = RuleService(
             uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=turnstile
         )
-        self.ingest = IngestService(ids=outside.ids, engine=engine.engine, commands=self.commands, announcer=self.recorder)
+        self.ingest = IngestService(
+            ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, announcer=self.recorder
+        )
         follows = not settings.holds_devices
         self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate, follows=follows)
+        self.stretches = StretchService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate)
+        self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
         self.trials = TrialService(
             uow=uow,
             clock=clock,
@@ -217,7 +223,7 @@ class Services:
             presence=self.presence,
             plans=self.plans,
         )
-        keep = Keep(readings=settings.readings_days, events=settings.events_days)
+        keep = Keep(readings=settings.readings_days, rollups=settings.rollups_days, events=settings.events_days)
         self.retention = RetentionService(uow=uow, clock=clock, keep=keep)
 
     def _webhooks(self, outside: Outside) -> None:

@@ -73,6 +73,7 @@ class Settings(BaseSettings):
     )
     ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages a second and device; 0 is no limit.")
     readings_days: int = Field(default=30, ge=1, le=3_650, description="How long raw telemetry is kept.")
+    rollups_days: int = Field(default=365, ge=1, le=3_650, description="How long hourly roll-ups of telemetry are kept.")
     events_days: int = Field(default=365, ge=1, le=3_650)
     log_format: Literal["console", "json"] | None = Field(default=None, description="console on a terminal, else json.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -119,6 +120,8 @@ class Settings(BaseSettings):
             raise ValueError("LATCHBOARD_BROKER=none needs the PostgreSQL of another instance; set LATCHBOARD_DATABASE_URL")
         if (self.owner_email is None) != (self.owner_password is None):
             raise ValueError("LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD go together; set both or neither")
+        if self.rollups_days < self.readings_days:
+            raise ValueError("LATCHBOARD_ROLLUPS_DAYS must be at least LATCHBOARD_READINGS_DAYS; raise it or lower the other")
         return self
 
     @classmethod

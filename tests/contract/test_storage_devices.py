@@ -39,7 +39,7 @@ async def test_a_device_comes_back_as_it_went_in(world: World) -> None:
 async def test_device_numbers_are_never_used_twice(world: World) -> None:
     async with world.uow.write() as tx:
         second = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
-        await tx.devices.delete(second.device_id)
+        await tx.devices.delete(second.device_id, NOW)
     async with world.uow.write() as tx:
         third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
     assert world.device.device_no < second.device_no < third.device_no
@@ -129,7 +129,7 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         await tx.readings.add_metrics([(device.device_no, 1, None)])
         await tx.readings.put_latest([(device.device_no, NOW, b"l")])
         await tx.events.append(an_event(world))
-        await tx.devices.delete(device.device_id)
+        await tx.devices.delete(device.device_id, NOW)
     async with world.uow.read() as tx:
         assert await tx.devices.find(device.device_id) is None
         assert await tx.grants.get(account_id, grant.grant_id) is None
@@ -142,9 +142,23 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         assert list(await tx.readings.metrics(device.device_no)) == []
         assert list(await tx.readings.latest()) == []
         assert await tx.events.total(account_id) == 1
+        assert list(await tx.devices.graves()) == [(device.device_no, NOW)]
     async with world.uow.write() as tx:
+        await tx.devices.close_grave(device.device_no)
+        assert list(await tx.devices.graves()) == []
         owed = await tx.deliveries.claim(NOW, NOW + 1, 10)
         assert [delivery.device_id for delivery in owed] == [None]
+
+
+async def test_what_a_device_may_have_many_of_goes_in_steps(world: World) -> None:
+    webhook, gone = a_webhook(world), world.device.device_id
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook, device_id=gone) for _ in range(3)] + [a_delivery(webhook)])
+        for _ in range(5):
+            await tx.executions.add(an_execution(world))
+        assert [await tx.devices.shed(gone, 2) for _ in range(4)] == [4, 3, 1, 0]
+        assert [delivery.device_id for delivery in await tx.deliveries.claim(NOW, NOW + 1, 10)] == [None]
 
 
 async def test_credentials_are_replaced_and_only_active_devices_are_admitted(world: World) -> None:

@@ -77,9 +77,27 @@ async def test_a_devices_rows_go_in_steps(world: World) -> None:
         assert len(await tx.readings.between(2, 0, 9, 9)) == 5
 
 
-async def test_old_rows_of_all_devices_go_in_steps(world: World) -> None:
+async def test_old_rows_are_found_by_device_and_go_in_steps(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])
-        assert [await tx.readings.forget_before(2, 4) for _ in range(3)] == [4, 2, 0]
+        await tx.readings.add([(8, 4, 1, b"new")])
+        assert [list(await tx.readings.older_than(2, first, 2)) for first in (0, 8, 10)] == [[1, 7], [9], []]
         for device in (1, 7, 9):
+            assert [await tx.readings.delete_some(device, 1, 2) for _ in range(3)] == [1, 1, 0]
             assert [at for at, _ in await tx.readings.between(device, 0, 9, 9)] == [4, 3, 2]
+        assert list(await tx.readings.older_than(2, 0, 9)) == []
+
+
+async def test_pages_go_on_behind_a_key_however_many_messages_one_instant_has(world: World) -> None:
+    rows = [(at, digest, b"x") for at in (1, 2, 3) for digest in (-(2**31), -1, 0, 2**31 - 1)]
+    async with world.uow.write() as tx:
+        await tx.readings.add([(5, *row) for row in rows])
+        await tx.readings.add([(4, 2, 0, b"y"), (6, 2, 0, b"z")])
+        for newest_first in (True, False):
+            expected = [row for row in rows if row[0] < 3]
+            found: list[tuple[int, int, bytes]] = []
+            after = None
+            while some := await tx.readings.page(5, 1, 3, 3, after, newest_first=newest_first):
+                found += some
+                after = some[-1][:2]
+            assert found == (expected[::-1] if newest_first else expected)

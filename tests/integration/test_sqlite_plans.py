@@ -23,6 +23,7 @@ from adapters.storage.sql.tables import metadata
 SMALL_OR_AT_START = {
     "accounts.ANY_ACCOUNT": "stops at the first row",
     "accounts.ALL_ACCOUNTS": "a handful of accounts",
+    "devices.GRAVES": "devices deleted in the last quarter of an hour",
     "devices.ADMITTED": "all of them are wanted, once at start",
     "events.NUMBERED": "a row for each table that counts",
     "telemetry.NAMES": "all of them are wanted, once at start",

@@ -208,13 +208,13 @@ class DeviceWorld:
         self.outcomes = InProcessOutcomes()
         self.checker = JsonSchemaChecker()
         self.bell = Bell()
-        self.deleted: list[Device] = []
+        self.deleted: list[int] = []
         self.readmitted: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.gate = Gate(windows=self.windows)
         self.presence = PresenceService(**shared, link=self.link, bell=self.bell)
         self.admission = self.make_admission()
-        self.erasure = Erasure(uow=self.uow, bell=self.bell, on_deleted=self.deleted.append)
+        self.erasure = Erasure(**shared, bell=self.bell, on_deleted=self.deleted.append)
         self.devices = DeviceService(
             **shared, ids=self.ids, admission=self.admission, presence=self.presence, erasure=self.erasure
         )

@@ -14,7 +14,9 @@ from domain.rules.model import Action, Comparator, Condition, Rule
 from domain.rules.service import RuleService
 from domain.telemetry.batch import PlainBatch
 from domain.telemetry.ingest import IngestService, Verdict
+from domain.telemetry.rollup_service import RollupService
 from domain.telemetry.service import TelemetryService
+from domain.telemetry.stretches import StretchService
 from domain.telemetry.trial import TrialService
 from domain.telemetry.uplink import UplinkService
 from support.device_world import DeviceWorld
@@ -47,8 +49,12 @@ class TelemetryWorld(DeviceWorld):
         self.plans = Plans()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.rules = RuleService(**shared, ids=self.ids, engine=self.engine, commands=self.commands, turnstile=asyncio.Lock())
-        self.ingest = IngestService(ids=self.ids, engine=self.engine, commands=self.commands, announcer=self.announcer)
+        self.ingest = IngestService(
+            ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, announcer=self.announcer
+        )
         self.telemetry = TelemetryService(**shared, engine=self.engine, gate=self.gate)
+        self.stretches = StretchService(**shared, engine=self.engine, gate=self.gate)
+        self.rollups = RollupService(**shared, engine=self.engine)
         self.trials = TrialService(
             **shared,
             engine=self.engine,

@@ -3,6 +3,7 @@
 mod ingested;
 mod signing;
 mod spec;
+mod tally;
 mod window;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -169,6 +170,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Engine>()?;
     module.add_class::<Ingested>()?;
     module.add_class::<signing::Signer>()?;
+    module.add_class::<tally::Tally>()?;
     module.add_class::<window::Window>()?;
     module.add_function(wrap_pyfunction!(window::allowance, module)?)?;
     module.add_function(wrap_pyfunction!(unpack, module)?)?;

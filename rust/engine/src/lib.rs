@@ -17,6 +17,7 @@ pub mod packing;
 pub mod rules;
 pub mod scan;
 pub mod signing;
+pub mod tally;
 pub mod timers;
 pub mod window;
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use crate::layout::Slot;
 use crate::message::Fault;
 
+const HOUR_MS: i64 = 3_600_000;
+
 /// A row's bytes end at `end` of the arena and begin where the previous row's end.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
@@ -77,6 +79,17 @@ impl Outcome {
 
     pub fn fault(&mut self, device: u32, fault: Fault) {
         *self.faults.entry((device, fault)).or_default() += 1;
+    }
+
+    /// (device, hour since 1970) of every row, each once, sorted.
+    pub fn hours(&self) -> Vec<(u32, i64)> {
+        let rows = self.rows.iter();
+        let mut hours: Vec<(u32, i64)> = rows
+            .map(|row| (row.device, row.ts_ms.div_euclid(HOUR_MS)))
+            .collect();
+        hours.sort_unstable();
+        hours.dedup();
+        hours
     }
 
     /// Every row with its bytes.

@@ -23,7 +23,7 @@ from domain.rules.model import (
     Suppressed,
     Value,
 )
-from domain.rules.ports import Fault, Ingested, MetricReport, Row, TelemetryBatch, Unpacked, Watched
+from domain.rules.ports import Fault, Ingested, MetricReport, Row, Tally, TelemetryBatch, Unpacked, Watched
 from domain.rules.reference import Report, explain
 from domain.webhooks.reference import standard_key
 
@@ -52,6 +52,10 @@ class NativeIngested:
     @property
     def rows(self) -> list[Row]:
         return self._raw.rows
+
+    @property
+    def hours(self) -> list[tuple[int, int]]:
+        return self._raw.hours
 
     @property
     def new_names(self) -> list[tuple[int, str]]:
@@ -140,6 +144,9 @@ class NativeEngine:
 
     def unpack(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[Unpacked]:
         return _native.unpack(rows, metric_no)
+
+    def tally(self, step_ms: int, metric_no: int | None = None) -> Tally:
+        return _native.Tally(step_ms, metric_no)
 
 
 class NativeSigners:

@@ -9,9 +9,10 @@ from domain.grants.reference import allowance, is_open, next_open_ms, zone
 from domain.grants.window import Window
 from domain.kernel.errors import Invalid
 from domain.rules.model import DryRun, Reading, RuleSpec, Value
-from domain.rules.ports import Ingested, TelemetryBatch, Unpacked
+from domain.rules.ports import Ingested, Tally, TelemetryBatch, Unpacked
 from domain.telemetry import packing
 from domain.telemetry.reference import Fleet
+from domain.telemetry.tally import PlainTally
 from domain.webhooks.reference import service_signature, standard_key, standard_signature
 
 
@@ -57,6 +58,9 @@ class ReferenceEngine:
 
     def unpack(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[Unpacked]:
         return packing.unpack_rows(rows, metric_no)
+
+    def tally(self, step_ms: int, metric_no: int | None = None) -> Tally:
+        return PlainTally(step_ms, metric_no)
 
 
 class ReferenceWindows:

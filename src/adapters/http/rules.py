@@ -21,7 +21,7 @@ from adapters.http.schema import Done, Reply
 from domain.kernel.errors import Invalid
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.service import RuleService
-from domain.telemetry.service import Span
+from domain.telemetry.paging import Span
 from domain.telemetry.trial import TrialService
 
 INVALID = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"

@@ -19,7 +19,9 @@ from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso
 from domain.kernel.errors import Invalid
 from domain.kernel.ids import DeviceId
 from domain.telemetry.model import Bucket, Reading
-from domain.telemetry.service import Span, TelemetryService
+from domain.telemetry.paging import Span
+from domain.telemetry.service import TelemetryService
+from domain.telemetry.stretches import StretchService
 
 END_OF_TIME_MS = 2**52
 DENIED = "GRANT_MISSING GRANT_EXPIRED"
@@ -36,7 +38,12 @@ class HistoryQuery(Query):
     since: UnixMs = Field(default=0, description="Unix milliseconds, inclusive.")
     until: UnixMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds, exclusive.")
     step: str | None = Field(
-        default=None, max_length=6, description="`30s`, `1m`, `1h`, `1d`: min, max, mean and count per stretch."
+        default=None,
+        max_length=6,
+        description="`30s`, `1m`, `1h`, `1d`: min, max, mean, sum, count and last of the numbers per stretch, newest first. "
+        "Steps of whole hours reach as far back as hourly roll-ups are kept (a year, unless set otherwise), all others and the "
+        "single readings as far as raw telemetry is kept (30 days). At most 1,000 stretches and, where raw telemetry is read, "
+        "a million messages.",
     )
 
 
@@ -62,6 +69,8 @@ class BucketReply(Reply):
     max: float
     mean: float
     count: int
+    sum: float = Field(description="Stays at the largest double where it would be larger.")
+    last: float
 
 
 class LatestReply(Reply):
@@ -70,7 +79,7 @@ class LatestReply(Reply):
     telemetry: list[ReadingReply]
 
 
-def telemetry_blueprint(telemetry: TelemetryService) -> Blueprint:
+def telemetry_blueprint(telemetry: TelemetryService, stretches: StretchService) -> Blueprint:
     bp = Blueprint("telemetry", __name__, url_prefix="/api/v1")
 
     @operation(
@@ -89,9 +98,8 @@ def telemetry_blueprint(telemetry: TelemetryService) -> Blueprint:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
             return [reading_reply(reading) for reading in found]
         step_ms = step_to_ms(query.step)
-        span = await telemetry.bounded(caller, device, span, step_ms, query.limit)
-        buckets = await telemetry.buckets(caller, device, span, metric=query.metric, step_ms=step_ms)
-        return [bucket_reply(bucket) for bucket in buckets[: query.limit]]
+        buckets = await stretches.buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
+        return [bucket_reply(bucket) for bucket in buckets]
 
     @operation(
         bp,
@@ -162,6 +170,8 @@ def bucket_reply(bucket: Bucket) -> BucketReply:
             "max": bucket.high,
             "mean": bucket.mean,
             "count": bucket.count,
+            "sum": bucket.total,
+            "last": bucket.last,
         }
     )
 

@@ -10,8 +10,10 @@ import asyncio
 import structlog
 
 from app.loops.doorbell import Doorbell
+from app.loops.waking import until
 from domain.devices.admission import Admission
 from domain.devices.erasure import Erasure
+from domain.kernel.clock import Clock
 
 PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 LONGEST_SLEEP_S = 3600.0
@@ -22,26 +24,27 @@ log = structlog.get_logger("device_upkeep")
 class DeviceUpkeepLoop:
     name = "device_upkeep"
 
-    def __init__(self, *, erasure: Erasure, admission: Admission, bell: Doorbell) -> None:
+    def __init__(self, *, erasure: Erasure, admission: Admission, clock: Clock, bell: Doorbell) -> None:
         self._erasure = erasure
         self._admission = admission
+        self._clock = clock
         self._bell = bell
         self.failures = 0
 
     async def run(self) -> None:
         attempt = 0
         while True:
-            settled = False
+            settled, due_ms = False, None
             try:
                 settled = await self._admission.settle_owed()
-                await self._erasure.finish()
+                due_ms = await self._erasure.finish()
             except Exception as error:
                 self.failures += 1
                 settled = False
                 log.warning("upkeep of devices waits", error=repr(error), attempt=attempt)
             if settled:
                 attempt = 0
-                await self._bell.wait(LONGEST_SLEEP_S)
+                await self._bell.wait(until(due_ms, self._clock.now_ms(), LONGEST_SLEEP_S))
             else:
                 log.warning("the device link does not take a change; it is told again", owed=self._admission.owed)
                 await asyncio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])

@@ -49,8 +49,8 @@ class WakingLoop:
         await self._bell.wait(sleep_s)
 
 
-def until(due_ms: int | None, now_ms: int) -> float:
+def until(due_ms: int | None, now_ms: int, longest_s: float = LONGEST_SLEEP_S) -> float:
     """Seconds to sleep for what is due then; None: nothing is."""
     if due_ms is None:
-        return LONGEST_SLEEP_S
-    return min(max(SHORTEST_SLEEP_S, (due_ms - now_ms) / 1000), LONGEST_SLEEP_S)
+        return longest_s
+    return min(max(SHORTEST_SLEEP_S, (due_ms - now_ms) / 1000), longest_s)

@@ -1,8 +1,10 @@
 """Deleting a device that has millions of readings, without holding the database for a minute and without leaving a crumb.
 
-The device is marked first, and with that it is gone for everybody. Its readings go in small steps, each its own transaction, so
-that others write in between; the row, and with it all else the device had, goes last. A crash leaves the mark, and the mark is
-taken up again at the next start.
+The device is marked first, and with that it is gone for everybody. What it may have many of (executions, webhook deliveries) goes
+in small steps, then the row and with it all else, in one transaction that digs a grave: the device's number, under which its
+readings still lie. A worker empties graves in small steps. It closes one only when nothing has come for a while, because a
+message that was on its way when the device was deleted is stored like any other. A crash leaves the mark or the grave, and both
+are taken up again at the next start.
 """
 
 from __future__ import annotations
@@ -12,41 +14,50 @@ from typing import Protocol
 
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import DevicesTx
+from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 
 STEP_ROWS = 2_000
 """Some 10 ms of the database's time: a command that comes in meanwhile does not notice."""
 STEPS_AT_ONCE = 25
-"""What a caller waits for, about 50,000 messages; more is left to the worker."""
+"""What a caller waits for, about 50,000 commands; more is left to the worker."""
+OPEN_MS = 15 * MINUTE_MS
+"""How long a grave stays open. The longest way of a message: a broker's queue while the database does not answer."""
 
 
-class ReadingEraser(Protocol):
-    """The telemetry part's readings repository is one."""
+class Eraser(Protocol):
+    """The telemetry part's readings and roll-ups."""
 
     async def delete_some(self, device_no: int, limit: int) -> int: ...
 
 
 class ErasureTx(DevicesTx, Protocol):
     @property
-    def readings(self) -> ReadingEraser: ...
+    def readings(self) -> Eraser: ...
+
+    @property
+    def rollups(self) -> Eraser: ...
 
 
 class Erasure:
     def __init__(
-        self, *, uow: UnitOfWork[ErasureTx], bell: Callable[[], None], on_deleted: Callable[[Device], None]
+        self, *, uow: UnitOfWork[ErasureTx], clock: Clock, bell: Callable[[], None], on_deleted: Callable[[int], None]
     ) -> None:
-        """`bell` wakes whoever calls `finish`. `on_deleted` hears of each device whose last row is gone."""
+        """`bell` wakes whoever calls `finish`. `on_deleted` hears the number of each device whose row is gone, and again when
+        its grave is closed."""
         self._uow = uow
+        self._clock = clock
         self._bell = bell
         self._on_deleted = on_deleted
 
     async def erase(self, device: Device, steps: int = STEPS_AT_ONCE) -> bool:
-        """Erase a device that is marked. False when there is more than `steps` steps could take."""
+        """Erase a device that is marked, but for its readings. False when there is more than `steps` steps could take."""
         for _ in range(steps):
             async with self._uow.write() as tx:
-                if await tx.readings.delete_some(device.device_no, STEP_ROWS) == 0:
-                    await tx.devices.delete(device.device_id)
-                    tx.after_commit(lambda: self._on_deleted(device))
+                if await tx.devices.shed(device.device_id, STEP_ROWS) == 0:
+                    await tx.devices.delete(device.device_id, self._clock.now_ms())
+                    tx.after_commit(lambda: self._on_deleted(device.device_no))
+                    tx.after_commit(self._bell)
                     return True
         self._bell()
         return False
@@ -59,10 +70,28 @@ class Erasure:
                 found += [one for one in await tx.devices.list(account_id) if one.status is DeviceStatus.DELETING]
         return found
 
-    async def finish(self) -> int:
-        """Erase what is marked, to the end. Returns how many devices."""
-        devices = await self.marked()
-        for device in devices:
+    async def finish(self) -> int | None:
+        """Erase what is marked, to the end, and empty every grave. Returns when there is something to do again (Unix ms)."""
+        for device in await self.marked():
             while not await self.erase(device):
                 pass
-        return len(devices)
+        async with self._uow.read() as tx:
+            graves = await tx.devices.graves()
+        left = [deleted_ms for device_no, deleted_ms in graves if not await self._empty(device_no, deleted_ms)]
+        return min(left) + OPEN_MS if left else None
+
+    async def _empty(self, device_no: int, deleted_ms: int) -> bool:
+        """Whether the grave could be closed."""
+        while True:
+            async with self._uow.write() as tx:
+                gone = await tx.readings.delete_some(device_no, STEP_ROWS)
+                if gone == 0:
+                    gone = await tx.rollups.delete_some(device_no, STEP_ROWS)
+                if gone:
+                    continue
+                await tx.devices.forget_values(device_no)
+                if self._clock.now_ms() < deleted_ms + OPEN_MS:
+                    return False
+                await tx.devices.close_grave(device_no)
+                tx.after_commit(lambda: self._on_deleted(device_no))
+                return True

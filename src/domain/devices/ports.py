@@ -67,10 +67,24 @@ class DeviceRepository(Protocol):
         """Every device that is marked online; the service puts that right after a restart."""
         ...
 
-    async def delete(self, device_id: DeviceId) -> None:
-        """Takes schedules, rules, grants, executions, approvals, command definitions, credentials, delivery rows and the
-        current values along. Readings go by `ReadingRepository.delete_some` in bounded steps, before."""
+    async def shed(self, device_id: DeviceId, limit: int) -> int:
+        """Delete up to `limit` each of the device's executions and deliveries, which may be many; 0 when none are left."""
         ...
+
+    async def delete(self, device_id: DeviceId, at_ms: int) -> None:
+        """Takes schedules, rules, grants, executions, approvals, command definitions, credentials, delivery rows and the
+        current values along, and digs a grave for its readings, which go by `ReadingRepository.delete_some` afterwards."""
+        ...
+
+    async def graves(self) -> Sequence[tuple[int, int]]:
+        """(device number, deleted when in Unix ms) of devices that may still have readings, oldest first."""
+        ...
+
+    async def forget_values(self, device_no: int) -> None:
+        """What late messages have brought back of a deleted device beside readings: metrics and last values."""
+        ...
+
+    async def close_grave(self, device_no: int) -> None: ...
 
 
 class CredentialsRepository(Protocol):

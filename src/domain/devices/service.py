@@ -135,7 +135,7 @@ class DeviceService:
         return device
 
     async def delete(self, caller: Session, device_id: DeviceId) -> None:
-        """When this returns the device is gone for everybody; of very many readings some may still be on their way out."""
+        """When this returns the device is gone for everybody; its readings are on their way out (`erasure.py`)."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:

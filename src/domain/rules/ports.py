@@ -26,6 +26,9 @@ Fault = tuple[int, str, int]
 Unpacked = tuple[int, int, float | None, str | None]
 """(time in ms, metric number, value, text) of one reading of the history; booleans as in `Watched`."""
 
+Cell = tuple[int, int, int, float, float, float, float, int]
+"""(begin of the stretch in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
+
 
 class TelemetryBatch(Protocol):
     """Messages on their way in. The native one keeps them out of Python's sight until somebody asks."""
@@ -46,6 +49,11 @@ class Ingested(Protocol):
     @property
     def rows(self) -> list[Row]:
         """Ready for executemany. An equal message delivered twice gives an equal row: insert with `ON CONFLICT DO NOTHING`."""
+        ...
+
+    @property
+    def hours(self) -> list[tuple[int, int]]:
+        """(device number, hour since 1970) of the rows, each once, sorted: where roll-ups are to be made anew."""
         ...
 
     @property
@@ -94,6 +102,20 @@ class Ingested(Protocol):
     @property
     def readings(self) -> int:
         """Accepted readings."""
+        ...
+
+
+class Tally(Protocol):
+    """Sums up stored telemetry by stretch and metric. Numbers and booleans (1 and 0) count, text does not."""
+
+    def add(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Stored `(time, packed)` rows, newest first, as every call before; a sum is added up in this order, to the last bit.
+
+        Raises ValueError on bytes that are not a packed row."""
+        ...
+
+    def cells(self) -> list[Cell]:
+        """What has been added so far, newest stretch first and in it by metric number."""
         ...
 
 
@@ -153,4 +175,8 @@ class TelemetryEngine(Protocol):
 
     def unpack(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[Unpacked]:
         """Readings of stored `(time, packed)` rows, row by row, of one metric or of all."""
+        ...
+
+    def tally(self, step_ms: int, metric_no: int | None = None) -> Tally:
+        """An empty tally over stretches of `step_ms`, of one metric or of all."""
         ...

@@ -15,6 +15,7 @@ from domain.commands.model import Execution, TriggeredBy
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import TELEMETRY, Event
 from domain.kernel.caller import System
+from domain.kernel.clock import Clock
 from domain.kernel.errors import DomainError
 from domain.kernel.facts import Fact, Json
 from domain.kernel.ids import EventId, IdSource, Prefix
@@ -22,6 +23,7 @@ from domain.rules.model import Fired, Rule, RuleEdge, Suppressed
 from domain.rules.policy import LOOP_LIMIT, LoopGuard
 from domain.rules.ports import Ingested, TelemetryEngine, Watched
 from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.rollup_service import HourMarks
 
 
 class UnattendedCommands(Protocol):
@@ -41,6 +43,7 @@ class Verdict:
     """An engine result with each of its lists built once, so that a second try costs nothing more."""
 
     rows: Sequence[tuple[int, int, int, bytes]]
+    hours: Sequence[tuple[int, int]]
     new_names: Sequence[tuple[int, str]]
     new_metrics: Sequence[tuple[int, int, str, str | None]]
     edges: Sequence[RuleEdge]
@@ -52,6 +55,7 @@ class Verdict:
     def of(cls, ingested: Ingested) -> Verdict:
         return cls(
             ingested.rows,
+            ingested.hours,
             ingested.new_names,
             ingested.new_metrics,
             ingested.edges,
@@ -66,8 +70,18 @@ class Verdict:
 
 
 class IngestService:
-    def __init__(self, *, ids: IdSource, engine: TelemetryEngine, commands: UnattendedCommands, announcer: Announcer) -> None:
+    def __init__(
+        self,
+        *,
+        ids: IdSource,
+        clock: Clock,
+        engine: TelemetryEngine,
+        commands: UnattendedCommands,
+        announcer: Announcer,
+    ) -> None:
         self._ids = ids
+        self._clock = clock
+        self._marks = HourMarks()
         self._engine = engine
         self._commands = commands
         self._announcer = announcer
@@ -81,6 +95,7 @@ class IngestService:
             await tx.readings.add_metrics([(device, metric, unit) for device, metric, _, unit in verdict.new_metrics])
         if verdict.rows:
             await tx.readings.add(verdict.rows)
+            await self._mark(tx, verdict.hours)
         if verdict.edges:
             await tx.rules.save_states(verdict.edges)
         for fired in verdict.fired:
@@ -89,6 +104,13 @@ class IngestService:
             await self._report_suppressed(tx, suppressed)
         if verdict.watched:
             await self._announce(tx, verdict.watched)
+
+    async def _mark(self, tx: TelemetryTx, hours: Sequence[tuple[int, int]]) -> None:
+        now_ms = self._clock.now_ms()
+        fresh = self._marks.fresh(hours, now_ms)
+        if fresh:
+            await tx.rollups.mark(fresh, now_ms)
+            tx.after_commit(lambda: self._marks.remember(fresh))
 
     async def _fire(self, tx: TelemetryTx, fired: Fired) -> None:
         rule = await tx.rules.by_no(fired.rule_no)

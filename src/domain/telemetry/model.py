@@ -26,3 +26,5 @@ class Bucket:
     high: float
     mean: float
     count: int
+    total: float
+    last: float

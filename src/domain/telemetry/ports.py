@@ -8,8 +8,19 @@ from typing import Protocol
 from domain.rules.store import RulesTx
 from domain.schedules.ports import SchedulesTx
 
+END_OF_TIME_MS = 2**52
+"""Beyond any time a device may tell."""
+
 PackedRow = tuple[int, int, int, bytes]
 """(device number, Unix ms, 32-bit digest of the content, packed values): the primary key makes a redelivery harmless."""
+
+
+Mark = tuple[int, int, int]
+"""(device number, hour, when it was marked in Unix ms): readings of this hour have come that its roll-up does not know."""
+
+
+Place = tuple[int, int]
+"""(Unix ms, digest) of a message, among those of its device."""
 
 
 class ReadingRepository(Protocol):
@@ -21,6 +32,12 @@ class ReadingRepository(Protocol):
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
     ) -> Sequence[tuple[int, bytes]]:
         """(Unix ms, packed) of messages with since ≤ time < until."""
+        ...
+
+    async def page(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, after: Place | None, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, int, bytes]]:
+        """(Unix ms, digest, packed) with since ≤ time < until, by key, of those behind `after`."""
         ...
 
     async def add_names(self, names: Sequence[tuple[int, str]]) -> None: ...
@@ -54,12 +71,58 @@ class ReadingRepository(Protocol):
         last key seen."""
         ...
 
-    async def delete_some(self, device_no: int, limit: int) -> int:
-        """Delete up to `limit` rows of a device; 0 when none are left."""
+    async def delete_some(self, device_no: int, limit: int, before_ms: int = END_OF_TIME_MS) -> int:
+        """Delete up to `limit` of a device's rows before that time, oldest first; 0 when none are left."""
         ...
 
-    async def forget_before(self, at_ms: int, limit: int) -> int:
-        """Retention, in small steps; how many went."""
+    async def older_than(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
+        """Numbers, from `first_device` upwards, of devices that have rows before that time."""
+        ...
+
+
+class RollupRepository(Protocol):
+    """An hour of a device summed up (`rollup.py`), and marks for hours that are still to be. Hours count from 1970."""
+
+    async def mark(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
+        """(device number, hour) in which readings have come. A mark that is there changes its time, and never back."""
+        ...
+
+    async def due(self, before_hour: int, limit: int) -> Sequence[Mark]:
+        """Marks of earlier hours, oldest hour first."""
+        ...
+
+    async def oldest_due(self) -> int | None:
+        """The oldest hour that is marked."""
+        ...
+
+    async def due_of(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
+        """The device's marked hours with from ≤ hour < until, newest first."""
+        ...
+
+    async def settle(self, mark: Mark) -> bool:
+        """Take the mark away; False when it is gone or was set anew since it was read."""
+        ...
+
+    async def get(self, device_no: int, hour: int) -> bytes | None: ...
+
+    async def put(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """(device number, hour, packed), replacing what is there."""
+        ...
+
+    async def between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        """(hour, packed) with from ≤ hour < until, newest first."""
+        ...
+
+    async def delete_some(self, device_no: int, limit: int) -> int:
+        """Delete up to `limit` of a device's roll-ups, and as many of its marks; 0 when none of either are left."""
+        ...
+
+    async def forget_before(self, device_no: int, hour: int, limit: int) -> int:
+        """Retention of one device; how many went."""
+        ...
+
+    async def older_than(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
+        """Numbers, from `first_device` upwards, of devices that have roll-ups before that hour."""
         ...
 
 
@@ -68,3 +131,6 @@ class TelemetryTx(SchedulesTx, RulesTx, Protocol):
 
     @property
     def readings(self) -> ReadingRepository: ...
+
+    @property
+    def rollups(self) -> RollupRepository: ...

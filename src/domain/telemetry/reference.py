@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from domain.kernel.clock import HOUR_MS
 from domain.rules.model import (
     DryRun,
     Fired,
@@ -42,6 +43,10 @@ class Outcome:
     readings: int = 0
     arrivals: dict[int, int] = field(default_factory=dict)
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    @property
+    def hours(self) -> list[tuple[int, int]]:
+        return sorted({(device_no, ts_ms // HOUR_MS) for device_no, ts_ms, _, _ in self.rows})
 
     @property
     def seen(self) -> list[tuple[int, int]]:

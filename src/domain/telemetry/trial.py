@@ -20,8 +20,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import DryRun, Rule, RuleSpec, RuleState, Value
 from domain.rules.ports import TelemetryBatch, TelemetryEngine, Unpacked
 from domain.rules.service import rule_of
+from domain.telemetry.paging import Span
 from domain.telemetry.ports import TelemetryTx
-from domain.telemetry.service import Span
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000

@@ -100,7 +100,7 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: DeviceW
     world.link.broken = Unavailable("the broker is away")
     await world.credentials.revoke(world.session(), device.device_id)
     bell = Doorbell()
-    async with running(DeviceUpkeepLoop(erasure=world.erasure, admission=world.admission, bell=bell)):
+    async with running(DeviceUpkeepLoop(erasure=world.erasure, admission=world.admission, clock=world.clock, bell=bell)):
         await asyncio.sleep(0.01)
         world.link.broken = None
         await until(lambda: world.link.expelled == [device.device_id])

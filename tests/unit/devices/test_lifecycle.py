@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.erasure import STEP_ROWS, STEPS_AT_ONCE
+from domain.devices.erasure import OPEN_MS, STEP_ROWS
 from domain.devices.model import TRANSITIONS, DeviceStatus, Profile, Trigger
 from domain.devices.service import Registration
 from domain.kernel.caller import Role
@@ -154,29 +154,60 @@ async def test_another_profile_is_told_to_the_link(world: DeviceWorld) -> None:
     assert world.link.admitted[device.device_id][2] == "tasmota"
 
 
-async def test_a_deleted_device_is_gone_with_its_readings_and_its_connection(world: DeviceWorld) -> None:
+async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_follow(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     async with world.uow.write() as tx:
         await tx.readings.add([(device.device_no, at, 0, b"x") for at in range(STEP_ROWS + 1)])
-    await world.devices.delete(world.session(), device.device_id)
-    async with world.uow.read() as tx:
-        assert await tx.devices.find(device.device_id) is None
-        assert await tx.readings.between(device.device_no, 0, 10**9, 10) == []
-    assert world.link.expelled == [device.device_id]
-    assert [gone.device_no for gone in world.deleted] == [device.device_no]
-    assert len(world.facts("device_deleted")) == 1
-
-
-async def test_a_device_with_very_many_readings_is_gone_at_once_and_erased_by_the_worker(world: DeviceWorld) -> None:
-    device = await world.device()
-    many = STEP_ROWS * STEPS_AT_ONCE + 1
-    async with world.uow.write() as tx:
-        await tx.readings.add([(device.device_no, at, 0, b"x") for at in range(many)])
+        await tx.rollups.put([(device.device_no, hour, b"") for hour in range(3)])
+        await tx.rollups.mark([(device.device_no, 4)], 1)
     await world.devices.delete(world.session(), device.device_id)
     with pytest.raises(NotFound):
         await world.devices.get(world.session(), device.device_id)
     assert await world.control.devices(world.session()) == []
-    assert await world.erasure.finish() == 1
+    assert world.link.expelled == [device.device_id]
+    assert world.deleted == [device.device_no]
+    assert len(world.facts("device_deleted")) == 1
+    await world.erasure.finish()
+    assert await left_of(world, device.device_no) == 0
+
+
+async def left_of(world: DeviceWorld, device_no: int) -> int:
+    async with world.uow.read() as tx:
+        readings = len(await tx.readings.between(device_no, 0, 10**15, 10))
+        rollups = len(await tx.rollups.between(device_no, 0, 10**15, 10))
+        values = len(await tx.readings.metrics(device_no)) + sum(row[0] == device_no for row in await tx.readings.latest())
+        return readings + rollups + values + len(await tx.rollups.due_of(device_no, 0, 10**15))
+
+
+async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceWorld) -> None:
+    device = await world.device()
+    await world.devices.delete(world.session(), device.device_id)
+    again_ms = await world.erasure.finish()
+    async with world.uow.write() as tx:
+        await tx.readings.add([(device.device_no, 5, 0, b"late")])
+        await tx.readings.add_names([(1, "temperature")])
+        await tx.readings.add_metrics([(device.device_no, 1, None)])
+        await tx.readings.put_latest([(device.device_no, 5, b"late")])
+        await tx.rollups.mark([(device.device_no, 0)], 1)
+    assert again_ms == world.clock.now_ms() + OPEN_MS
+    world.clock.forward(OPEN_MS)
+    assert await world.erasure.finish() is None
+    assert await left_of(world, device.device_no) == 0
+    assert world.deleted == [device.device_no, device.device_no]
+
+
+async def test_a_device_with_very_many_commands_is_gone_at_once_and_erased_by_the_worker(world: DeviceWorld) -> None:
+    device = await world.device()
+
+    async def slow(*_: object) -> bool:
+        return False
+
+    world.erasure.erase, erase = slow, world.erasure.erase  # type: ignore[method-assign]
+    await world.devices.delete(world.session(), device.device_id)
+    with pytest.raises(NotFound):
+        await world.devices.get(world.session(), device.device_id)
+    world.erasure.erase = erase  # type: ignore[method-assign]
+    await world.erasure.finish()
     async with world.uow.read() as tx:
         assert await tx.devices.find(device.device_id) is None
 
@@ -191,8 +222,8 @@ async def test_a_crash_while_deleting_is_taken_up_at_the_next_start(world: Devic
     with pytest.raises(RuntimeError):
         await world.devices.delete(world.session(), device.device_id)
     world.erasure.erase = erase  # type: ignore[method-assign]
-    assert await world.erasure.finish() == 1
-    assert world.deleted[0].device_id == device.device_id
+    await world.erasure.finish()
+    assert world.deleted[0] == device.device_no
 
 
 @pytest.mark.parametrize("status", [one for one in DeviceStatus if one is not DeviceStatus.DELETING])

@@ -7,7 +7,7 @@ import pytest
 from domain.kernel.errors import Invalid, NotFound, Refused
 from domain.kernel.ids import DeviceId
 from domain.telemetry import service
-from domain.telemetry.service import Span
+from domain.telemetry.paging import Span
 from domain.telemetry.warmup import warm_up
 from support.telemetry_world import ReferenceEngine, TelemetryWorld
 
@@ -62,10 +62,11 @@ async def test_downsampling_gives_min_max_mean_and_count(world: TelemetryWorld) 
     for value in (10, 20, 30):
         await world.report(device, temperature=value)
     span = Span(begin, begin + 60_000)
-    [bucket] = await world.telemetry.buckets(world.session(), device.device_id, span, metric="temperature", step_ms=60_000)
-    assert (bucket.low, bucket.high, bucket.mean, bucket.count) == (10, 30, 20, 3)
+    asked = {"metric": "temperature", "step_ms": 60_000, "limit": 100}
+    [bucket] = await world.stretches.buckets(world.session(), device.device_id, span, **asked)
+    assert (bucket.low, bucket.high, bucket.mean, bucket.count, bucket.total, bucket.last) == (10, 30, 20, 3, 60, 30)
     with pytest.raises(Invalid):
-        await world.telemetry.buckets(world.session(), device.device_id, ALL, metric=None, step_ms=1_000)
+        await world.stretches.buckets(world.session(), device.device_id, Span(1, begin), metric=None, step_ms=1_000, limit=100)
 
 
 async def test_a_key_reads_only_what_a_grant_covers_and_other_accounts_see_nothing(world: TelemetryWorld) -> None:

@@ -40,6 +40,12 @@ impl Ingested {
         PyList::new(py, rows)
     }
 
+    /// (device number, hour since 1970) of the rows, each once, sorted.
+    #[getter]
+    fn hours(&self) -> Vec<(u32, i64)> {
+        self.outcome.hours()
+    }
+
     #[getter]
     fn new_names(&self) -> Vec<(u32, &str)> {
         self.outcome

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.erasure import drop_definitions, drop_device
+from adapters.storage.memory.commands import EXECUTIONS
+from adapters.storage.memory.erasure import drop_definitions, drop_device, drop_values
 from adapters.storage.memory.shelves import Book, Shelf
+from adapters.storage.memory.webhooks import DELIVERIES, drop_deliveries
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 
 DEVICES: Shelf[DeviceId, Device] = Shelf("devices")
 CREDENTIALS: Shelf[DeviceId, DeviceCredentials] = Shelf("credentials")
+GRAVES: Shelf[int, int] = Shelf("graves")
 TYPES: Shelf[DeviceTypeId, DeviceType] = Shelf("device_types")
 
 
@@ -111,12 +114,28 @@ class MemoryDevices:
     async def online(self) -> Sequence[Device]:
         return [device for device in self._all() if device.is_online]
 
-    async def delete(self, device_id: DeviceId) -> None:
+    async def shed(self, device_id: DeviceId, limit: int) -> int:
+        executions = [key for key, e in self._book.rows(EXECUTIONS).items() if e.device_id == device_id][:limit]
+        deliveries = [d.no for d in self._book.rows(DELIVERIES).values() if d.device_id == device_id][:limit]
+        drop_deliveries(self._book, deliveries)
+        return self._book.drop(EXECUTIONS, executions) + len(deliveries)
+
+    async def delete(self, device_id: DeviceId, at_ms: int) -> None:
         device = self._book.rows(DEVICES).get(device_id)
         if device is not None:
             drop_device(self._book, device)
+            self._book.edit(GRAVES).setdefault(device.device_no, at_ms)
         self._book.drop(CREDENTIALS, [device_id])
         self._book.drop(DEVICES, [device_id])
+
+    async def graves(self) -> Sequence[tuple[int, int]]:
+        return sorted(self._book.rows(GRAVES).items())
+
+    async def forget_values(self, device_no: int) -> None:
+        drop_values(self._book, device_no)
+
+    async def close_grave(self, device_no: int) -> None:
+        self._book.drop(GRAVES, [device_no])
 
     def _all(self) -> Sequence[Device]:
         return list(self._book.rows(DEVICES).values())

@@ -31,5 +31,9 @@ def drop_device(book: Book, device: Device) -> None:
         if schedule.device_id == gone:
             drop_schedule(book, schedule.schedule_id)
     drop_deliveries(book, [d.no for d in book.rows(DELIVERIES).values() if d.device_id == gone])
-    book.drop(METRICS, [key for key in book.rows(METRICS) if key[0] == device.device_no])
-    book.drop(LATEST, [device.device_no])
+    drop_values(book, device.device_no)
+
+
+def drop_values(book: Book, device_no: int) -> None:
+    book.drop(METRICS, [key for key in book.rows(METRICS) if key[0] == device_no])
+    book.drop(LATEST, [device_no])

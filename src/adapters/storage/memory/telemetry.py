@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.storage.memory.shelves import Book, Shelf
-from domain.telemetry.ports import PackedRow
+from domain.telemetry.ports import END_OF_TIME_MS, PackedRow, Place
 
 READINGS: Shelf[tuple[int, int, int], bytes] = Shelf("readings")
 NAMES: Shelf[int, str] = Shelf("metric_names")
@@ -28,6 +28,15 @@ class MemoryReadings:
         rows = self._book.rows(READINGS)
         keys = sorted(key for key in rows if key[0] == device_no and since_ms <= key[1] < until_ms)
         return [(key[1], rows[key]) for key in (reversed(keys) if newest_first else keys)][:limit]
+
+    async def page(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, after: Place | None, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, int, bytes]]:
+        rows = self._book.rows(READINGS)
+        keys = sorted((key for key in rows if key[0] == device_no and since_ms <= key[1] < until_ms), reverse=newest_first)
+        if after is not None:
+            keys = [key for key in keys if (key[1:] < after if newest_first else key[1:] > after)]
+        return [(key[1], key[2], rows[key]) for key in keys[:limit]]
 
     async def add_names(self, names: Sequence[tuple[int, str]]) -> None:
         kept = self._book.edit(NAMES)
@@ -63,10 +72,10 @@ class MemoryReadings:
         newer = [key for key in rows if key[0] not in latest or key[1] > latest[key[0]][0]]
         return [(*key, rows[key]) for key in sorted(newer) if after is None or key > after][:limit]
 
-    async def delete_some(self, device_no: int, limit: int) -> int:
-        mine = sorted(key for key in self._book.rows(READINGS) if key[0] == device_no)
+    async def delete_some(self, device_no: int, limit: int, before_ms: int = END_OF_TIME_MS) -> int:
+        mine = sorted(key for key in self._book.rows(READINGS) if key[0] == device_no and key[1] < before_ms)
         return self._book.drop(READINGS, mine[:limit])
 
-    async def forget_before(self, at_ms: int, limit: int) -> int:
-        old = sorted(key for key in self._book.rows(READINGS) if key[1] < at_ms)
-        return self._book.drop(READINGS, old[:limit])
+    async def older_than(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
+        old = {key[0] for key in self._book.rows(READINGS) if key[1] < before_ms and key[0] >= first_device}
+        return sorted(old)[:limit]

@@ -14,6 +14,7 @@ from adapters.storage.memory.devices import MemoryCredentials, MemoryDevices, Me
 from adapters.storage.memory.events import MemoryEvents
 from adapters.storage.memory.grants import MemoryGrants
 from adapters.storage.memory.keys import MemoryKeys
+from adapters.storage.memory.rollups import MemoryRollups
 from adapters.storage.memory.rules import MemoryRules
 from adapters.storage.memory.schedules import MemorySchedules
 from adapters.storage.memory.sessions import (
@@ -57,6 +58,7 @@ class MemoryTransaction:
         self.schedules = MemorySchedules(book)
         self.rules = MemoryRules(book)
         self.readings = MemoryReadings(book)
+        self.rollups = MemoryRollups(book)
         self.webhooks = MemoryWebhooks(book)
         self.deliveries = MemoryDeliveries(book)
 

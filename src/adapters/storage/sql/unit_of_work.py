@@ -14,6 +14,7 @@ from adapters.storage.sql.repositories.devices import SqlCredentials, SqlDevices
 from adapters.storage.sql.repositories.events import SqlEvents
 from adapters.storage.sql.repositories.grants import SqlGrants
 from adapters.storage.sql.repositories.keys import SqlKeys
+from adapters.storage.sql.repositories.rollups import SqlRollups
 from adapters.storage.sql.repositories.rules import SqlRules
 from adapters.storage.sql.repositories.schedules import SqlSchedules
 from adapters.storage.sql.repositories.sessions import (
@@ -47,7 +48,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Lazy(Generic[R_co]):
-    """A repository that is made when first asked for: a transaction uses three of the twenty-two."""
+    """A repository that is made when first asked for: a transaction uses three of the twenty-three."""
 
     def __init__(self, make: Callable[[Session], R_co]) -> None:
         self._make = make
@@ -82,6 +83,7 @@ class SqlTransaction:
     schedules = Lazy(SqlSchedules)
     rules = Lazy(SqlRules)
     readings = Lazy(SqlReadings)
+    rollups = Lazy(SqlRollups)
     webhooks = Lazy(SqlWebhooks)
     deliveries = Lazy(SqlDeliveries)
 

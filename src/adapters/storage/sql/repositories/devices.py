@@ -6,11 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Column, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import BindParameter, Column, bindparam, delete, func, insert, or_, select, update
 
-from adapters.storage.sql.rows import Mapper, from_json, listed, replacing, to_json
+from adapters.storage.sql.rows import Mapper, from_json, ignoring, listed, replacing, to_json
 from adapters.storage.sql.session import Row, Session
-from adapters.storage.sql.tables import credentials, deliveries, device_latest, device_metrics, device_types, devices
+from adapters.storage.sql.tables import (
+    credentials,
+    deliveries,
+    device_latest,
+    device_metrics,
+    device_types,
+    devices,
+    executions,
+    graves,
+)
 from domain.devices.model import About, Device, DeviceCredentials, DeviceStatus, DeviceType, Profile
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
@@ -82,6 +91,14 @@ ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
 NUMBER = select(d.device_no).where(_ID)
 DELETE = delete(devices).where(_ID)
 DELETE_OWED = delete(deliveries).where(deliveries.c.device_id == bindparam("at_id"))
+_STEP: BindParameter[int] = bindparam("at_limit")
+_EXECUTIONS = select(executions.c.seq).where(executions.c.device_id == bindparam("at_id")).limit(_STEP)
+SHED_EXECUTIONS = delete(executions).where(executions.c.seq.in_(_EXECUTIONS)).returning(executions.c.seq)
+_DELIVERIES = select(deliveries.c.no).where(deliveries.c.device_id == bindparam("at_id")).limit(_STEP)
+SHED_DELIVERIES = delete(deliveries).where(deliveries.c.no.in_(_DELIVERIES)).returning(deliveries.c.no)
+DIG = ignoring(graves)
+GRAVES = select(graves.c.device_no, graves.c.deleted_ms).order_by(graves.c.device_no)
+CLOSE_GRAVE = delete(graves).where(graves.c.device_no == bindparam("at_no"))
 DELETE_METRICS = delete(device_metrics).where(device_metrics.c.device_no == bindparam("at_no"))
 DELETE_LATEST = delete(device_latest).where(device_latest.c.device_no == bindparam("at_no"))
 
@@ -211,14 +228,28 @@ class SqlDevices:
     async def online(self) -> Sequence[Device]:
         return [device_of(row) for row in await self._session.read(ONLINE)]
 
-    async def delete(self, device_id: DeviceId) -> None:
+    async def shed(self, device_id: DeviceId, limit: int) -> int:
+        gone = await self._session.write(SHED_EXECUTIONS, at_id=device_id, at_limit=limit)
+        return len(gone) + len(await self._session.write(SHED_DELIVERIES, at_id=device_id, at_limit=limit))
+
+    async def delete(self, device_id: DeviceId, at_ms: int) -> None:
         """Foreign keys take along what has one; the rest is deleted here."""
         rows = await self._session.read(NUMBER, at_id=device_id)
         await self._session.write(DELETE_OWED, at_id=device_id)
         for row in rows:
-            await self._session.write(DELETE_METRICS, at_no=row[0])
-            await self._session.write(DELETE_LATEST, at_no=row[0])
+            await self.forget_values(row[0])
+            await self._session.write(DIG[self._session.dialect], device_no=row[0], deleted_ms=at_ms)
         await self._session.write(DELETE, at_id=device_id)
+
+    async def graves(self) -> Sequence[tuple[int, int]]:
+        return [(row[0], row[1]) for row in await self._session.read(GRAVES)]
+
+    async def forget_values(self, device_no: int) -> None:
+        await self._session.write(DELETE_METRICS, at_no=device_no)
+        await self._session.write(DELETE_LATEST, at_no=device_no)
+
+    async def close_grave(self, device_no: int) -> None:
+        await self._session.write(CLOSE_GRAVE, at_no=device_no)
 
 
 def _maybe(rows: Sequence[Row]) -> Device | None:

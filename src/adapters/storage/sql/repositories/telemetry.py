@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, delete, select, text, tuple_
+from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
 from adapters.storage.sql.rows import ignoring, replacing
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
-from domain.telemetry.ports import PackedRow
+from domain.telemetry.ports import END_OF_TIME_MS, PackedRow, Place
 
 r = readings.c
 
@@ -29,6 +29,14 @@ _SPAN = (
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 NEWEST_FIRST = select(r.ts, r.packed).where(*_SPAN).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
 OLDEST_FIRST = select(r.ts, r.packed).where(*_SPAN).order_by(r.ts, r.digest).limit(_LIMIT)
+
+_KEY = tuple_(r.ts, r.digest)
+_PLACE = tuple_(bindparam("at_ts", type_=r.ts.type), bindparam("at_digest", type_=r.digest.type))
+_OF_DEVICE = select(r.ts, r.digest, r.packed).where(r.device_no == bindparam("at_device"))
+BACKWARDS = (
+    _OF_DEVICE.where(r.ts >= bindparam("at_since"), _KEY < _PLACE).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
+)
+FORWARDS = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _PLACE).order_by(r.ts, r.digest).limit(_LIMIT)
 
 ADD_NAMES = ignoring(metric_names)
 NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
@@ -63,14 +71,11 @@ WHERE r.device_no = hop.device_no
   AND NOT ({_SKIPPED})
 """  # noqa: S608 - put together from constants of this module
 )
-_FORGET = (
-    "DELETE FROM readings WHERE (device_no, ts, digest) IN ("  # noqa: S608 - put together from constants of this module
-    + _HOPS
-    + """
-SELECT r.device_no, r.ts, r.digest FROM hop CROSS JOIN readings AS r
-WHERE r.device_no = hop.device_no AND r.ts < :at_before LIMIT :at_limit
-) RETURNING device_no"""
-)
+_OLDER = f"""{_HOPS}
+SELECT device_no FROM hop
+WHERE device_no IS NOT NULL AND (SELECT min(r.ts) FROM readings AS r WHERE r.device_no = hop.device_no) < :at_before
+LIMIT :at_limit
+"""  # noqa: S608 - put together from constants of this module
 
 
 def _numbered(sql: str, *names: str) -> TextClause:
@@ -83,16 +88,22 @@ NEWER = {
     SQLITE: _numbered(_NEWER + "LIMIT :at_limit", *_PAGE),
     POSTGRES: _numbered(_NEWER + "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit", *_PAGE),
 }
-FORGET = _numbered(_FORGET, "at_first", "at_before", "at_limit")
-DELETE_SOME = (
-    delete(readings)
-    .where(
-        tuple_(r.device_no, r.ts, r.digest).in_(
-            select(r.device_no, r.ts, r.digest).where(r.device_no == bindparam("at_device")).limit(_LIMIT)
-        )
-    )
-    .returning(r.ts)
+OLDER_THAN = _numbered(_OLDER, "at_first", "at_before", "at_limit")
+# A range between two keys, because a list of keys would have the database look up each one by itself.
+LAST_OF_STEP = (
+    select(r.ts, r.digest)
+    .where(r.device_no == bindparam("at_device"), r.ts < bindparam("at_before"))
+    .order_by(r.ts, r.digest)
+    .limit(1)
+    .offset(bindparam("at_offset"))
 )
+DELETE_UP_TO = _numbered(
+    "DELETE FROM readings WHERE device_no = :at_device AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
+    "at_device",
+    "at_ts",
+    "at_digest",
+)
+_NO_DIGEST = -(2**31) - 1
 
 
 class SqlReadings:
@@ -111,6 +122,21 @@ class SqlReadings:
             statement, at_device=device_no, at_since=since_ms, at_until=until_ms, at_limit=limit
         )
         return [(row[0], row[1]) for row in rows]
+
+    async def page(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, after: Place | None, *, newest_first: bool = True
+    ) -> Sequence[tuple[int, int, bytes]]:
+        if newest_first:
+            ts, digest = after or (until_ms, _NO_DIGEST)
+            rows = await self._session.read(
+                BACKWARDS, at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
+            )
+        else:
+            ts, digest = after or (since_ms, _NO_DIGEST)
+            rows = await self._session.read(
+                FORWARDS, at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
+            )
+        return [(row[0], row[1], row[2]) for row in rows]
 
     async def add_names(self, names: Sequence[tuple[int, str]]) -> None:
         rows = [{"metric_no": number, "name": name} for number, name in names]
@@ -148,8 +174,11 @@ class SqlReadings:
         )
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 
-    async def delete_some(self, device_no: int, limit: int) -> int:
-        return len(await self._session.write(DELETE_SOME, at_device=device_no, at_limit=limit))
+    async def delete_some(self, device_no: int, limit: int, before_ms: int = END_OF_TIME_MS) -> int:
+        found = await self._session.read(LAST_OF_STEP, at_device=device_no, at_before=before_ms, at_offset=limit - 1)
+        ts, digest = found[0] if found else (before_ms, _NO_DIGEST)
+        return len(await self._session.write(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest))
 
-    async def forget_before(self, at_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET, at_first=0, at_before=at_ms, at_limit=limit))
+    async def older_than(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
+        rows = await self._session.read(OLDER_THAN, at_first=first_device, at_before=before_ms, at_limit=limit)
+        return [row[0] for row in rows]

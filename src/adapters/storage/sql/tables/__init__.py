@@ -30,8 +30,11 @@ from adapters.storage.sql.tables.records import (
     device_metrics,
     event_totals,
     events,
+    graves,
     metric_names,
     readings,
+    rollups,
+    rollups_due,
     webhooks,
 )
 
@@ -53,6 +56,7 @@ __all__ = [
     "executions",
     "grant_uses",
     "grants",
+    "graves",
     "login_failures",
     "memberships",
     "metadata",
@@ -61,6 +65,8 @@ __all__ = [
     "projects",
     "readings",
     "refresh_tokens",
+    "rollups",
+    "rollups_due",
     "rules",
     "schedule_edges",
     "schedules",

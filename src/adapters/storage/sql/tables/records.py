@@ -47,6 +47,32 @@ readings = Table(
     sqlite_with_rowid=False,
 )
 
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("device_no", Number, primary_key=True, autoincrement=False),
+    Column("hour", Number, primary_key=True, autoincrement=False),
+    Column("packed", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+rollups_due = Table(
+    "rollups_due",
+    metadata,
+    Column("device_no", Number, primary_key=True, autoincrement=False),
+    Column("hour", Number, primary_key=True, autoincrement=False),
+    number("marked_ms"),
+    Index(None, "hour", "device_no"),
+    sqlite_with_rowid=False,
+)
+
+graves = Table(
+    "graves",
+    metadata,
+    Column("device_no", Number, primary_key=True, autoincrement=False),
+    number("deleted_ms"),
+)
+
 metric_names = Table(
     "metric_names",
     metadata,

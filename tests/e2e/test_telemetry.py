@@ -1,0 +1,103 @@
+"""Telemetry from outside: what devices send over MQTT and what the API then says, kills in between included."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+
+from support.device import Line, a_device
+from support.service import Api, Service
+
+HOUR_MS = 3_600_000
+
+
+def stretches(sent: list[tuple[int, float]], step_ms: int) -> list[dict[str, Any]]:
+    """What the API should say, newest first, without the order-dependent last bits of sums."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for at_ms, value in sent:
+        found.setdefault(at_ms - at_ms % step_ms, []).append((at_ms, value))
+    return [
+        {"count": len(of), "min": min(v for _, v in of), "max": max(v for _, v in of), "last": max(of)[1]}
+        for _, of in sorted(found.items(), reverse=True)
+    ]
+
+
+async def past(line: Line, sent: list[tuple[int, float]], count: int, hours: int, dice: random.Random) -> None:
+    """Readings of past hours, each of another instant, in one message."""
+    now_ms = int(time.time() * 1000)
+    taken = {at_ms for at_ms, _ in sent}
+    while (at_ms := now_ms - dice.randrange(hours * HOUR_MS)) and count:
+        if at_ms not in taken:
+            taken.add(at_ms)
+            sent.append((at_ms, dice.uniform(-50, 50)))
+            count -= 1
+    await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[-40:]])
+
+
+async def test_downsampled_telemetry_is_true_through_late_readings_and_kills(service: Service, owner: Api) -> None:
+    meter, dice, sent = await a_device(owner), random.Random(5), []
+    for _ in range(3):
+        async with meter.online(service) as line:
+            for _ in range(10):
+                await past(line, sent, 40, 12, dice)
+        await asyncio.sleep(dice.random())
+        await service.kill_and_start()
+        for step, step_ms in (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("30m", HOUR_MS // 2)):
+            told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
+            assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == stretches(sent, step_ms)
+            assert [one["mean"] for one in told] == [one["sum"] / one["count"] for one in told]
+            assert sum(one["sum"] for one in told) == pytest.approx(sum(value for _, value in sent))
+
+
+async def test_the_payload_forms_units_and_kinds_of_values_come_back(service: Service, owner: Api) -> None:
+    meter = await a_device(owner)
+    now_ms = int(time.time() * 1000)
+    async with meter.online(service) as line:
+        await line.publish("telemetry", {"ts": now_ms - 3, "m": {"t": 21.5, "mode": "eco"}, "u": {"t": "celsius"}})
+        await line.publish("telemetry", [{"ts": now_ms - 2, "m": {"t": 22}}, {"ts": now_ms - 1, "m": {"open": True}}])
+        await line.publish("telemetry", {"ts": now_ms, "t": -0.5, "u": {"t": "kelvin"}})
+        await line.publish("telemetry", b"{not json")
+        await line.publish("telemetry", {"ts": now_ms + 2 * 86_400_000, "m": {"t": 1}})
+    told = await owner.get(f"{meter.path}/telemetry")
+    assert [(one["metric"], one["value"], one["valueText"], one["unit"]) for one in told] == [
+        ("t", -0.5, None, "kelvin"),
+        ("open", 1.0, "true", None),
+        ("t", 22.0, None, "kelvin"),
+        ("t", 21.5, None, "kelvin"),
+        ("mode", None, "eco", None),
+    ]
+    latest = await owner.get(f"{meter.path}/telemetry/latest")
+    assert {one["metric"]: one["value"] for one in latest["telemetry"]} == {"t": -0.5, "open": 1.0, "mode": None}
+    assert [one["value"] for one in await owner.get(f"{meter.path}/telemetry?metric=t&since={now_ms - 2}&until={now_ms}")] == [22.0]
+
+
+async def test_an_export_is_complete_and_in_order_also_for_a_clock_that_stands_still(service: Service, owner: Api) -> None:
+    meter, at_ms = await a_device(owner), int(time.time() * 1000)
+    async with meter.online(service) as line:
+        for begin in range(0, 3_000, 100):
+            await line.publish("telemetry", [{"ts": at_ms, "m": {"n": n}} for n in range(begin, begin + 100)])
+    text = (await owner.send("GET", f"{meter.path}/telemetry/export")).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert sorted(float(row["value"]) for row in rows) == list(range(3_000))
+    lines = (await owner.send("GET", f"{meter.path}/telemetry/export?format=ndjson")).text.splitlines()
+    assert [json.loads(each)["value"] for each in lines] == [float(row["value"]) for row in rows]
+
+
+async def test_a_deleted_device_leaves_nothing_although_its_last_messages_come_late(service: Service, owner: Api) -> None:
+    meter = await a_device(owner)
+    async with meter.online(service) as line:
+        for number in range(50):
+            await line.report(count=number)
+        sending = [asyncio.create_task(line.report(count=number)) for number in range(50, 60)]
+        await owner.delete(meter.path)
+        await line.cut(within_s=3)
+        await asyncio.gather(*sending, return_exceptions=True)
+    for path in ("", "/telemetry", "/telemetry/latest", "/telemetry?step=1h", "/telemetry/export"):
+        await owner.get(meter.path + path, expect=404)

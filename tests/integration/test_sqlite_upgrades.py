@@ -1,0 +1,53 @@
+"""A database of an older version is brought to this one with what it holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql import migrations as scripts
+from support.storage import sqlite_url
+
+HOUR_MS = 3_600_000
+HOURS = [(device, hour) for device in (1, 2, 40) for hour in (0, 1, 7, 497_000, 497_001)]
+
+
+def at_revision(path: Path, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(scripts.__file__).parent))
+    config.set_main_option("path_separator", "os")
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+async def test_hours_that_have_readings_are_marked_to_be_summed_up(tmp_path: Path) -> None:
+    at_revision(tmp_path / "db", "0001")
+    old = sqlite3.connect(tmp_path / "db")
+    rows = [(no, hour * HOUR_MS + ms, 1, b"") for no, hour in HOURS for ms in (0, 1, HOUR_MS - 1)]
+    old.executemany("INSERT INTO readings VALUES (?, ?, ?, ?)", rows)
+    old.commit()
+    old.close()
+    database = SqlDatabase(sqlite_url(tmp_path / "db"))
+    await database.start()
+    async with database.uow.read() as tx:
+        marks = await tx.rollups.due(10**9, 100)
+    await database.stop()
+    assert sorted((device, hour) for device, hour, _ in marks) == HOURS
+
+
+async def test_a_database_without_readings_has_nothing_to_sum_up(tmp_path: Path) -> None:
+    at_revision(tmp_path / "db", "0001")
+    database = SqlDatabase(sqlite_url(tmp_path / "db"))
+    await database.start()
+    async with database.uow.read() as tx:
+        assert list(await tx.rollups.due(10**9, 100)) == []
+    await database.stop()

@@ -1,0 +1,230 @@
+"""Stretches out of roll-ups equal stretches out of the readings, to the last bit: late readings, crashes and retention included."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from domain.devices.model import Device
+from domain.kernel.clock import DAY_MS, HOUR_MS
+from domain.rules.ports import Cell
+from domain.telemetry import rollup_service, stretches
+from domain.telemetry.paging import Span
+from domain.telemetry.retention import Keep, RetentionService
+from domain.telemetry.rollup import combine, fuller, pack, unpack
+from domain.telemetry.tally import PlainTally
+from support.telemetry_world import TelemetryWorld
+
+STEPS = (HOUR_MS, 3 * HOUR_MS, DAY_MS)
+
+
+async def filled(world: TelemetryWorld, hours: int = 30, each: int = 7, seed: int = 1) -> Device:
+    """A device with readings all over some hours up to now."""
+    world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
+    dice, device = random.Random(seed), await world.device()
+    for _ in range(hours * each):
+        values: dict[str, Any] = {"temperature": dice.uniform(-40, 60), "open": dice.random() < 0.5, "mode": "eco"}
+        await world.report(device, **dict(dice.sample(sorted(values.items()), 2)))
+        world.clock.forward(dice.randrange(2 * HOUR_MS // each))
+    return device
+
+
+async def rolled_up(world: TelemetryWorld) -> int:
+    done = 0
+    while step := await world.rollups.step():
+        done += step
+    return done
+
+
+async def out_of_readings(world: TelemetryWorld, device: Device, span: Span, step_ms: int) -> list[Cell]:
+    async with world.uow.read() as tx:
+        rows = await tx.readings.between(device.device_no, span.since_ms, span.until_ms, 10**6)
+    tally = PlainTally(HOUR_MS)
+    tally.add(rows)
+    return combine(tally.cells(), step_ms)
+
+
+async def asked(world: TelemetryWorld, device: Device, span: Span, step_ms: int) -> list[tuple[Any, ...]]:
+    found = await world.stretches.buckets(world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000)
+    return [(b.from_ms, b.metric, b.count, b.low, b.high, b.total, b.last) for b in found]
+
+
+async def named(world: TelemetryWorld, device: Device, cells: list[Cell]) -> list[tuple[Any, ...]]:
+    async with world.uow.read() as tx:
+        names = {number: name for number, name, _ in await tx.readings.metrics(device.device_no)}
+    return [(c[0], names[c[1]], *c[2:7]) for c in cells]
+
+
+async def same(world: TelemetryWorld, device: Device, span: Span) -> None:
+    for step_ms in STEPS:
+        expected = await named(world, device, await out_of_readings(world, device, span, step_ms))
+        assert await asked(world, device, span, step_ms) == expected
+
+
+def everything(world: TelemetryWorld) -> Span:
+    return Span(world.clock.now_ms() - 100 * HOUR_MS - 1, world.clock.now_ms())
+
+
+async def hours_summed(world: TelemetryWorld, device: Device) -> int:
+    async with world.uow.read() as tx:
+        return len(await tx.rollups.between(device.device_no, 0, 10**9, 10**6))
+
+
+async def test_roll_ups_equal_the_readings_at_any_moment_and_for_any_span(world: TelemetryWorld) -> None:
+    device = await filled(world)
+    now = world.clock.now_ms()
+    spans = [everything(world), Span(now - 20 * HOUR_MS - 7, now - 3 * HOUR_MS + 5), Span(now - 100, now), Span(now - 2 * HOUR_MS, now)]
+    for span in spans:
+        await same(world, device, span)
+    while await world.rollups.step():
+        for span in spans:
+            await same(world, device, span)
+    assert await hours_summed(world, device) > 25
+    for span in spans:
+        await same(world, device, span)
+
+
+async def test_the_roll_up_itself_is_read_and_not_the_readings(world: TelemetryWorld) -> None:
+    device = await filled(world)
+    await rolled_up(world)
+    before = await asked(world, device, everything(world), DAY_MS)
+    async with world.uow.write() as tx:
+        over = (world.clock.now_ms() - rollup_service.SETTLE_MS) // HOUR_MS * HOUR_MS
+        await tx.readings.delete_some(device.device_no, 10**6, over)
+    assert await asked(world, device, everything(world), DAY_MS) == before
+
+
+async def test_an_hour_under_way_is_not_summed_up(world: TelemetryWorld) -> None:
+    device = await world.device()
+    world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
+    await world.report(device, temperature=1)
+    assert await world.rollups.step() == 0
+    world.clock.forward(HOUR_MS + rollup_service.SETTLE_MS)
+    assert await world.rollups.step() == 1
+    assert await world.rollups.step() == 0
+
+
+async def test_readings_that_come_late_are_counted(world: TelemetryWorld) -> None:
+    device = await filled(world)
+    await rolled_up(world)
+    late_ms = world.clock.now_ms() - 12 * HOUR_MS
+    await world.report(device, ts=late_ms, m={"temperature": 99.5})
+    span = everything(world)
+    await same(world, device, span)
+    assert await rolled_up(world) == 1
+    await same(world, device, span)
+
+
+async def test_a_reading_that_comes_while_its_hour_is_summed_up_is_not_lost(
+    world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = await filled(world, hours=3)
+    world.clock.forward(2 * HOUR_MS)
+    store = world.rollups._store
+
+    async def interrupted(summed: Any) -> None:
+        mark = summed[0][0]
+        await world.report(device, ts=mark[1] * HOUR_MS + 1, m={"temperature": -273.0})
+        await store(summed)
+
+    monkeypatch.setattr(world.rollups, "_store", interrupted)
+    await world.rollups.step()
+    monkeypatch.undo()
+    await same(world, device, everything(world))
+    await rolled_up(world)
+    await same(world, device, everything(world))
+
+
+async def test_a_crash_before_the_roll_up_is_stored_leaves_it_due(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = await filled(world, hours=4)
+    world.clock.forward(2 * HOUR_MS)
+
+    async def crash(_: Any) -> None:
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(world.rollups, "_store", crash)
+    with pytest.raises(RuntimeError):
+        await world.rollups.step()
+    monkeypatch.undo()
+    await same(world, device, everything(world))
+    assert await rolled_up(world) > 0
+    await same(world, device, everything(world))
+
+
+async def test_pages_do_not_matter(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (rollup_service, stretches):
+        monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
+    monkeypatch.setattr(stretches, "PAGE_HOURS", 4)
+    device = await filled(world)
+    await same(world, device, everything(world))
+    await rolled_up(world)
+    await same(world, device, everything(world))
+
+
+def retention(world: TelemetryWorld) -> RetentionService:
+    return RetentionService(uow=world.uow, clock=world.clock, keep=Keep(readings=1, rollups=2))
+
+
+async def test_readings_go_by_whole_hours_and_only_once_they_are_summed_up(world: TelemetryWorld) -> None:
+    device = await filled(world, hours=40)
+    span = everything(world)
+    before = await asked(world, device, span, HOUR_MS)
+    assert sum([gone async for gone in retention(world).steps()]) == 0
+    await rolled_up(world)
+    assert sum([gone async for gone in retention(world).steps()]) > 0
+    async with world.uow.read() as tx:
+        [(oldest_ms, _)] = await tx.readings.between(device.device_no, 0, 2**50, 1, newest_first=False)
+    assert oldest_ms >= (world.clock.now_ms() - DAY_MS) // HOUR_MS * HOUR_MS
+    assert await asked(world, device, span, HOUR_MS) == before
+
+
+async def test_roll_ups_go_when_their_time_is_over(world: TelemetryWorld) -> None:
+    device = await filled(world, hours=80)
+    await rolled_up(world)
+    [gone async for gone in retention(world).steps()]
+    found = await asked(world, device, everything(world), HOUR_MS)
+    assert min(row[0] for row in found) >= (world.clock.now_ms() - 2 * DAY_MS) // HOUR_MS * HOUR_MS
+    assert len({row[0] for row in found}) > 40
+
+
+async def test_a_late_reading_of_an_hour_whose_readings_are_forgotten_does_not_spoil_its_roll_up(world: TelemetryWorld) -> None:
+    device = await filled(world, hours=40)
+    span = everything(world)
+    await rolled_up(world)
+    [gone async for gone in retention(world).steps()]
+    before = await asked(world, device, span, HOUR_MS)
+    await world.report(device, ts=before[-1][0] + 5, m={before[-1][1]: 1})
+    await rolled_up(world)
+    assert await asked(world, device, span, HOUR_MS) == before
+
+
+async def test_a_batch_of_an_hour_under_way_is_marked_once(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = await world.device()
+    world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
+    marked: list[Any] = []
+    remember = world.ingest._marks.remember
+    monkeypatch.setattr(world.ingest._marks, "remember", lambda hours: (marked.extend(hours), remember(hours)))
+    for value in range(5):
+        await world.report(device, temperature=value)
+    assert len(marked) == 1
+    world.clock.forward(HOUR_MS)
+    await world.report(device, temperature=9)
+    assert len(marked) == 2
+    assert len(world.ingest._marks._marked) == 1
+
+
+def test_a_packed_roll_up_comes_back_as_it_went_in() -> None:
+    cells: list[Cell] = [(7 * HOUR_MS, 3, 2, -1.5, 2.0, 0.5, 2.0, 7 * HOUR_MS + 9), (7 * HOUR_MS, 1, 1, 0.0, 0.0, 0.0, 0.0, 7 * HOUR_MS)]
+    assert list(unpack(7, pack(cells))) == cells[::-1]
+    assert list(unpack(7, pack(cells), 3)) == cells[:1]
+    with pytest.raises(ValueError):
+        list(unpack(7, pack(cells)[:-1]))
+
+
+def test_of_two_roll_ups_of_an_hour_each_metric_keeps_the_fuller_one() -> None:
+    def cell(metric: int, count: int) -> Cell:
+        return (0, metric, count, 0.0, 0.0, 0.0, 0.0, 0)
+
+    assert fuller([cell(1, 2), cell(2, 1)], [cell(1, 1), cell(2, 5), cell(3, 1)]) == [cell(1, 2), cell(2, 5), cell(3, 1)]
