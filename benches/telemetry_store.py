@@ -1,8 +1,9 @@
 """What a year of telemetry costs: a database with tens of millions of messages, and how long typical questions to it take.
 
     python benches/telemetry_store.py load DIRECTORY --messages 50000000     fill a fresh data directory
-    python benches/telemetry_store.py ask DIRECTORY                          latest, history, stretches, export, roll-up, retention
+    python benches/telemetry_store.py ask DIRECTORY                          latest, history, stretches, export, roll-up
     python benches/telemetry_store.py delete DIRECTORY                       delete the busiest device; what others wait meanwhile
+    python benches/telemetry_store.py forget DIRECTORY --days 28             retention of two days' messages; the same
 
 Messages are packed by the engine itself and lie in the order in which a fleet would send them: all devices in turn, thirty days
 up to now. One device, the busiest, has `--busy` messages more. Run it beside nothing else; figures are printed, nothing is asserted.
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import argparse
 import sqlite3
+import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -125,11 +128,163 @@ def sizes(path: Path, database: sqlite3.Connection) -> int:
     return path.stat().st_size
 
 
+def ask(directory: Path) -> None:
+    service = serving(directory)
+    began = time.perf_counter()
+    service.start()
+    print(f"ready after {time.perf_counter() - began:.1f} s")
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
+        sign_in(api)
+        until_summed_up(api, service)
+        devices = {each["name"]: each["deviceId"] for each in api.get("/devices").json()}
+        meter, busy = devices["Meter 500"], devices[f"Meter {DEVICES}"]
+        for name, device in (("a device of 50,000 messages", meter), ("a device of 10,000,000", busy)):
+            print(name)
+            for path in QUESTIONS:
+                timed(api, f"/devices/{device}/telemetry{path}")
+        exports(api, service, meter, busy)
+    service.stop()
+
+
+QUESTIONS = (
+    "/latest",
+    "?limit=100",
+    "?limit=1000&metric=humidity",
+    "?step=1m&limit=1000&metric=power",
+    "?step=15m&limit=96",
+    "?step=1h&limit=720&metric=power",
+    "?step=1d&limit=30",
+)
+
+
+def until_summed_up(api: httpx.Client, service: Service) -> None:
+    began, before, last = time.perf_counter(), -1.0, 0.0
+    with Pauses(api) as pauses:
+        while last != before:
+            time.sleep(6)
+            before, last = last, figure(service, "upkeep", "hours_summed")
+    took = time.perf_counter() - began - 6
+    print(f"{last:,.0f} hours of devices summed up in {took:.0f} s: {last / max(took, 1):,.0f}/s; {pauses}")
+
+
+def timed(api: httpx.Client, path: str) -> None:
+    took = []
+    for _ in range(7):
+        began = time.perf_counter()
+        answer = api.get(path)
+        took.append((time.perf_counter() - began) * 1000)
+        assert answer.status_code == 200, answer.text
+    print(f"  {path.split('/', 3)[3]:45} median {statistics.median(took):8.1f} ms, first {took[0]:8.1f} ms, {len(answer.json())} rows")
+
+
+def exports(api: httpx.Client, service: Service, meter: str, busy: str) -> None:
+    before = resident_mib(service)
+    for device, form, most in ((meter, "csv", 10**9), (meter, "ndjson", 10**9), (busy, "ndjson", 200 * 1024 * 1024)):
+        began, size, rows, peak = time.perf_counter(), 0, 0, 0
+        with api.stream("GET", f"/devices/{device}/telemetry/export?format={form}") as answer:
+            for chunk in answer.iter_bytes():
+                size += len(chunk)
+                rows += chunk.count(b"\n")
+                if size > most:
+                    break
+                peak = max(peak, resident_mib(service)) if rows % 50 == 0 else peak
+        took = time.perf_counter() - began
+        print(f"  export {form}: {rows:,} readings, {size / 1e6:.0f} MB in {took:.1f} s: {rows / took:,.0f}/s; {before} MiB before, {peak} at most")
+
+
+def delete(directory: Path) -> None:
+    service = serving(directory)
+    service.start()
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
+        sign_in(api)
+        devices = {each["name"]: each["deviceId"] for each in api.get("/devices").json()}
+        database = sqlite3.connect(f"file:{service.data_dir / 'latchboard.db'}?mode=ro", uri=True)
+        [number] = database.execute("SELECT device_no FROM devices WHERE device_id = ?", [devices[f"Meter {DEVICES}"]]).fetchone()
+        began = time.perf_counter()
+        with Pauses(api) as pauses:
+            assert api.delete(f"/devices/{devices[f'Meter {DEVICES}']}").status_code == 200
+            print(f"gone for everybody after {(time.perf_counter() - began) * 1000:.0f} ms")
+            while database.execute("SELECT 1 FROM readings WHERE device_no = ? LIMIT 1", [number]).fetchone():
+                time.sleep(0.5)
+        print(f"last reading gone after {time.perf_counter() - began:.0f} s; {pauses}")
+        database.close()
+    service.stop()
+
+
+def forget(directory: Path, days: int) -> None:
+    service = serving(directory)
+    service.settings["LATCHBOARD_READINGS_DAYS"] = days
+    service.start()
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
+        sign_in(api)
+        while not figure(service, "upkeep", "rows_forgotten"):
+            time.sleep(0.2)
+        began, before, last = time.perf_counter(), -1.0, 0.0
+        with Pauses(api) as pauses:
+            while last != before:
+                time.sleep(2)
+                before, last = last, figure(service, "upkeep", "rows_forgotten")
+        took = time.perf_counter() - began - 2
+        print(f"{last:,.0f} rows forgotten in {took:.0f} s: {last / took:,.0f}/s; {pauses}")
+    service.stop()
+
+
+class Pauses:
+    """What another writer waits meanwhile: somebody who renames a device, again and again."""
+
+    def __init__(self, api: httpx.Client) -> None:
+        self._api = api
+        self._took: list[float] = []
+        self._thread = threading.Thread(target=self._run)
+        self._stop = threading.Event()
+
+    def _run(self) -> None:
+        device = self._api.get("/devices").json()[0]["deviceId"]
+        while not self._stop.wait(0.01):
+            began = time.perf_counter()
+            assert self._api.put(f"/devices/{device}", json={"location": f"shelf {began}"}).status_code == 200
+            self._took.append((time.perf_counter() - began) * 1000)
+
+    def __enter__(self) -> Pauses:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def __str__(self) -> str:
+        took = sorted(self._took)
+        return (
+            f"{len(took)} changes by others: median {statistics.median(took):.1f} ms, p99 {took[len(took) * 99 // 100]:.0f}, "
+            f"longest {took[-1]:.0f}"
+        )
+
+
+def figure(service: Service, family: str, name: str) -> float:
+    text = httpx.get(f"{service.url}/metrics", timeout=30).text
+    line = next(line for line in text.splitlines() if line.startswith(f'latchboard_{family}{{name="{name}"}}'))
+    return float(line.split()[1])
+
+
+def resident_mib(service: Service) -> int:
+    assert service.process is not None
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return int(next(row for row in status.splitlines() if row.startswith("VmRSS")).split()[1]) // 1024
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["load"])
+    parser.add_argument("verb", choices=["load", "ask", "delete", "forget"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--messages", type=int, default=50_000_000)
     parser.add_argument("--busy", type=int, default=10_000_000)
+    parser.add_argument("--days", type=int, default=28)
     given = parser.parse_args()
-    load(given.directory, given.messages, given.busy)
+    verbs = {
+        "load": lambda: load(given.directory, given.messages, given.busy),
+        "ask": lambda: ask(given.directory),
+        "delete": lambda: delete(given.directory),
+        "forget": lambda: forget(given.directory, given.days),
+    }
+    verbs[given.verb]()

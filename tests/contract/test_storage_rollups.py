@@ -23,14 +23,14 @@ async def test_a_mark_that_was_set_anew_is_not_taken_away_by_who_saw_the_old_one
         await tx.rollups.mark([(1, 10), (2, 10)], NOW)
         [seen, other] = await tx.rollups.due(11, 9)
         await tx.rollups.mark([(1, 10)], NOW)
-        assert not await tx.rollups.settle(seen)
-        assert await tx.rollups.settle(other)
-        assert not await tx.rollups.settle(other)
+        assert await tx.rollups.settle([seen, other]) == {(2, 10)}
+        assert await tx.rollups.settle([seen, other]) == set()
+        assert await tx.rollups.settle([]) == set()
         [anew] = await tx.rollups.due(11, 9)
         assert anew > seen
         await tx.rollups.mark([(1, 10)], NOW - 5)
         assert (await tx.rollups.due(11, 9))[0] > anew
-        assert await tx.rollups.settle((await tx.rollups.due(11, 9))[0])
+        assert await tx.rollups.settle(await tx.rollups.due(11, 9)) == {(1, 10)}
         assert list(await tx.rollups.due(11, 9)) == []
 
 
@@ -39,8 +39,8 @@ async def test_roll_ups_are_replaced_and_read_newest_first(world: World) -> None
         await tx.rollups.put([(1, hour, b"%d" % hour) for hour in range(5)])
         await tx.rollups.put([(1, 3, b"new"), (2, 3, b"other")])
         await tx.rollups.put([])
-        assert await tx.rollups.get(1, 3) == b"new"
-        assert await tx.rollups.get(1, 9) is None
+        assert await tx.rollups.get([(1, 3), (1, 9), (2, 3)]) == {(1, 3): b"new", (2, 3): b"other"}
+        assert await tx.rollups.get([]) == {}
         assert list(await tx.rollups.between(1, 1, 4, 9)) == [(3, b"new"), (2, b"2"), (1, b"1")]
         assert list(await tx.rollups.between(1, 0, 5, 2)) == [(4, b"4"), (3, b"new")]
 

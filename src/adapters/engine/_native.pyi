@@ -10,6 +10,7 @@ __all__ = [
     "Ingested",
     "Signer",
     "Simulation",
+    "Tally",
     "TelemetryBatch",
     "UplinkBatch",
     "Window",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Protocol
 
 from domain.rules.store import RulesTx
@@ -99,11 +99,13 @@ class RollupRepository(Protocol):
         """The device's marked hours with from ≤ hour < until, newest first."""
         ...
 
-    async def settle(self, mark: Mark) -> bool:
-        """Take the mark away; False when it is gone or was set anew since it was read."""
+    async def settle(self, marks: Sequence[Mark]) -> Set[tuple[int, int]]:
+        """Take marks away; (device number, hour) of those that were not gone nor set anew since they were read."""
         ...
 
-    async def get(self, device_no: int, hour: int) -> bytes | None: ...
+    async def get(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
+        """What is there of these (device number, hour)."""
+        ...
 
     async def put(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         """(device number, hour, packed), replacing what is there."""

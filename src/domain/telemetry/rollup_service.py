@@ -82,14 +82,14 @@ class RollupService:
 
     async def _store(self, summed: Sequence[tuple[Mark, list[Cell]]]) -> None:
         async with self._uow.write() as tx:
+            settled = await tx.rollups.settle([mark for mark, _ in summed])
+            known = await tx.rollups.get(settled)
             rows = []
-            for mark, cells in summed:
-                device_no, hour, _ = mark
-                if not await tx.rollups.settle(mark):
+            for (device_no, hour, _), cells in summed:
+                if (device_no, hour) not in settled:
                     continue  # more has come meanwhile, or another instance was faster
-                known = await tx.rollups.get(device_no, hour)
-                if known is not None:
-                    cells = fuller(cells, unpack(hour, known))
-                if cells:
-                    rows.append((device_no, hour, pack(cells)))
+                before = known.get((device_no, hour))
+                whole = cells if before is None else fuller(cells, unpack(hour, before))
+                if whole:
+                    rows.append((device_no, hour, pack(whole)))
             await tx.rollups.put(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from adapters.storage.memory.shelves import Book, Shelf
 from domain.telemetry.ports import Mark
@@ -30,13 +30,15 @@ class MemoryRollups:
     async def due_of(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
         return sorted((h for no, h in self._book.rows(DUE) if no == device_no and from_hour <= h < until_hour), reverse=True)
 
-    async def settle(self, mark: Mark) -> bool:
-        if self._book.edit(DUE).get(mark[:2]) != mark[2]:
-            return False
-        return self._book.drop(DUE, [mark[:2]]) == 1
+    async def settle(self, marks: Sequence[Mark]) -> Set[tuple[int, int]]:
+        rows = self._book.rows(DUE)
+        same = {mark[:2] for mark in marks if rows.get(mark[:2]) == mark[2]}
+        self._book.drop(DUE, list(same))
+        return same
 
-    async def get(self, device_no: int, hour: int) -> bytes | None:
-        return self._book.rows(ROLLUPS).get((device_no, hour))
+    async def get(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
+        rows = self._book.rows(ROLLUPS)
+        return {key: rows[key] for key in hours if key in rows}
 
     async def put(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         kept = self._book.edit(ROLLUPS)

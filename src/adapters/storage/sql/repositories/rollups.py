@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from sqlalchemy import BigInteger, ColumnElement, bindparam, delete, func, literal_column, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.rows import replacing
+from adapters.storage.sql.rows import replacing, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session
 from adapters.storage.sql.tables import rollups, rollups_due
 from domain.telemetry.ports import Mark
@@ -44,15 +44,28 @@ DUE_OF = (
     .where(d.device_no == bindparam("at_device"), d.hour >= bindparam("at_from"), d.hour < bindparam("at_until"))
     .order_by(d.hour.desc())
 )
-SETTLE = (
-    delete(rollups_due)
-    .where(d.device_no == bindparam("at_device"), d.hour == bindparam("at_hour"), d.marked_ms == bindparam("at_marked"))
-    .returning(d.hour)
-)
+# Lists of keys as one JSON parameter: one statement for a whole step.
+_LISTED = {
+    SQLITE: "SELECT value ->> 0 AS device_no, value ->> 1 AS hour, value ->> 2 AS marked_ms FROM json_each(:at_listed)",
+    POSTGRES: "SELECT CAST(value ->> 0 AS bigint) AS device_no, CAST(value ->> 1 AS bigint) AS hour, "
+    "CAST(value ->> 2 AS bigint) AS marked_ms FROM json_array_elements(CAST(:at_listed AS json))",
+}
+SETTLE = {
+    dialect: text(
+        f"DELETE FROM rollups_due WHERE (device_no, hour, marked_ms) IN ({among}) RETURNING device_no, hour"  # noqa: S608 - constants
+    )
+    for dialect, among in _LISTED.items()
+}
+GET = {
+    dialect: text(
+        f"SELECT u.device_no, u.hour, u.packed FROM ({among}) AS l "  # noqa: S608 - constants
+        "CROSS JOIN rollups AS u WHERE u.device_no = l.device_no AND u.hour = l.hour"
+    )
+    for dialect, among in _LISTED.items()
+}
 UNMARK = delete(rollups_due).where(d.device_no == bindparam("at_device"), d.hour <= bindparam("at_hour")).returning(d.hour)
 LAST_MARK = select(d.hour).where(d.device_no == bindparam("at_device")).order_by(d.hour).limit(1).offset(bindparam("at_offset"))
 
-GET = select(u.packed).where(u.device_no == bindparam("at_device"), u.hour == bindparam("at_hour"))
 PUT = replacing(rollups, "packed")
 BETWEEN = (
     select(u.hour, u.packed)
@@ -100,12 +113,13 @@ class SqlRollups:
         rows = await self._session.read(DUE_OF, at_device=device_no, at_from=from_hour, at_until=until_hour)
         return [row[0] for row in rows]
 
-    async def settle(self, mark: Mark) -> bool:
-        return bool(await self._session.write(SETTLE, at_device=mark[0], at_hour=mark[1], at_marked=mark[2]))
+    async def settle(self, marks: Sequence[Mark]) -> Set[tuple[int, int]]:
+        rows = await self._session.write(SETTLE[self._session.dialect], at_listed=to_json(marks))
+        return {(row[0], row[1]) for row in rows}
 
-    async def get(self, device_no: int, hour: int) -> bytes | None:
-        found = await self._session.read(GET, at_device=device_no, at_hour=hour)
-        return bytes(found[0][0]) if found else None
+    async def get(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
+        rows = await self._session.read(GET[self._session.dialect], at_listed=to_json(sorted(hours)))
+        return {(row[0], row[1]): row[2] for row in rows}
 
     async def put(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         values = [{"device_no": device_no, "hour": hour, "packed": packed} for device_no, hour, packed in rows]

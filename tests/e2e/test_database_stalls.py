@@ -1,0 +1,80 @@
+"""The database stands still while a fleet goes on sending: devices wait, memory stays, and nothing that was confirmed is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import aiomqtt
+
+from adapters.engine import _native
+from support.device import Device, Line, a_device, ended
+from support.service import Api, Service
+
+STALL_S = 7.0
+"""Longer than the service waits for a lock (5 s), so that it sees the database fail and tries again."""
+MOST_MIB = 100
+"""The broker's queue holds 32 MiB; the rest is room for the allocator and what a batch needs."""
+
+
+def resident_mib(service: Service) -> int:
+    assert service.process is not None
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return int(next(row for row in status.splitlines() if row.startswith("VmRSS")).split()[1]) // 1024
+
+
+@contextlib.asynccontextmanager
+async def stalled(service: Service):
+    """Somebody else holds the lock; whoever writes waits."""
+    holder = sqlite3.connect(service.data_dir / "latchboard.db", isolation_level=None, timeout=20, check_same_thread=False)
+    try:
+        await asyncio.to_thread(holder.execute, "BEGIN IMMEDIATE")
+        yield
+    finally:
+        holder.close()
+
+
+async def count_up(line: Line, acknowledged: list[int]) -> None:
+    with contextlib.suppress(aiomqtt.MqttError):
+        for number in range(10**6):
+            await line.client.publish(line.device.topic("telemetry"), b'{"count":%d}' % number, qos=1, timeout=60)
+            acknowledged.append(number)
+
+
+async def stored(owner: Api, device: Device) -> set[int]:
+    text = (await owner.send("GET", f"{device.path}/telemetry/export?format=csv&metric=count")).text
+    return {int(float(row.split(",")[1])) for row in text.splitlines()[1:]}
+
+
+async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: Service, owner: Api) -> None:
+    fleet = [await a_device(owner, f"Fleet {number}") for number in range(40)]
+    meters = [await a_device(owner, f"Meter {number}") for number in range(4)]
+    acknowledged: list[list[int]] = [[] for _ in meters]
+    identities = [(each.device_id, each.credentials["mqttPassword"]) for each in fleet]
+    async with contextlib.AsyncExitStack() as online:
+        lines = [await online.enter_async_context(meter.online(service)) for meter in meters]
+        counting = [asyncio.create_task(count_up(*each)) for each in zip(lines, acknowledged, strict=True)]
+        pressure = _native.Simulation("127.0.0.1", service.mqtt_port, identities, rate=1e9, qos=1, seconds=60.0)
+        online.callback(pressure.stop)
+        async with asyncio.timeout(20):
+            while min(map(len, acknowledged)) < 20 or pressure.stats()["confirmed"] < 1_000:
+                await asyncio.sleep(0.05)
+        before_mib = resident_mib(service)
+        async with stalled(service):
+            await asyncio.sleep(2.0)  # what was under way is answered by now
+            counts, confirmed = [len(each) for each in acknowledged], pressure.stats()["confirmed"]
+            await asyncio.sleep(STALL_S - 2.0)
+            assert [len(each) for each in acknowledged] == counts, "a message was confirmed that is not stored"
+            assert pressure.stats()["confirmed"] == confirmed
+            assert resident_mib(service) < before_mib + MOST_MIB
+        async with asyncio.timeout(30):
+            while min(len(each) - count for each, count in zip(acknowledged, counts, strict=True)) < 20:
+                await asyncio.sleep(0.05)
+        assert resident_mib(service) < before_mib + MOST_MIB
+        pressure.stop()
+        await ended(*counting)
+    for meter, numbers in zip(meters, acknowledged, strict=True):
+        assert set(numbers) <= await stored(owner, meter)
+    assert not [line for line in service.errors() if "gave up" in line]
