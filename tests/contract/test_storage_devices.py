@@ -89,6 +89,13 @@ async def test_relay_and_presence_say_whether_they_changed(world: World) -> None
         assert not await tx.devices.set_relay(new("dev"), True)
 
 
+async def test_devices_are_found_by_their_numbers(world: World) -> None:
+    number = world.device.device_no
+    async with world.uow.write() as tx:
+        assert [device.device_id for device in await tx.devices.numbered({number, number + 999})] == [world.device.device_id]
+        assert list(await tx.devices.numbered([])) == []
+
+
 async def test_last_seen_never_goes_back(world: World) -> None:
     number = world.device.device_no
     async with world.uow.write() as tx:

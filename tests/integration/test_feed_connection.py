@@ -174,7 +174,7 @@ async def test_telemetry_carries_the_cursor_of_the_last_logged_event(feed: FeedW
         await feed.world.switch(device)
         switched = await client.next()
         async with feed.world.uow.write() as tx:
-            await feed.world.recorder.announce(tx, event)
+            await feed.world.recorder.announce(tx, [event])
         reading = await client.next()
     assert reading == {**payload, "cursor": switched["cursor"]}
 

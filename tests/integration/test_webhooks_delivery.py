@@ -334,7 +334,7 @@ async def test_telemetry_goes_to_webhooks_though_it_is_not_in_the_log(world: Web
     async with receiving(answers()) as receiver:
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
-            await world.recorder.announce(tx, event)
+            await world.recorder.announce(tx, [event])
         [got] = await receiver.wait_for(1)
     assert got.envelope["data"] == payload
 

@@ -26,8 +26,8 @@ class Announcements:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
-    async def announce(self, tx: object, event: Any) -> None:
-        self.events.append(event)
+    async def announce(self, tx: object, events: Any) -> None:
+        self.events += events
 
 
 class Plans:

@@ -27,6 +27,10 @@ class DeviceRepository(Protocol):
 
     async def by_no(self, device_no: int) -> Device | None: ...
 
+    async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
+        """Those of them that there are, in any order."""
+        ...
+
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         """Oldest first."""
         ...

@@ -39,9 +39,9 @@ class EventRecorder:
         ]
         await self._tell(tx, await tx.events.append_all(made))
 
-    async def announce(self, tx: EventsTx, event: Event) -> None:
-        """The same for an event that is not kept in the log (telemetry: position 0)."""
-        await self._tell(tx, [event])
+    async def announce(self, tx: EventsTx, events: Sequence[Event]) -> None:
+        """The same for events that are not kept in the log (telemetry: position 0)."""
+        await self._tell(tx, events)
 
     async def _tell(self, tx: EventsTx, events: Sequence[Event]) -> None:
         for observer in self._observers:

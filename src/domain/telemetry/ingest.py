@@ -33,9 +33,9 @@ class UnattendedCommands(Protocol):
 
 
 class Announcer(Protocol):
-    """Tells feed and webhooks of an event that is not kept in the log."""
+    """Tells feed and webhooks of events that are not kept in the log."""
 
-    async def announce(self, tx: TelemetryTx, event: Event) -> None: ...
+    async def announce(self, tx: TelemetryTx, events: Sequence[Event]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,15 @@ class IngestService:
         await tx.record(_rule_fact(rule, "rule_suppressed", said, suppressed.at_ms))
 
     async def _announce(self, tx: TelemetryTx, watched: Sequence[Watched]) -> None:
-        devices: dict[int, Device | None] = {}
-        for device_no, at_ms, metric, value, text, unit in watched:
-            if device_no not in devices:
-                devices[device_no] = await tx.devices.by_no(device_no)
-            device = devices[device_no]
-            if device is not None:
-                await self._announcer.announce(tx, self._telemetry(device, at_ms, metric, value, text, unit))
+        found = await tx.devices.numbered({device_no for device_no, *_ in watched})
+        devices = {device.device_no: device for device in found}
+        events = [
+            self._telemetry(devices[device_no], at_ms, metric, value, text, unit)
+            for device_no, at_ms, metric, value, text, unit in watched
+            if device_no in devices
+        ]
+        if events:
+            await self._announcer.announce(tx, events)
 
     def _telemetry(
         self, device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None

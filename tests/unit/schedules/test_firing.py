@@ -250,5 +250,5 @@ async def test_a_slot_of_a_deleted_device_is_gone(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 120)
     async with world.uow.write() as tx:
-        await tx.devices.delete(DeviceId(device.device_id))
+        await tx.devices.delete(DeviceId(device.device_id), NOW)
     assert await world.fire(NOW + 60) == 0

@@ -42,6 +42,9 @@ class MemoryDevices:
     async def by_no(self, device_no: int) -> Device | None:
         return next((device for device in self._all() if device.device_no == device_no), None)
 
+    async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
+        return [device for device in self._all() if device.device_no in numbers]
+
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         return [d for d in self._all() if d.account_id == account_id and project_id in (None, d.project_id)]
 

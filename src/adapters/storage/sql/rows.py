@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from sqlalchemy import Boolean, Column, Select, Table, literal_column, select, text
+from sqlalchemy import BigInteger, Boolean, Column, Select, Table, cast, literal_column, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
@@ -57,6 +57,12 @@ def listed(parameter: str = "at_listed") -> dict[str, Select[Any]]:
         SQLITE: select(literal_column("value")).select_from(text(f"json_each(:{parameter})")),
         POSTGRES: select(literal_column("value")).select_from(text(f"json_array_elements_text(CAST(:{parameter} AS json))")),
     }
+
+
+def listed_numbers(parameter: str = "at_listed") -> dict[str, Select[Any]]:
+    """The same for whole numbers."""
+    number = cast(literal_column("value"), BigInteger)
+    return {dialect: among.with_only_columns(number) for dialect, among in listed(parameter).items()}
 
 
 class Mapper(Generic[T]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, bindparam, delete, func, insert, or_, select, update
 
-from adapters.storage.sql.rows import Mapper, from_json, ignoring, listed, replacing, to_json
+from adapters.storage.sql.rows import Mapper, from_json, ignoring, listed, listed_numbers, replacing, to_json
 from adapters.storage.sql.session import Row, Session
 from adapters.storage.sql.tables import (
     credentials,
@@ -62,6 +62,7 @@ ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
 FIND = _SELECT.where(_ID)
 FIND_ALL = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in listed().items()}
+NUMBERED = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in listed_numbers().items()}
 BY_NO = _SELECT.where(d.device_no == bindparam("at_no"))
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
 LIST_PROJECT = (
@@ -179,6 +180,10 @@ class SqlDevices:
 
     async def by_no(self, device_no: int) -> Device | None:
         return _maybe(await self._session.read(BY_NO, at_no=device_no))
+
+    async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
+        rows = await self._session.read(NUMBERED[self._session.dialect], at_listed=to_json(sorted(numbers)))
+        return [device_of(row) for row in rows]
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         if project_id is None:
