@@ -95,7 +95,7 @@ async def test_a_reader_keeps_the_picture_it_began_with(world: World) -> None:
     async with world.uow.read() as tx:
         assert await tx.devices.count(world.account.account_id) == 1
         async with world.uow.write() as writing:
-            await writing.devices.delete(world.device.device_id)
+            await writing.devices.delete(world.device.device_id, NOW)
         assert await tx.devices.count(world.account.account_id) == 1
     async with world.uow.read() as tx:
         assert await tx.devices.count(world.account.account_id) == 0
