@@ -2,6 +2,7 @@
 
     python benches/telemetry_store.py load DIRECTORY --messages 50000000     fill a fresh data directory
     python benches/telemetry_store.py ask DIRECTORY                          latest, history, stretches, export, roll-up
+    python benches/telemetry_store.py carry DIRECTORY                        what the whole program stores a second on top of it
     python benches/telemetry_store.py delete DIRECTORY                       delete the busiest device; what others wait meanwhile
     python benches/telemetry_store.py forget DIRECTORY --days 28             retention of two days' messages; the same
 
@@ -192,6 +193,25 @@ def exports(api: httpx.Client, service: Service, meter: str, busy: str) -> None:
         print(f"  export {form}: {rows:,} readings, {size / 1e6:.0f} MB in {took:.1f} s: {rows / took:,.0f}/s; {before} MiB before, {peak} at most")
 
 
+def carry(directory: Path) -> None:
+    service = serving(directory)
+    service.start()
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
+        sign_in(api)
+        devices = []
+        for each in api.get("/devices").json()[:DEVICES]:
+            credentials = api.post(f"/devices/{each['deviceId']}/credentials", json={"rotate": True}).json()
+            devices.append((each["deviceId"], credentials["mqttPassword"]))
+        for seconds in (10.0, 30.0):
+            fleet = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=1e9, qos=1, seconds=seconds)
+            while fleet.running():
+                time.sleep(0.05)
+            stats = fleet.stats()
+            print(f"{stats['confirmed'] / seconds:,.0f} messages/s in {seconds:.0f} s, PUBACK median {stats['confirmation_p50_us'] / 1000:.0f} ms")
+        print(f"{resident_mib(service)} MiB resident")
+    service.stop()
+
+
 def delete(directory: Path) -> None:
     service = serving(directory)
     service.start()
@@ -275,7 +295,7 @@ def resident_mib(service: Service) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["load", "ask", "delete", "forget"])
+    parser.add_argument("verb", choices=["load", "ask", "carry", "delete", "forget"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--messages", type=int, default=50_000_000)
     parser.add_argument("--busy", type=int, default=10_000_000)
@@ -284,6 +304,7 @@ if __name__ == "__main__":
     verbs = {
         "load": lambda: load(given.directory, given.messages, given.busy),
         "ask": lambda: ask(given.directory),
+        "carry": lambda: carry(given.directory),
         "delete": lambda: delete(given.directory),
         "forget": lambda: forget(given.directory, given.days),
     }

@@ -101,3 +101,20 @@ async def test_a_deleted_device_leaves_nothing_although_its_last_messages_come_l
         await asyncio.gather(*sending, return_exceptions=True)
     for path in ("", "/telemetry", "/telemetry/latest", "/telemetry?step=1h", "/telemetry/export"):
         await owner.get(meter.path + path, expect=404)
+
+
+async def test_a_reader_that_leaves_early_leaves_nothing_behind(service: Service, owner: Api) -> None:
+    meter, at_ms = await a_device(owner), int(time.time() * 1000) - HOUR_MS
+    async with meter.online(service) as line:
+        for begin in range(0, 40_000, 400):
+            await line.publish("telemetry", [{"ts": at_ms + n, "m": {"a": n, "b": n / 3}} for n in range(begin, begin + 400)])
+    for _ in range(40):  # more than there are readers of the database
+        async with owner.raw.stream("GET", f"{meter.path}/telemetry/export?format=ndjson", headers=owner.headers) as answer:
+            assert answer.status_code == 200
+            await anext(answer.aiter_bytes())
+    async with asyncio.timeout(15):
+        told = await owner.get(f"{meter.path}/telemetry?limit=1000")
+        text = (await owner.send("GET", f"{meter.path}/telemetry/export?format=ndjson")).text
+    assert len(told) == 1_000
+    assert len(text.splitlines()) == 80_000
+    assert service.errors() == []

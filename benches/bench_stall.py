@@ -1,0 +1,69 @@
+"""The database stands still for half a minute while a fleet sends flat out: what memory does, and what becomes of the messages."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from adapters.engine import _native
+from bench_service import enrol, resident_mib
+from support.service import EMAIL, PASSWORD, Service
+
+FLEET = 500
+STALL_S = 30.0
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0")
+    service.start()
+    yield service
+    service.stop()
+
+
+def bench_database_stalled_for_30_seconds(benchmark: Any, service: Service) -> None:
+    """Another process holds SQLite's lock: writes fail after 5 s and are tried again, and devices wait for their PUBACK."""
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
+        login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
+        api.headers["Authorization"] = f"Bearer {login['accessToken']}"
+        devices = [enrol(api, f"d{number}") for number in range(FLEET)]
+    fleet = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=1e9, qos=1, seconds=600.0)
+    time.sleep(10)
+    before_mib, begun = resident_mib(service), fleet.stats()["confirmed"]
+    confirmed, peak_mib = benchmark.pedantic(stall, args=(service, fleet), rounds=1)
+    freed = fleet.stats()["confirmed"]
+    time.sleep(10)
+    carried = fleet.stats()
+    fleet.stop()
+    stored = sqlite3.connect(service.data_dir / "latchboard.db").execute("SELECT count(*) FROM readings").fetchone()[0]
+    benchmark.extra_info |= {
+        "confirmed_per_s_before": round(begun / 10),
+        "confirmed_in_the_stall_after_its_first_2_s": confirmed,
+        "confirmed_per_s_after": round((carried["confirmed"] - freed) / 10),
+        "resident_mib_before": before_mib,
+        "resident_mib_peak": peak_mib,
+        "resident_mib_after": resident_mib(service),
+        "confirmed": carried["confirmed"],
+        "rows": stored,
+        "fleet": {name: value for name, value in carried.items() if value and ("lost" in name or "connect" in name)},
+    }
+
+
+def stall(service: Service, fleet: _native.Simulation) -> tuple[int, int]:
+    """Confirmed while nothing can be stored, and the most memory in that time."""
+    holder = sqlite3.connect(service.data_dir / "latchboard.db", isolation_level=None, timeout=30)
+    holder.execute("BEGIN IMMEDIATE")
+    time.sleep(2)
+    confirmed, peak, ends = fleet.stats()["confirmed"], 0, time.monotonic() + STALL_S - 2
+    while time.monotonic() < ends:
+        peak = max(peak, resident_mib(service))
+        time.sleep(0.2)
+    during = fleet.stats()["confirmed"] - confirmed
+    holder.close()
+    return during, peak

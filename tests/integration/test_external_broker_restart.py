@@ -1,0 +1,84 @@
+"""An external broker lives on while the service is down. At the next start it is brought in line with who may connect by then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import aiomqtt
+import pytest
+
+from adapters.engine import _native
+from adapters.mqtt.external import ExternalSettings, MosquittoLink
+from adapters.mqtt.mosquitto import Provisioner
+from support.broker import Device, a_device
+from support.mosquitto import Mosquitto, mosquitto
+
+PATIENCE = 10.0
+
+
+class StillClock:
+    def now_ms(self) -> int:
+        return 1_800_000_000_000
+
+
+async def started(broker: Mosquitto, *devices: Device) -> MosquittoLink:
+    """The service as it starts: every device that may connect, then the link."""
+    settings = ExternalSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
+    link = MosquittoLink(settings, StillClock(), _native.TelemetryBatch, Provisioner(broker.files, "latchboard", "s" * 32))
+    for device in devices:
+        await link.admit(device.device_id, device.number, device.password, "native")
+    await link.start()
+    return link
+
+
+def client(broker: Mosquitto, device: Device) -> aiomqtt.Client:
+    login = {"username": device.device_id, "password": device.password, "identifier": device.device_id}
+    return aiomqtt.Client("127.0.0.1", broker.port, timeout=PATIENCE, **login)
+
+
+async def cut(gone: aiomqtt.Client) -> None:
+    with contextlib.suppress(aiomqtt.MqttError):
+        async for _ in gone.messages:
+            pass
+
+
+async def test_who_was_shut_out_while_the_service_was_down_is_cut_at_its_start(tmp_path: Path) -> None:
+    kept, shut_out = a_device(), a_device()
+    async with mosquitto(tmp_path, "latchboard") as broker, contextlib.AsyncExitStack() as online:
+        link = await started(broker, kept, shut_out)
+        with contextlib.suppress(aiomqtt.MqttError):
+            leaving = await online.enter_async_context(client(broker, shut_out))
+            await link.stop()
+            await leaving.publish(shut_out.topic("telemetry"), b"{}", qos=1)
+            link = await started(broker, kept)
+            await asyncio.wait_for(cut(leaving), PATIENCE)
+        with pytest.raises(aiomqtt.MqttError):
+            async with client(broker, shut_out):
+                pass
+        async with client(broker, kept) as staying:
+            await staying.publish(kept.topic("telemetry"), b'{"t":1}', qos=1)
+            async with asyncio.timeout(PATIENCE):
+                while not len((batch := await link.take(10)).telemetry):
+                    batch.ack()
+        await link.stop()
+
+
+async def test_what_a_device_said_while_the_service_was_down_is_heard_at_its_start(tmp_path: Path) -> None:
+    device = a_device()
+    async with mosquitto(tmp_path, "latchboard") as broker:
+        link = await started(broker, device)
+        await link.stop()
+        async with client(broker, device) as line:
+            for number in range(5):
+                await line.publish(device.topic("telemetry"), b'{"n":%d}' % number, qos=1)
+        link = await started(broker, device)
+        heard: list[bytes] = []
+        async with asyncio.timeout(PATIENCE):
+            while len(heard) < 5:
+                batch = await link.take(10)
+                heard += [payload for _, _, payload in batch.telemetry.messages()]  # type: ignore[attr-defined]
+                batch.ack()
+        assert heard == [b'{"n":%d}' % number for number in range(5)]
+        await link.stop()
