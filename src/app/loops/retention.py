@@ -11,7 +11,7 @@ from domain.telemetry.retention import RetentionService
 
 FIRST_AFTER_S = 60.0
 EVERY_S = 3_600.0
-REST_S = 0.05
+REST_S = 0.02
 
 log = structlog.get_logger("retention")
 
