@@ -3,7 +3,7 @@
 Every hour that has readings is marked, so that the worker sums it up: found by hops of one seek each, from hour to hour and from
 device to device, not by reading the readings.
 
-Revision: 0002, after 0001.
+Revision: 0003, after 0002.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
