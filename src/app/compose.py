@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quart import Blueprint, Quart
@@ -162,14 +162,19 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
             retention,
             ApprovalLoop(approvals=services.approvals, clock=clock, bell=bells.approvals),
         ),
-        of_devices=(
-            rollups,
-            PlanLoop(plans=services.plans, outbox=services.plan_outbox),
-            PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
-            DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, clock=clock, bell=bells.upkeep),
-            _rule_timers(outside, services, bells),
-            LeftoverLoop(leftovers=Leftovers(uow=uow), bell=Doorbell()),
-        ),
+        of_devices=(rollups, *_of_devices(outside, services, bells)),
+    )
+
+
+def _of_devices(outside: Outside, services: Services, bells: Bells) -> Sequence[Loop]:
+    """What only the instance does that holds the devices."""
+    clock = outside.clock
+    return (
+        PlanLoop(plans=services.plans, outbox=services.plan_outbox),
+        PresenceLoop(presence=services.presence, clock=clock, bell=bells.presence),
+        DeviceUpkeepLoop(erasure=services.erasure, admission=services.admission, clock=clock, bell=bells.upkeep),
+        _rule_timers(outside, services, bells),
+        LeftoverLoop(leftovers=Leftovers(uow=services.uow), bell=Doorbell()),
     )
 
 

@@ -214,7 +214,7 @@ async def test_use_of_keys_is_noted_and_never_goes_back(world: World) -> None:
         assert (await tx.keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
 
 
-async def test_a_key_takes_grants_webhooks_and_deliveries_along(world: World) -> None:
+async def test_a_key_takes_grants_and_webhooks_along_and_leaves_deliveries_over(world: World) -> None:
     webhook, grant = a_webhook(world), a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
@@ -224,4 +224,4 @@ async def test_a_key_takes_grants_webhooks_and_deliveries_along(world: World) ->
         assert await tx.keys.get(world.account.account_id, world.key.key_id) is None
         assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
         assert await tx.webhooks.find(webhook.webhook_id) is None
-        assert await tx.deliveries.next_due_ms() is None
+        assert await tx.deliveries.left_over() == webhook.webhook_id

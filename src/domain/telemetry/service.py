@@ -9,7 +9,7 @@ from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.grants.service import Gate
 from domain.kernel.caller import Caller
-from domain.kernel.clock import Clock
+from domain.kernel.clock import DAY_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.ports import TelemetryEngine, Unpacked

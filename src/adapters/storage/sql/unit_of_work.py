@@ -10,7 +10,8 @@ from adapters.storage.refusals import ReadOnly
 from adapters.storage.sql.repositories.accounts import SqlAccounts, SqlMemberships, SqlProjects, SqlUsers
 from adapters.storage.sql.repositories.approvals import SqlApprovals
 from adapters.storage.sql.repositories.commands import SqlDefinitions, SqlExecutions
-from adapters.storage.sql.repositories.devices import SqlCredentials, SqlDevices, SqlDeviceTypes
+from adapters.storage.sql.repositories.device_types import SqlDeviceTypes
+from adapters.storage.sql.repositories.devices import SqlCredentials, SqlDevices
 from adapters.storage.sql.repositories.events import SqlEvents
 from adapters.storage.sql.repositories.grants import SqlGrants
 from adapters.storage.sql.repositories.keys import SqlKeys

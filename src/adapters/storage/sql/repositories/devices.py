@@ -1,4 +1,4 @@
-"""Devices, their credentials and their types."""
+"""Devices and their credentials."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from adapters.storage.sql.tables import (
     deliveries,
     device_latest,
     device_metrics,
-    device_types,
     devices,
     executions,
     graves,
 )
-from domain.devices.model import About, Device, DeviceCredentials, DeviceStatus, DeviceType, Profile
+from domain.devices.model import About, Device, DeviceCredentials, DeviceStatus, Profile
 from domain.kernel.errors import NotFound
-from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
 CREDENTIALS = Mapper(credentials, DeviceCredentials)
-TYPE = Mapper(device_types, DeviceType)
 
 _ABOUT = [field.name for field in fields(About) if field.name != "tags"]
 _PLAIN = [field.name for field in fields(Device) if field.name != "about"]
@@ -125,15 +123,6 @@ RESEAL = (
     .values(sealed=bindparam("at_after"))
     .returning(credentials.c.device_id)
 )
-
-_TYPE_ID = device_types.c.device_type_id == bindparam("at_id")
-ADD_TYPE = insert(device_types)
-GET_TYPE = TYPE.select().where(_TYPE_ID, device_types.c.account_id == bindparam("at_account"))
-LIST_TYPES = TYPE.select().where(device_types.c.account_id == bindparam("at_account")).order_by(device_types.c.seq)
-SAVE_TYPE = update(device_types).where(_TYPE_ID)
-DELETE_TYPE = delete(device_types).where(_TYPE_ID)
-IN_USE = select(func.count()).select_from(devices).where(d.device_type_id == bindparam("at_id"))
-
 
 def device_of(row: Row) -> Device:
     plain = list(row[: len(_PLAIN)])
@@ -288,28 +277,3 @@ class SqlCredentials:
 
     async def reseal(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
         return bool(await self._session.write(RESEAL, at_id=device_id, at_before=before, at_after=after))
-
-
-class SqlDeviceTypes:
-    """Definitions go with a type, and its devices keep none, by foreign key."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def add(self, device_type: DeviceType) -> None:
-        await self._session.write(ADD_TYPE, **TYPE.values(device_type))
-
-    async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
-        return TYPE.maybe(await self._session.read(GET_TYPE, at_id=device_type_id, at_account=account_id))
-
-    async def list(self, account_id: AccountId) -> Sequence[DeviceType]:
-        return [TYPE.of(row) for row in await self._session.read(LIST_TYPES, at_account=account_id)]
-
-    async def save(self, device_type: DeviceType) -> None:
-        await self._session.write(SAVE_TYPE, at_id=device_type.device_type_id, name=device_type.name)
-
-    async def delete(self, device_type_id: DeviceTypeId) -> None:
-        await self._session.write(DELETE_TYPE, at_id=device_type_id)
-
-    async def in_use(self, device_type_id: DeviceTypeId) -> int:
-        return int((await self._session.read(IN_USE, at_id=device_type_id))[0][0])
