@@ -14,9 +14,10 @@ import pytest
 
 from adapters.crypto.keyring import KeyRing
 from adapters.crypto.vault import key_of
+from support import postgres
 from support.device import a_device
 from support.service import PASSWORD, Api, Service, environment, program
-from support.storage import POSTGRES_URL, emptied
+from support.storage import emptied
 
 PATIENCE = 30.0
 
@@ -45,7 +46,7 @@ def used_keys(service: Service) -> set[str]:
     return {key_of(sealed) for (sealed,) in rows}
 
 
-@pytest.fixture(params=["sqlite", *(["postgres"] if POSTGRES_URL else [])])
+@pytest.fixture(params=["sqlite", *(["postgres"] if postgres.available() else [])])
 async def database(request: pytest.FixtureRequest) -> dict[str, str]:
     return {} if request.param == "sqlite" else {"LATCHBOARD_DATABASE_URL": await emptied()}
 
