@@ -60,8 +60,7 @@ async def run(program: Program, prepare: Prepare, started: Started) -> None:
         log.info("ready", seconds=round(time.perf_counter() - began, 2))
         await started(program, listener.getsockname()[1])
         await server
-        if not stop.is_set():
-            raise Unavailable("The HTTP server ended by itself. The log says why; start the service anew.")
+        _only_as_asked(program, stop)
     finally:
         await _stop(program)
         listener.close()
@@ -137,11 +136,29 @@ async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event)
     config.create_sockets = lambda: Sockets([], [listener], [])  # type: ignore[method-assign]
 
     async def shut_down() -> None:
-        await stop.wait()
+        await _first_of(stop, program.supervisor.given_up)
         program.outside.feed.stop()
 
     http11.install()
     await hypercorn_serve(program.http, config, shutdown_trigger=shut_down, mode="asgi")
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+def _only_as_asked(program: Program, stop: asyncio.Event) -> None:
+    """Raises Unavailable when the service has ended otherwise than by a signal."""
+    if program.supervisor.given_up.is_set():
+        ailing = "; ".join(f"{worker}: {trouble}" for worker, trouble in program.supervisor.troubles().items())
+        raise Unavailable(f"A worker failed again and again, so the service has ended ({ailing}). The log has it whole; start it anew.")
+    if not stop.is_set():
+        raise Unavailable("The HTTP server ended by itself. The log says why; start the service anew.")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,7 +1,9 @@
 """Every background task has an owner: this one. It starts the loops, restarts one that fails, and stops them all.
 
 A loop that fails is logged, counted and started again after a pause that grows; until it has run for a while `/readyz` says which
-one is in trouble. Stopping cancels the loops in the reverse order of their start and waits, bounded in time.
+one is in trouble. One that fails again and again, for some minutes, is given up, and the program with it: half a service looks
+alive and switches nothing, while a fresh start by whoever watches the process often heals. Stopping cancels the loops in the
+reverse order of their start and waits, bounded in time.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import structlog
 
 PAUSES_S = (0.1, 0.5, 2.0, 5.0, 15.0)
 STEADY_AFTER_S = 30.0
+GIVEN_UP_AFTER = 20
+"""Failures of one loop in a row, none of its runs steady: with the pauses above, about four minutes."""
 STOP_WITHIN_S = 3.0
 
 log = structlog.get_logger("supervisor")
@@ -41,6 +45,7 @@ class Watch:
 class Supervisor:
     def __init__(self, loops: Sequence[Loop]) -> None:
         self.watches = [Watch(loop) for loop in loops]
+        self.given_up = asyncio.Event()
 
     def start(self) -> None:
         for watch in self.watches:
@@ -77,6 +82,9 @@ class Supervisor:
             finally:
                 steady.cancel()
             tries = 0 if clock.time() - began > STEADY_AFTER_S else tries + 1
+            if tries >= GIVEN_UP_AFTER and not self.given_up.is_set():
+                log.critical("a worker fails again and again; the service ends", worker=watch.loop.name, tries=tries)
+                self.given_up.set()
             await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
 
 

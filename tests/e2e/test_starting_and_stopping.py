@@ -96,6 +96,25 @@ def test_without_the_native_engine_it_says_how_to_get_it_or_do_without(tmp_path:
     refused(Service(tmp_path, blocker), 1, "make setup", "LATCHBOARD_ENGINE=reference")
 
 
+def test_a_worker_that_fails_again_and_again_ends_the_service_with_1_and_says_which(tmp_path: Path) -> None:
+    """So that whoever watches the process starts it anew, instead of half a service that looks alive."""
+    fault = tmp_path / "fault"
+    fault.mkdir()
+    (fault / "sitecustomize.py").write_text(
+        "from app import supervisor\n"
+        "from app.loops.retention import RetentionLoop\n"
+        "async def run(self):\n"
+        "    raise OSError('the disk is on fire')\n"
+        "RetentionLoop.run = run\n"
+        "supervisor.PAUSES_S = (0.01,)\n"
+    )
+    service = Service(tmp_path, fault)
+    code, said = service.refuses()
+    assert code == 1
+    assert "retention: OSError: the disk is on fire" in said.splitlines()[-1]
+    assert "stopped" in said  # in good order: what was acknowledged is written
+
+
 async def counting(line: Line, acknowledged: list[int]) -> None:
     with contextlib.suppress(aiomqtt.MqttError):
         for number in range(1_000_000):

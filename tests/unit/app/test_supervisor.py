@@ -88,3 +88,25 @@ async def test_stopping_lets_each_worker_finish_what_it_has_in_hand() -> None:
         await asyncio.wait_for(loop.working.wait(), WITHIN_S)
     await watched.stop()
     assert all(loop.finished for loop in loops)
+
+
+async def test_a_worker_that_only_fails_is_given_up_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 5)
+    hopeless, troubled = Stumbling("hopeless", failures=1_000_000), Stumbling("troubled", failures=3)
+    watched = Supervisor([troubled, hopeless])
+    watched.start()
+    await asyncio.wait_for(watched.given_up.wait(), WITHIN_S)
+    assert hopeless.starts >= 5
+    assert troubled.working.is_set()
+    await watched.stop()
+
+
+async def test_failures_far_apart_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
+    monkeypatch.setattr(supervisor, "STEADY_AFTER_S", 0.0)
+    loop = Stumbling(failures=10)
+    watched = Supervisor([loop])
+    watched.start()
+    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
+    assert not watched.given_up.is_set()
+    await watched.stop()
