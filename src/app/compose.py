@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from quart import Blueprint, Quart
 
@@ -27,7 +28,6 @@ from adapters.http.security import HttpSettings
 from adapters.http.team import projects_blueprint, team_blueprint
 from adapters.http.telemetry import telemetry_blueprint
 from adapters.http.webhooks import webhooks_blueprint
-from adapters.storage.sql.herald import PostgresHerald
 from app import metrics as figures
 from app.broker_figures import BrokerFigures
 from app.loops.approvals import ApprovalLoop
@@ -60,6 +60,9 @@ from domain.webhooks.leftovers import Leftovers
 from domain.webhooks.log import DeliveryLog
 from domain.webhooks.service import WebhookService
 from domain.webhooks.watching import WatchingService
+
+if TYPE_CHECKING:
+    from adapters.storage.sql.herald import PostgresHerald
 
 VERSION = "0.1.0"
 
@@ -181,6 +184,8 @@ def _of_devices(outside: Outside, services: Services, bells: Bells) -> Sequence[
 def _join_others(settings: Settings, outside: Outside, services: Services, bells: Bells, loops: Loops) -> None:
     """Where other instances may write to the database: the log is followed."""
     if services.followed is not None:
+        from adapters.storage.sql.herald import PostgresHerald  # asyncpg, which SQLite does without
+
         neighbours = Neighbours(services=services, bells=bells, outcomes=outside.outcomes)
         loops.log = LogLoop(uow=services.uow, feed=services.followed, neighbours=neighbours, bell=bells.log)
         loops.herald = PostgresHerald(settings.database, heard=bells.log.ring, holds_devices=settings.holds_devices)

@@ -156,7 +156,7 @@ def _only_as_asked(program: Program, stop: asyncio.Event) -> None:
     """Raises Unavailable when the service has ended otherwise than by a signal."""
     if program.supervisor.given_up.is_set():
         ailing = "; ".join(f"{worker}: {trouble}" for worker, trouble in program.supervisor.troubles().items())
-        raise Unavailable(f"A worker failed again and again, so the service has ended ({ailing}). The log has it whole; start it anew.")
+        raise Unavailable(f"A worker failed again and again, so the service ended ({ailing}). The log says more; start it anew.")
     if not stop.is_set():
         raise Unavailable("The HTTP server ended by itself. The log says why; start the service anew.")
 

@@ -1,7 +1,8 @@
 """The choices that settings make about the outside: which database, broker, engine, mail and keys.
 
 Everything here is constructed and nothing is opened; `lifecycle.py` opens it in order. What cannot be had is refused with a
-`StartRefused` that says what to set.
+`StartRefused` that says what to set. What most installations do without is imported where it is chosen: it would cost every start
+a tenth of a second and more.
 """
 
 from __future__ import annotations
@@ -23,15 +24,12 @@ from adapters.crypto.tokens import JwtAccessTokens
 from adapters.crypto.vault import AesVault
 from adapters.delivery.guard import AddressGuard
 from adapters.delivery.jitter import RandomJitter
-from adapters.delivery.plain import PlainCourier
 from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.mail.log import LogMailer
 from adapters.mail.smtp import SmtpAddress, SmtpMailer
 from adapters.mqtt.absent import AbsentLink
 from adapters.mqtt.codec import ProfileCodec
-from adapters.mqtt.external import ExternalSettings, MosquittoLink
-from adapters.mqtt.mosquitto import MosquittoFiles, Provisioner
 from adapters.outcomes import InProcessOutcomes
 from adapters.params import JsonSchemaChecker
 from adapters.recurrence import DateutilRecurrence
@@ -100,6 +98,8 @@ def courier(settings: Settings, clock: Clock) -> Courier:
     try:
         extra_ca = b"" if path is None else path.read_bytes()
         if settings.engine == "reference":
+            from adapters.delivery.plain import PlainCourier
+
             return PlainCourier(clock=clock, guard=guard, extra_ca=extra_ca)
         native = import_module("adapters.delivery.native")  # only where the extension is there
         made: Courier = native.NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
@@ -141,6 +141,13 @@ def device_link(settings: Settings, clock: Clock, engine: EngineParts) -> Device
         return AbsentLink()
     if settings.broker == "embedded":
         return _embedded(settings)
+    return _external(settings, clock, engine)
+
+
+def _external(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
+    from adapters.mqtt.external import ExternalSettings, MosquittoLink
+    from adapters.mqtt.mosquitto import MosquittoFiles, Provisioner
+
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
     external = ExternalSettings(url.hostname or "127.0.0.1", url.port or 1883, user, password)

@@ -9,7 +9,6 @@ import structlog
 
 from app import banner, lifecycle
 from app.compose import Program, compose
-from app.demo import Demo
 from app.first_start import FirstLogin, first_account
 from app.settings import Settings
 
@@ -30,6 +29,8 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
     async def started(program: Program, port: int) -> None:
         banner.show(settings.model_copy(update={"http_port": port}), login[0], demo=demo)
         if demo:
+            from app.demo import Demo  # with an MQTT client, which the service itself does without
+
             show.append(asyncio.create_task(Demo(program).run(), name="demo"))
             show[0].add_done_callback(_demo_ended)
 

@@ -6,13 +6,17 @@ with its connection. Positions come in the order of commits, so what is behind t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from adapters.feed import FollowedFeed
-from adapters.storage.sql.herald import PostgresHerald
 from app.loops.doorbell import Doorbell
 from app.loops.waking import WakingLoop
 from app.neighbours import Neighbours
 from domain.events.ports import EventsTx
 from domain.kernel.unit_of_work import UnitOfWork
+
+if TYPE_CHECKING:
+    from adapters.storage.sql.herald import PostgresHerald
 
 PAGE = 500
 LOOK_EVERY_S = 1.0

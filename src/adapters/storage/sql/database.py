@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from sqlalchemy import make_url
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.postgres_backend import PostgresBackend
-from adapters.storage.sql.schema import migrate
+from adapters.storage.sql.schema import migrate_postgres, migrate_sqlite
 from adapters.storage.sql.sqlite_backend import SqliteBackend
 from adapters.storage.sql.unit_of_work import Backend, SqlUnitOfWork
 from domain.events.ports import Recorder
@@ -32,22 +32,16 @@ class SqlDatabase:
     def __init__(self, url: str, *, pool_size: int = 6, patience_s: float = 5.0, hold_s: float = 30.0) -> None:
         self._url = make_url(url)
         self._path: Path | None = None
-        self._engine: AsyncEngine | None = None
+        self._backend: Backend
+        self._migrate: Callable[[], Awaitable[None]]
         if self._url.get_backend_name() == "sqlite":
-            self._path = _path_of(self._url.database)
-            self._backend: Backend = SqliteBackend(
-                self._path, readers=pool_size, patience_s=patience_s, hold_s=hold_s, busy_ms=int(patience_s * 1000)
+            self._path = path = _path_of(self._url.database)
+            self._backend = SqliteBackend(
+                path, readers=pool_size, patience_s=patience_s, hold_s=hold_s, busy_ms=int(patience_s * 1000)
             )
+            self._migrate = lambda: asyncio.to_thread(_migrate_file, path)
         else:
-            self._engine = create_async_engine(
-                self._url,
-                pool_size=pool_size,
-                max_overflow=0,
-                pool_timeout=patience_s,
-                pool_pre_ping=True,
-                connect_args={"timeout": patience_s, "command_timeout": hold_s},
-            )
-            self._backend = PostgresBackend(self._engine, patience_s=patience_s)
+            self._backend, self._migrate = _postgres(self._url, pool_size, patience_s, hold_s)
         self.uow = SqlUnitOfWork(self._backend)
 
     def unit_of_work(self, recorder: Recorder | None = None) -> SqlUnitOfWork:
@@ -59,9 +53,8 @@ class SqlDatabase:
         """Open, migrate, be ready. Raises DatabaseUnusable, DatabaseTooNew, ForeignDatabase, Unavailable."""
         if self._path is not None:
             _prepare(self._path)
-        engine = self._engine or create_async_engine(self._url, poolclass=NullPool)
         try:
-            await migrate(engine)
+            await self._migrate()
         except DomainError:
             raise
         except Exception as error:  # each driver has its own, some of them bare
@@ -69,9 +62,6 @@ class SqlDatabase:
                 f"The database {self._url.render_as_string()} cannot be opened: {error}. "
                 "Check that it is a Latchboard database and that the service may write to it."
             ) from error
-        finally:
-            if self._engine is None:
-                await engine.dispose()
         await self._backend.start()
 
     async def stop(self) -> None:
@@ -85,6 +75,30 @@ class SqlDatabase:
     async def revision(self) -> str:
         """The schema's revision, as `latchboard doctor` shows it; after `start` always the newest this program knows."""
         return HEAD
+
+
+def _postgres(url: URL, pool_size: int, patience_s: float, hold_s: float) -> tuple[Backend, Callable[[], Awaitable[None]]]:
+    from sqlalchemy.ext.asyncio import create_async_engine  # here, because SQLite does without and starts the sooner
+
+    from adapters.storage.sql.postgres_backend import PostgresBackend
+
+    engine = create_async_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=patience_s,
+        pool_pre_ping=True,
+        connect_args={"timeout": patience_s, "command_timeout": hold_s},
+    )
+    return PostgresBackend(engine, patience_s=patience_s), lambda: migrate_postgres(engine)
+
+
+def _migrate_file(path: Path) -> None:
+    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
+    try:
+        migrate_sqlite(engine)
+    finally:
+        engine.dispose()
 
 
 def _path_of(database: str | None) -> Path:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect, text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import Connection, Engine, inspect, text
 
 from adapters.storage.sql.migrations import HEAD
 from domain.kernel.errors import Unavailable
+
+if TYPE_CHECKING:  # brings the whole ORM along, for a tenth of a second, which SQLite does without
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 _LOCK = text("SELECT pg_advisory_lock(5492025318)")
@@ -46,24 +49,28 @@ def revision_of(connection: Connection) -> str | None:
     return None
 
 
-async def migrate(engine: AsyncEngine) -> str | None:
-    """Upgrade to HEAD; the revision found before. On PostgreSQL one instance migrates and the others wait.
+def migrate_sqlite(engine: Engine) -> None:
+    """Upgrade to HEAD, in a thread. Raises DatabaseTooNew, ForeignDatabase."""
+    with engine.connect() as connection:
+        _to_head(connection)
 
-    Raises DatabaseTooNew, ForeignDatabase."""
+
+async def migrate_postgres(engine: AsyncEngine) -> None:
+    """The same; one instance migrates and the others wait."""
     async with engine.connect() as connection:
-        on_postgres = engine.dialect.name == "postgresql"
-        if on_postgres:
-            await connection.execute(_LOCK)
+        await connection.execute(_LOCK)
         try:
-            found = await connection.run_sync(revision_of)
-            if found != HEAD:
-                await connection.run_sync(_upgrade, found)
-                await connection.commit()
+            await connection.run_sync(_to_head)
         finally:
-            if on_postgres:
-                await connection.rollback()
-                await connection.execute(_UNLOCK)
-    return found
+            await connection.rollback()
+            await connection.execute(_UNLOCK)
+
+
+def _to_head(connection: Connection) -> None:
+    found = revision_of(connection)
+    if found != HEAD:
+        _upgrade(connection, found)
+        connection.commit()
 
 
 def _upgrade(connection: Connection, found: str | None) -> None:
