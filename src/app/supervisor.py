@@ -2,8 +2,9 @@
 
 A loop that fails is logged, counted and started again after a pause that grows; until it has run for a while `/readyz` says which
 one is in trouble. One that fails again and again, for some minutes, is given up, and the program with it: half a service looks
-alive and switches nothing, while a fresh start by whoever watches the process often heals. Stopping cancels the loops in the
-reverse order of their start and waits, bounded in time.
+alive and switches nothing, while a fresh start by whoever watches the process often heals. What a loop lacks from outside
+(`Unavailable`: a database that is away) is no such reason, however long it lasts. Stopping cancels the loops in the reverse order
+of their start and waits, bounded in time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+
+from domain.kernel.errors import Unavailable
 
 PAUSES_S = (0.1, 0.5, 2.0, 5.0, 15.0)
 STEADY_AFTER_S = 30.0
@@ -66,7 +69,7 @@ class Supervisor:
 
     async def _keep(self, watch: Watch) -> None:
         clock = asyncio.get_running_loop()
-        tries = 0
+        tries = faults = 0
         while True:
             began = clock.time()
             steady = clock.call_later(STEADY_AFTER_S, _recovered, watch)
@@ -76,16 +79,19 @@ class Supervisor:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
+                faults += not isinstance(error, Unavailable)
                 watch.failures += 1
                 watch.trouble = f"{type(error).__name__}: {error}"[:200]
                 log.exception("a worker failed and will be started again", worker=watch.loop.name)
             finally:
                 steady.cancel()
-            tries = 0 if clock.time() - began > STEADY_AFTER_S else tries + 1
-            if tries >= GIVEN_UP_AFTER and not self.given_up.is_set():
-                log.critical("a worker fails again and again; the service ends", worker=watch.loop.name, tries=tries)
+            if clock.time() - began > STEADY_AFTER_S:
+                tries = faults = 0
+            tries += 1
+            if faults >= GIVEN_UP_AFTER and not self.given_up.is_set():
+                log.critical("a worker fails again and again; the service ends", worker=watch.loop.name, failures=faults)
                 self.given_up.set()
-            await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+            await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S)) - 1])
 
 
 def _recovered(watch: Watch) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app import supervisor
 from app.supervisor import Supervisor
+from domain.kernel.errors import Unavailable
 
 WITHIN_S = 5.0
 
@@ -13,8 +14,9 @@ WITHIN_S = 5.0
 class Stumbling:
     """Fails so many times, then works."""
 
-    def __init__(self, name: str = "stumbling", failures: int = 1) -> None:
+    def __init__(self, name: str = "stumbling", failures: int = 1, error: Exception | None = None) -> None:
         self.name = name
+        self._error = error or ValueError("stumbled")
         self.starts = 0
         self.working = asyncio.Event()
         self.finished = False
@@ -23,7 +25,7 @@ class Stumbling:
     async def run(self) -> None:
         self.starts += 1
         if self.starts <= self._failures:
-            raise ValueError("stumbled")
+            raise self._error
         self.working.set()
         try:
             await asyncio.Event().wait()
@@ -105,6 +107,16 @@ async def test_failures_far_apart_are_no_reason_to_give_up(monkeypatch: pytest.M
     monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
     monkeypatch.setattr(supervisor, "STEADY_AFTER_S", 0.0)
     loop = Stumbling(failures=10)
+    watched = Supervisor([loop])
+    watched.start()
+    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
+    assert not watched.given_up.is_set()
+    await watched.stop()
+
+
+async def test_what_is_lacking_from_outside_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
+    loop = Stumbling(failures=10, error=Unavailable("The database is away."))
     watched = Supervisor([loop])
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)
