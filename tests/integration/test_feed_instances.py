@@ -153,7 +153,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
                 return seen
 
     async with asyncio.timeout(4 * PATIENCE):
-        following = [asyncio.create_task(follow(at, f"reader {n}")) for n, at in enumerate((*pair, *pair))]
+        following = [asyncio.create_task(follow(at, f"reader-{n}")) for n, at in enumerate((*pair, *pair))]
         cutting = asyncio.create_task(cut_now_and_then())
         await asyncio.gather(*[write(at, f"{n}") for n, at in enumerate((*pair, *pair, *pair))])
         writing = False

@@ -25,10 +25,12 @@ SMALL_OR_AT_START = {
     "accounts.ALL_ACCOUNTS": "a handful of accounts",
     "devices.GRAVES": "devices deleted in the last quarter of an hour",
     "devices.ADMITTED": "all of them are wanted, once at start",
+    "devices.COUNT_CREDENTIALS": "counted once a rotation of keys, for its progress bar",
     "events.NUMBERED": "a row for each table that counts",
     "telemetry.NAMES": "all of them are wanted, once at start",
     "telemetry.UNITS": "all of them are wanted, once at start",
     "telemetry.LATEST": "all of them are wanted, once at start",
+    "webhooks.COUNT": "counted once a rotation of keys, for its progress bar",
 }
 ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "NUMBERS", "DUE_LOCKED", "IN_SLOT_LOCKED", "LOCK")
 SORTS_A_HANDFUL = {
