@@ -307,8 +307,8 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     return took
 
 
-async def fan_out(clients: int, events: int) -> tuple[float, list[float], float]:
-    """Frames/s while one event after another goes to all clients; ms from the commit to each client; KiB a client."""
+async def fan_out(clients: int, events: int, pause_s: float = 0.0) -> tuple[float, list[float], float, float]:
+    """Frames/s while one event after another goes to all clients; ms from the commit to each client; KiB a client; µs a frame."""
     import psutil
 
     from support.feed_world import feeding
@@ -324,45 +324,79 @@ async def fan_out(clients: int, events: int) -> tuple[float, list[float], float]
         assert crowd.stdout is not None
         await crowd.stdout.readline()
         each_kib = (psutil.Process().memory_info().rss - before) / clients / 1024
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         for number in range(events):
             async with feed.world.uow.write() as tx:
                 await tx.record(feed.world.fact("relay_changed", device.device_id, number=number, sent=time.time()))
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause_s)
         took = json.loads(await crowd.stdout.readline())
         rate = clients * events / (time.perf_counter() - began)
+        each_us = (time.process_time() - worked) * 1e6 / clients / events
         await crowd.wait()
-        return rate, took, each_kib
+        return rate, took, each_kib, each_us
+
+
+class Ear(asyncio.Protocol):
+    """A WebSocket client that does as little as one can: what is measured is the service, not a library's reading."""
+
+    def __init__(self, host: str, path: str, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._rest = b""
+        self._inside = False
+        self._ask = (
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        ).encode()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.write(self._ask)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        if not self._inside:
+            _, found, data = data.partition(b"\r\n\r\n")
+            self._inside = bool(found)
+        at = 0
+        while len(data) - at >= 4:
+            size, head = data[at + 1], 2
+            if size == 126:
+                size, head = int.from_bytes(data[at + 2 : at + 4], "big"), 4
+            if len(data) - at < head + size:
+                break
+            if data[at] == 0x81:
+                self._crowd.hear(data[at + head : at + head + size])
+            at += head + size
+        self._rest = data[at:]
+
+
+class Crowd:
+    def __init__(self) -> None:
+        self.states = 0
+        self.took: list[float] = []
+
+    def hear(self, text: bytes) -> None:
+        sent = text.find(b'"sent":')
+        if sent < 0:
+            self.states += 1
+        else:
+            self.took.append((time.time() - float(text[sent + 7 : text.index(b",", sent)])) * 1000)
 
 
 async def listen(url: str, clients: int, events: int) -> None:
     """A crowd of WebSocket clients; prints once all are in, and again when each has heard everything."""
-    from websockets.asyncio.client import connect
-
-    took: list[float] = []
-    heard = asyncio.Event()
-    inside = 0
-
-    async def one() -> None:
-        nonlocal inside
-        async with connect(url, compression=None, open_timeout=60) as connection:
-            await connection.recv()
-            inside += 1
-            for _ in range(events):
-                took.append((time.time() - json.loads(await connection.recv())["sent"]) * 1000)
-            if len(took) == clients * events:
-                heard.set()
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(clients):
-            group.create_task(one())
-            if number % 50 == 49:
-                await asyncio.sleep(0.1)
-        while inside < clients:
-            await asyncio.sleep(0.05)
+    host, _, path = url.removeprefix("ws://").partition("/")
+    crowd, loop = Crowd(), asyncio.get_running_loop()
+    for number in range(clients):
+        await loop.create_connection(lambda: Ear(host, f"/{path}", crowd), *host.split(":"))
+        if number % 50 == 49:
+            await asyncio.sleep(0.1)
+    async with asyncio.timeout(600):
+        while crowd.states < clients:
+            await asyncio.sleep(0.02)
         print("inside", flush=True)
-        await heard.wait()
-        print(json.dumps(statistics.quantiles(took, n=100)), flush=True)
+        while len(crowd.took) < clients * events:
+            await asyncio.sleep(0.005)
+    print(json.dumps(statistics.quantiles(crowd.took, n=100)), flush=True)
 
 
 def quantiles(values: list[float]) -> str:
@@ -377,8 +411,10 @@ def main() -> None:
     if sys.argv[1:2] == ["listen"]:
         uvloop.run(listen(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
         return
-    rate, cuts, each_kib = uvloop.run(fan_out(1_000, 50))
-    print(f"feed: {rate:.0f} frames/s, p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, {each_kib:.0f} KiB a client")
+    for pause_s in (0.0, 0.1):
+        rate, cuts, each_kib, each_us = uvloop.run(fan_out(1_000, 300 if not pause_s else 100, pause_s))
+        print(f"feed, an event every {pause_s} s: {rate:.0f} frames/s, {each_us:.1f} µs a frame,", end=" ")
+        print(f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, {each_kib:.0f} KiB a client")
     with receivers() as (fast, dead):
         for webhooks in (1, 5, 50):
             rate, each_us = uvloop.run(deliveries_per_second(fast, webhooks, 10_000 // webhooks))

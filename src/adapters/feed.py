@@ -1,8 +1,9 @@
 """The live feed inside one process: what was committed goes to whoever listens, encoded once however many they are.
 
-The law: publishing never waits and never grows. Each client has a bounded queue of references to shared frames; one that does
-not keep up has its queue thrown away and is told to come back with its cursor. What a client may see is decided twice: here, so
-that a key is not woken for what is none of its business, and again by whoever sends, because in between a grant may have gone.
+The law: publishing never waits and never grows. A client that keeps up is handed each frame on the spot. One that does not has a
+bounded queue of references to shared frames; when that runs over, it is thrown away and the client told to come back with its
+cursor. What a client may see is decided twice: here, so that a key is not woken for what is none of its business, and again by
+whoever sends, because in between a grant may have gone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 def frame_of(event: Event) -> Frame:
     """Encoded as the payload; the cursor is put behind it by whoever sends."""
-    return Frame(event.position, event.kind, event.device_id, _encode(event.payload)[:-1].decode())
+    return Frame(event.position, event.kind, event.device_id, _encode(event.payload)[:-1])
 
 
 class HubSubscription:
@@ -38,6 +39,7 @@ class HubSubscription:
         self.closing = False
         self.stale = True
         self.allowed: frozenset[DeviceId] | None = None
+        self.direct: Callable[[Frame], bool] | None = None
         self._length = length
         self._frames: deque[Frame] = deque()
         self._wake = asyncio.Event()
@@ -45,8 +47,11 @@ class HubSubscription:
     def put(self, frame: Frame) -> None:
         if self.lost or not self.interest.wants(frame.kind, frame.device_id):
             return
-        if not self.stale and self.allowed is not None and frame.device_id not in self.allowed:
-            return
+        if not self.stale:
+            if self.allowed is not None and frame.device_id not in self.allowed:
+                return
+            if self.direct is not None and not self._frames and not self.closing and self.direct(frame):
+                return
         if len(self._frames) >= self._length:
             self.lost = True
             self._frames.clear()

@@ -16,7 +16,7 @@ from adapters.http.commands import commands_blueprint
 from adapters.http.devices import devices_blueprint
 from adapters.http.devices_types import device_types_blueprint
 from adapters.http.events import events_blueprint
-from adapters.http.feed import feed_blueprint
+from adapters.http.feed import LiveFeed
 from adapters.http.grants import grants_blueprint
 from adapters.http.health import health_blueprint
 from adapters.http.idempotency import AnswerBook
@@ -210,12 +210,17 @@ def _watching(outside: Outside, services: Services, bells: Bells) -> WatchingLoo
 def _http(program: Program) -> Quart:
     settings, outside, services = program.settings, program.outside, program.services
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
+    proxies = TrustedProxies(networks(settings.trusted_proxies), settings.forwarded_header)
+    audience = AudienceService(uow=services.uow, clock=outside.clock)
     return create_app(
         blueprints=_blueprints(program),
         authenticator=services.callers,
+        feed=LiveFeed(
+            audience=audience, hub=outside.feed, authenticator=services.callers, clock=outside.clock, proxies=proxies
+        ),
         answers=AnswerBook(uow=services.uow, clock=outside.clock, vault=outside.vault),
         refusals=services.refusals,
-        proxies=TrustedProxies(networks(settings.trusted_proxies), settings.forwarded_header),
+        proxies=proxies,
         settings=HttpSettings(cors_origins=origins),
         observer=program.metrics.observe,
         version=VERSION,
@@ -250,12 +255,6 @@ def _blueprints(program: Program) -> list[Blueprint]:
         telemetry_blueprint(s.telemetry, s.stretches),
         events_blueprint(s.events),
         webhooks_blueprint(webhooks=hooks, log=log),
-        feed_blueprint(
-            audience=AudienceService(uow=s.uow, clock=outside.clock),
-            hub=outside.feed,
-            authenticator=s.callers,
-            clock=outside.clock,
-        ),
     ]
 
 

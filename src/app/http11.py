@@ -6,6 +6,9 @@ to what stands behind them, so here an upgrade is passed over, as RFC 9110 (7.8)
 
 Hypercorn writes head, body and end of an answer one after the other, a system call and a wake-up each. Here the head waits for
 what follows it at once anyway, and an end without bytes is not written: one write an answer.
+
+A WebSocket's application is given the socket below it (`adapters.http.feed_outlet.Wire`), and compression is not agreed to,
+whatever the client offers: frames that are the same for everybody cannot be compressed for each.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import h11
 import hypercorn.protocol
 from hypercorn.events import Closed, RawData
 from hypercorn.protocol.h11 import H11Protocol
+
+from adapters.http.feed_outlet import EXTENSION, Wire
 
 SPOKEN = (b"1.0", b"1.1")
 
@@ -28,6 +33,10 @@ class OnlyHttp11(H11Protocol):
 
     async def _create_stream(self, request: h11.Request) -> None:
         if request.http_version in SPOKEN:
+            if any(name == b"upgrade" for name, _ in request.headers):
+                wired: Any = _Wired(self.app, self.send)
+                self.app = wired
+                request = _without_extensions(request)
             await super()._create_stream(request)
             return
         await self._send_error_response(505)
@@ -46,6 +55,24 @@ class OnlyHttp11(H11Protocol):
         data, self._head = self._head + (data or b""), b""
         if data:
             await self.send(RawData(data=data))
+
+
+class _Wired:
+    """Hypercorn's application, which finds the connection's socket in its scope."""
+
+    def __init__(self, app: Any, send: Any) -> None:
+        self._app = app
+        self._server = getattr(send, "__self__", None)
+
+    async def __call__(self, scope: Any, *others: Any) -> None:
+        if scope["type"] == "websocket" and self._server is not None:
+            scope["extensions"][EXTENSION] = Wire(self._server.writer)
+        await self._app(scope, *others)
+
+
+def _without_extensions(request: h11.Request) -> h11.Request:
+    kept = [(name, value) for name, value in request.headers if name != b"sec-websocket-extensions"]
+    return h11.Request(method=request.method, target=request.target, headers=kept, http_version=request.http_version)
 
 
 def install() -> None:

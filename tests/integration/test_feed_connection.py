@@ -15,9 +15,9 @@ from support.feed_world import FeedWorld, feeding
 from support.webhook_world import ACCOUNT
 
 
-@pytest.fixture
-async def feed() -> AsyncIterator[FeedWorld]:
-    async with feeding() as world:
+@pytest.fixture(params=["wired", "plain"])
+async def feed(request: pytest.FixtureRequest) -> AsyncIterator[FeedWorld]:
+    async with feeding(wired=request.param == "wired") as world:
         yield world
 
 

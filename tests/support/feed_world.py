@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import hypercorn.protocol
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from adapters.http.app import create_app
-from adapters.http.feed import feed_blueprint
+from adapters.http.feed import LiveFeed
+from app import http11
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
@@ -94,12 +96,26 @@ class FeedWorld:
             yield Listener(connection)
 
 
+@contextlib.contextmanager
+def served_as_in_the_program() -> Iterator[None]:
+    """With the socket in the application's reach, as the program's own door gives it."""
+    protocol: Any = hypercorn.protocol
+    before = protocol.H11Protocol
+    http11.install()
+    try:
+        yield
+    finally:
+        protocol.H11Protocol = before
+
+
 @contextlib.asynccontextmanager
-async def feeding(world: WebhookWorld | None = None) -> AsyncIterator[FeedWorld]:
+async def feeding(world: WebhookWorld | None = None, *, wired: bool = True) -> AsyncIterator[FeedWorld]:
+    """`wired` False: behind a server that knows plain ASGI and nothing else."""
     world = world or await WebhookWorld().populate()
     callers = KnownCallers(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
-    blueprint = feed_blueprint(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock)
-    async with listening(create_app(blueprints=[blueprint], authenticator=callers)) as url:
-        yield FeedWorld(world, url, callers)
-        world.feed.stop()
+    live = LiveFeed(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock)
+    with served_as_in_the_program() if wired else contextlib.nullcontext():
+        async with listening(create_app(blueprints=[], authenticator=callers, feed=live)) as url:
+            yield FeedWorld(world, url, callers)
+            world.feed.stop()

@@ -6,11 +6,13 @@ app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from quart import Blueprint, Quart
 
 from adapters.http.auth import PROXIES, Authenticator
 from adapters.http.errors import install_errors
+from adapters.http.feed import LiveFeed
 from adapters.http.idempotency import AnswerBook
 from adapters.http.openapi_page import openapi_blueprint
 from adapters.http.operation import FOUNDATION, Foundation
@@ -21,10 +23,12 @@ from domain.kernel.refusals import Refusals
 MAX_BODY = 256 * 1024
 
 
+
 def create_app(
     *,
     blueprints: Sequence[Blueprint],
     authenticator: Authenticator,
+    feed: LiveFeed | None = None,
     answers: AnswerBook | None = None,
     refusals: Refusals | None = None,
     proxies: TrustedProxies | None = None,
@@ -49,4 +53,13 @@ def create_app(
     install_errors(app)
     for blueprint in (*blueprints, openapi_blueprint(version=version)):
         app.register_blueprint(blueprint)
+    if feed is not None:
+        app.asgi_app = _beside(app.asgi_app, feed)  # type: ignore[method-assign]
     return app
+
+
+def _beside(app: Any, feed: LiveFeed) -> Any:
+    async def either(scope: Any, receive: Any, send: Any) -> None:
+        await (feed if feed.serves(scope) else app)(scope, receive, send)
+
+    return either

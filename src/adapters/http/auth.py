@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from quart import current_app, g, request, websocket
+from quart import current_app, g, request
 
 from adapters.http.proxies import TrustedProxies
 from domain.kernel.caller import ApiKeyCaller, Session
@@ -56,12 +56,11 @@ def shown_in(authorization: str | None, api_key: str | None) -> Shown:
 PROXIES = "latchboard.proxies"
 
 
-def client_address(*, of_feed: bool = False) -> str:
-    """From where the present request (or WebSocket) comes, by the word of nobody but the proxies the operator named."""
-    asked = websocket if of_feed else request
+def client_address() -> str:
+    """From where the present request comes, by the word of nobody but the proxies the operator named."""
     proxies: TrustedProxies | None = current_app.extensions.get(PROXIES)
-    peer = asked.remote_addr or ""
-    return peer if proxies is None else proxies.client(peer, asked.headers.getlist(proxies.header))
+    peer = request.remote_addr or ""
+    return peer if proxies is None else proxies.client(peer, request.headers.getlist(proxies.header))
 
 
 async def admit(access: Access, authenticator: Authenticator) -> None:

@@ -1,21 +1,22 @@
 """The live feed, `GET /api/v1/ws`: who is there, what they asked for, and when it ends.
 
-Two tasks share a connection. One reads what the client says, which is little: a first word of who it is, a renewed token, a ping.
-The other writes. Whichever ends first ends the connection with its reason; a client that is gone cancels both.
+It stands beside the web framework, as an ASGI application of its own: a connection that lives for hours and says little should
+cost neither the contexts nor the tasks that a request has. Two tasks are left to a client. One hears what it says, which is
+little: a first word of who it is, a renewed token, a ping. The other speaks, and mostly sleeps.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from quart import Blueprint, websocket
 
-from adapters.http.auth import Authenticator, Shown, client_address, shown_in
-from adapters.http.feed_stream import EXPIRED, FeedStream, Identity, Over, Terms
+from adapters.http.auth import Authenticator, Shown
+from adapters.http.feed_outlet import Send
+from adapters.http.feed_stream import EXPIRED, FeedStream, Identity, Terms
+from adapters.http.feed_talk import Gone, Over, Receive, Talk, as_shown
+from adapters.http.proxies import TrustedProxies
 from domain.events.model import PUBLIC_TYPES, Interest
 from domain.events.policy import decode_cursor
 from domain.events.ports import FeedHub
@@ -23,105 +24,104 @@ from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock, iso
 from domain.kernel.errors import DomainError, Invalid, Unauthenticated
 from domain.kernel.ids import DeviceId, Prefix, looks_like
-from domain.keys.policy import KEY_PREFIX
 from domain.webhooks.audience import AudienceService
 
+PATH = "/api/v1/ws"
 FIRST_WORD_WITHIN_S = 5.0
-LONGEST_MESSAGE = 8_192
 BETWEEN_RENEWALS_S = 1.0
-GOODBYE_WITHIN_S = 5.0
 MOST_CLIENTS = 5_000
 BAD_REQUEST = 1008  # RFC 6455 7.4.1: policy violation
 TRY_LATER = 1013
 UNEXPECTED = 1011
+GONE = Over(0, "")
+"""Nobody is left to say it to."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeedParts:
-    audience: AudienceService
-    hub: FeedHub
-    authenticator: Authenticator
-    clock: Clock
+class LiveFeed:
+    def __init__(
+        self,
+        *,
+        audience: AudienceService,
+        hub: FeedHub,
+        authenticator: Authenticator,
+        clock: Clock,
+        proxies: TrustedProxies | None = None,
+        most_clients: int = MOST_CLIENTS,
+    ) -> None:
+        self._audience = audience
+        self._hub = hub
+        self._authenticator = authenticator
+        self._clock = clock
+        self._proxies = proxies
+        self._most_clients = most_clients
+        self._connected = 0
 
+    @staticmethod
+    def serves(scope: dict[str, Any]) -> bool:
+        return (scope["type"], scope.get("path")) == ("websocket", PATH)
 
-def feed_blueprint(
-    *, audience: AudienceService, hub: FeedHub, authenticator: Authenticator, clock: Clock, most_clients: int = MOST_CLIENTS
-) -> Blueprint:
-    bp = Blueprint("feed", __name__, url_prefix="/api/v1")
-    parts = FeedParts(audience, hub, authenticator, clock)
-    connected = 0
-
-    @bp.websocket("/ws")
-    async def feed() -> None:
-        nonlocal connected
-        await websocket.accept()
-        connected += 1
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        talk = Talk(scope, receive, send)
+        await talk.accept()
+        self._connected += 1
         try:
-            full = connected > most_clients
-            over = Over(TRY_LATER, "Too many clients. Come back in a moment.") if full else await _serve(parts)
+            full = self._connected > self._most_clients
+            over = Over(TRY_LATER, "Too many clients. Come back in a moment.") if full else await self._serve(talk)
+        except Gone:
+            return
         except DomainError as error:
             over = _over(error)
         finally:
-            connected -= 1
-        await _close(over)
+            self._connected -= 1
+        await talk.close(over)
 
-    return bp
+    async def _serve(self, talk: Talk) -> Over:
+        address = talk.address(self._proxies)
+        terms = _terms(talk.args())
+        identity = await self._authenticate(await _first_word(talk), address)
+        if terms.device_id is not None and not looks_like(Prefix.DEVICE, terms.device_id):
+            raise Invalid.field("deviceId", "is not a device id.")
+        interest = Interest(identity.viewer.account_id, terms.kinds, terms.device_id)
+        stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, terms, talk.outlet)
+        hearing = asyncio.create_task(self._hear(talk, stream, address), name="feed hears")
+        hearing.add_done_callback(lambda done: stream.end(_outcome(done)))
+        try:
+            return await stream.run()
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
 
+    async def _hear(self, talk: Talk, stream: FeedStream, address: str) -> Over:
+        """Everything the client sends is taken off the wire; only a renewal and a ping mean something."""
+        while True:
+            message = await talk.hear()
+            if message.get("type") == "ping":
+                await talk.outlet.say(b'{"type":"pong"}')
+            elif message.get("type") == "auth":
+                renewed = await self._authenticate(_shown(message), address)
+                if not _same(renewed, stream.identity):
+                    return Over(EXPIRED, "These credentials are of somebody else. Open another connection for them.")
+                stream.identity = renewed
+                until = None if renewed.expires_ms is None else iso(renewed.expires_ms)
+                await talk.outlet.say(msgspec.json.encode({"type": "authenticated", "expiresAt": until}))
+                await asyncio.sleep(BETWEEN_RENEWALS_S)
 
-async def _close(over: Over) -> None:
-    """A client that takes nothing does not take the goodbye either; it is not waited for."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(GOODBYE_WITHIN_S):
-            await websocket.close(over.code, over.reason.encode()[:120].decode(errors="ignore"))
-
-
-async def _serve(parts: FeedParts) -> Over:
-    address = client_address(of_feed=True)
-    terms = _terms()
-    identity = await _authenticate(parts, await _first_word(), address)
-    if terms.device_id is not None and not looks_like(Prefix.DEVICE, terms.device_id):
-        raise Invalid.field("deviceId", "is not a device id.")
-    interest = Interest(identity.viewer.account_id, terms.kinds, terms.device_id)
-    stream = FeedStream(parts.audience, parts.hub, parts.clock, identity, interest, terms, websocket.send)
-    reading = asyncio.create_task(_listen(parts, stream, address), name="feed listens")
-    writing = asyncio.create_task(stream.run(), name="feed speaks")
-    tasks = {reading, writing}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return (writing if writing in done else reading).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _listen(parts: FeedParts, stream: FeedStream, address: str) -> Over:
-    """Everything the client sends is taken off the wire; only a renewal and a ping mean something."""
-    while True:
-        message = _read(await websocket.receive())
-        if message.get("type") == "ping":
-            await websocket.send('{"type":"pong"}')
-        elif message.get("type") == "auth":
-            renewed = await _authenticate(parts, _shown(message), address)
-            if not _same(renewed, stream.identity):
-                return Over(EXPIRED, "These credentials are of somebody else. Open another connection for them.")
-            stream.identity = renewed
-            until = None if renewed.expires_ms is None else iso(renewed.expires_ms)
-            await websocket.send(msgspec.json.encode({"type": "authenticated", "expiresAt": until}).decode())
-            await asyncio.sleep(BETWEEN_RENEWALS_S)
+    async def _authenticate(self, shown: Shown, address: str) -> Identity:
+        if shown.key is not None:
+            return Identity(await self._authenticator.by_key(shown.key, address), None)
+        if shown.token is None:
+            raise Unauthenticated("No credentials. Give a token or an apiKey.")
+        return Identity(*await self._authenticator.by_token(shown.token, address))
 
 
-async def _first_word() -> Shown:
+async def _first_word(talk: Talk) -> Shown:
     """The credentials, by query, header or first message."""
-    token = websocket.args.get("token")
-    shown = _as_shown(token) if token else shown_in(
-        websocket.headers.get("Authorization"), websocket.headers.get("X-Api-Key")
-    )  # fmt: skip
+    shown = talk.shown()
     if shown.token is not None or shown.key is not None:
         return shown
     try:
         async with asyncio.timeout(FIRST_WORD_WITHIN_S):
-            message = _read(await websocket.receive())
+            message = await talk.hear()
     except TimeoutError:
         raise Unauthenticated("No credentials within 5 seconds.") from None
     if message.get("type") != "auth":
@@ -129,21 +129,13 @@ async def _first_word() -> Shown:
     return _shown(message)
 
 
-async def _authenticate(parts: FeedParts, shown: Shown, address: str) -> Identity:
-    if shown.key is not None:
-        return Identity(await parts.authenticator.by_key(shown.key, address), None)
-    if shown.token is None:
-        raise Unauthenticated("No credentials. Give a token or an apiKey.")
-    return Identity(*await parts.authenticator.by_token(shown.token, address))
-
-
-def _terms() -> Terms:
-    kinds = frozenset(filter(None, websocket.args.get("types", "").split(",")))
+def _terms(args: dict[str, str]) -> Terms:
+    kinds = frozenset(filter(None, args.get("types", "").split(",")))
     unknown = kinds - PUBLIC_TYPES
     if unknown:
         raise Invalid.field("types", f"knows {', '.join(sorted(PUBLIC_TYPES))}; not {min(unknown)[:32]!r}.")
-    device = websocket.args.get("deviceId") or None
-    cursor = websocket.args.get("cursor")
+    device = args.get("deviceId") or None
+    cursor = args.get("cursor")
     after: int | None = None
     lost = False
     if cursor:
@@ -161,25 +153,23 @@ def _same(renewed: Identity, before: Identity) -> bool:
     return isinstance(new, ApiKeyCaller) and isinstance(old, ApiKeyCaller) and new.key_id == old.key_id
 
 
-def _read(raw: str | bytes) -> dict[str, Any]:
-    if len(raw) > LONGEST_MESSAGE:
-        return {}
-    try:
-        message = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
-
-
 def _shown(message: dict[str, Any]) -> Shown:
     token, key = message.get("token"), message.get("apiKey")
     if isinstance(token, str) and token:
-        return _as_shown(token)
+        return as_shown(token)
     return Shown(key=key) if isinstance(key, str) and key else Shown()
 
 
-def _as_shown(text: str) -> Shown:
-    return Shown(key=text) if text.startswith(KEY_PREFIX) else Shown(token=text)
+def _outcome(hearing: asyncio.Task[Over]) -> Over | BaseException:
+    """Why nothing is heard any more."""
+    if hearing.cancelled():
+        return GONE
+    error = hearing.exception()
+    if error is None:
+        return hearing.result()
+    if isinstance(error, Gone | ConnectionError):
+        return GONE
+    return _over(error) if isinstance(error, DomainError) else error
 
 
 def _over(error: DomainError) -> Over:

@@ -3,19 +3,23 @@
 No gap and no repetition: what is in the log up to the position of a snapshot or page is never taken from the queue, and what is
 behind it was queued, because the queue was opened before the position was read. No peep beyond the grant: before each frame it is
 asked whether access has changed since the last look, and if so what may be seen is read anew before another byte goes out.
+
+While a client keeps up nothing is queued for it: whoever publishes hands the frame to `_direct`, which writes it at once. The
+task sleeps until there is something that takes waiting: a client that is behind, a change of access, an end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
 
+from adapters.http.feed_outlet import Outlet, said
+from adapters.http.feed_talk import Gone, Over
 from domain.devices.model import Device
-from domain.events.model import Interest
+from domain.events.model import Frame, Interest
 from domain.events.policy import encode_cursor
 from domain.events.ports import FeedHub, Subscription
 from domain.kernel.clock import SECOND_MS, Clock, iso
@@ -31,16 +35,7 @@ SEND_WITHIN_S = 20.0
 LOOK_AGAIN_S = 30.0
 """How often what a client may see is read anew though nobody said that it changed: another instance may have changed it."""
 
-_cursor = lru_cache(maxsize=4_096)(encode_cursor)
 _encode = msgspec.json.encode
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """How a connection ends: a WebSocket close code and a sentence of at most 123 bytes."""
-
-    code: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +71,7 @@ class FeedStream:
         identity: Identity,
         interest: Interest,
         terms: Terms,
-        send: Callable[[str], Awaitable[None]],
+        outlet: Outlet,
     ) -> None:
         self.identity = identity
         """Renewed in-band by whoever listens to the client."""
@@ -85,7 +80,10 @@ class FeedStream:
         self._clock = clock
         self._interest = interest
         self._terms = terms
-        self._send = send
+        self._outlet = outlet
+        self._subscription: Subscription | None = None
+        self._ended: Over | BaseException | None = None
+        self._position = 0
         self._view = View(frozenset(), 0)
         self._look_ms = 0
 
@@ -95,17 +93,23 @@ class FeedStream:
             if after is not None:
                 after = await self._resume(after)
             with self._hub.subscribe(self._interest) as subscription:
-                if after is None:
-                    position = await self._begin()
-                else:
-                    position = await self._catch_up(after)
-                return await self._follow(subscription, position)
+                self._subscription = subscription
+                self._position = await (self._begin() if after is None else self._catch_up(after))
+                return await self._follow(subscription)
         except _Ended as ended:
             return ended.over
+        except ConnectionError:
+            raise Gone from None
+
+    def end(self, why: Over | BaseException) -> None:
+        """Whoever hears the client has an end to tell; an error is raised where the stream runs."""
+        self._ended = why
+        if self._subscription is not None:
+            self._subscription.close()
 
     async def _begin(self) -> int:
         if self._terms.lost or self._terms.after is not None:
-            await self._say('{"type":"resync"}')
+            await self._say(b'{"type":"resync"}')
         snapshot = await self._snapshot()
         await self._say(initial_state(self._shown(snapshot.devices), snapshot.position))
         return snapshot.position
@@ -124,26 +128,42 @@ class FeedStream:
             await self._look()
             for event in missed.events or ():
                 if self._interest.wants(event.kind, event.device_id) and self._may_see(event.device_id):
-                    head = _encode(event.payload)[:-1].decode()
-                    await self._say(f'{head},"cursor":"{_cursor(event.position)}"}}')
+                    await self._say(said(_encode(event.payload)[:-1], event.position))
             after = missed.position
             if not missed.more:
                 return after
 
-    async def _follow(self, subscription: Subscription, position: int) -> Over:
+    async def _follow(self, subscription: Subscription) -> Over:
         while True:
             for frame in subscription.take():
                 await self._check(subscription)
-                if frame.position and frame.position <= position:
+                if frame.position and frame.position <= self._position:
                     continue  # told already, by the snapshot or the log
-                position = max(position, frame.position)
+                self._position = max(self._position, frame.position)
                 if self._may_see(frame.device_id):
-                    await self._say(f'{frame.head},"cursor":"{_cursor(position)}"}}')
+                    await self._say(said(frame.head, self._position))
             await self._check(subscription)
+            subscription.direct = self._direct
             await subscription.wait(self._wait_s())
+            subscription.direct = None
+
+    def _direct(self, frame: Frame) -> bool:
+        """Called by whoever publishes, while nothing is queued and access has not changed. False: queue it, and wake us."""
+        now_ms = self._clock.now_ms()
+        expires_ms = self.identity.expires_ms
+        if now_ms >= self._look_ms or (expires_ms is not None and now_ms >= expires_ms):
+            return False
+        if frame.position and frame.position <= self._position:
+            return True
+        position = max(self._position, frame.position)
+        if not self._outlet.put(frame, position):
+            return False
+        self._position = position
+        return True
 
     async def _check(self, subscription: Subscription) -> None:
         """Whether the connection may go on, and whether what may be seen must be read anew first."""
+        self._raise_end()
         if subscription.closing:
             raise _Ended(Over(GOING_AWAY, "The service stops. Come back with your cursor."))
         if subscription.lost:
@@ -157,6 +177,12 @@ class FeedStream:
             subscription.allowed = None  # queue everything while we look, and choose afterwards
             await self._look()
             subscription.allowed = self._view.allowed
+
+    def _raise_end(self) -> None:
+        if isinstance(self._ended, Over):
+            raise _Ended(self._ended)
+        if self._ended is not None:
+            raise self._ended
 
     async def _look(self) -> None:
         view = await self._audience.view(self.identity.viewer)
@@ -187,15 +213,16 @@ class FeedStream:
             until_ms = min(until_ms, self.identity.expires_ms)
         return max(0.001, (until_ms - self._clock.now_ms()) / SECOND_MS)
 
-    async def _say(self, text: str) -> None:
+    async def _say(self, text: bytes) -> None:
+        self._raise_end()
         try:
             async with asyncio.timeout(SEND_WITHIN_S):
-                await self._send(text)
+                await self._outlet.say(text)
         except TimeoutError:
             raise _Ended(Over(TOO_SLOW, "You read too slowly. Come back with your cursor.")) from None
 
 
-def initial_state(devices: Iterable[Device], position: int) -> str:
+def initial_state(devices: Iterable[Device], position: int) -> bytes:
     shown = [
         {
             "deviceId": device.device_id,
@@ -206,4 +233,4 @@ def initial_state(devices: Iterable[Device], position: int) -> str:
         }
         for device in devices
     ]
-    return _encode({"type": "initial_state", "cursor": encode_cursor(position), "devices": shown}).decode()
+    return _encode({"type": "initial_state", "cursor": encode_cursor(position), "devices": shown})

@@ -69,16 +69,19 @@ class Interest:
         return (not self.kinds or kind in self.kinds) and self.device_id in (None, device_id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Frame:
     """An event as it goes over the feed, encoded once for all clients. `position` is 0 for telemetry, which is not in the log.
 
-    `head` is the JSON object without its last brace, so that a cursor can be put behind it."""
+    `head` is the JSON object without its last brace, so that a cursor can be put behind it. `framed` is what the transport made
+    of it with the cursor of `framed_for`, kept for the next client, whose cursor is mostly the same."""
 
     position: int
     kind: str
     device_id: DeviceId | None
-    head: str
+    head: bytes
+    framed: bytes = b""
+    framed_for: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -94,6 +94,12 @@ class Subscription(Protocol):
     """Who may see what has changed since this was last set to False; nothing may be shown before it is asked again."""
     allowed: frozenset[DeviceId] | None
     """Devices the client may see, None for all. While `stale`, all are queued."""
+    direct: Callable[[Frame], bool] | None
+    """Where a frame goes while none is queued and nothing is `stale`; what it refuses (False) is queued."""
+
+    def close(self) -> None:
+        """Set `closing` and wake whoever waits."""
+        ...
 
     def take(self) -> Sequence[Frame]:
         """All that waits, oldest first; never waits itself."""
