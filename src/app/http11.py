@@ -8,7 +8,9 @@ Hypercorn writes head, body and end of an answer one after the other, a system c
 what follows it at once anyway, and an end without bytes is not written: one write an answer.
 
 A WebSocket's application is given the socket below it (`adapters.http.feed_outlet.Wire`), and compression is not agreed to,
-whatever the client offers: frames that are the same for everybody cannot be compressed for each.
+whatever the client offers: frames that are the same for everybody cannot be compressed for each. Hypercorn stops reading a
+chunk at the part that makes a message too long, and would miss a goodbye behind it in the same chunk; here the rest of such a
+message is passed over, and the application is told.
 """
 
 from __future__ import annotations
@@ -18,9 +20,14 @@ from typing import Any
 import h11
 import hypercorn.protocol
 from hypercorn.events import Closed, RawData
+from hypercorn.protocol import h11 as h11_protocol
+from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.protocol.ws_stream import FrameTooLargeError, WSStream
+from wsproto.connection import ConnectionState
+from wsproto.events import CloseConnection, Message, Ping
 
-from adapters.http.feed_outlet import EXTENSION, Wire
+from adapters.http.feed_outlet import EXTENSION, TOO_LONG, Wire
 
 SPOKEN = (b"1.0", b"1.1")
 
@@ -57,6 +64,37 @@ class OnlyHttp11(H11Protocol):
             await self.send(RawData(data=data))
 
 
+class WholeStream(WSStream):
+    _passing_over = False
+
+    async def _handle_events(self) -> None:
+        for event in self.connection.events():
+            if isinstance(event, Message):
+                await self._hear(event)
+            elif isinstance(event, Ping):
+                await self._send_wsproto_event(event.response())
+            elif isinstance(event, CloseConnection):
+                if self.connection.state == ConnectionState.REMOTE_CLOSING:
+                    await self._send_wsproto_event(event.response())
+                await self.send(StreamClosed(stream_id=self.stream_id))
+
+    async def _hear(self, part: Message[Any]) -> None:
+        put: Any = self.app_put
+        if not self._passing_over:
+            try:
+                self.buffer.extend(part)
+            except FrameTooLargeError:
+                self._passing_over = True
+                self.buffer.clear()
+                await put({"type": "websocket.receive", "text": "", "bytes": None, TOO_LONG: True})
+            else:
+                if part.message_finished:
+                    await put(self.buffer.to_message())
+        if part.message_finished:
+            self._passing_over = False
+            self.buffer.clear()
+
+
 class _Wired:
     """Hypercorn's application, which finds the connection's socket in its scope."""
 
@@ -79,3 +117,5 @@ def install() -> None:
     """For every connection that Hypercorn takes from now on in this process."""
     protocol: Any = hypercorn.protocol
     protocol.H11Protocol = OnlyHttp11
+    streams: Any = h11_protocol
+    streams.WSStream = WholeStream

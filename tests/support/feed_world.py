@@ -100,21 +100,21 @@ class FeedWorld:
 def served_as_in_the_program() -> Iterator[None]:
     """With the socket in the application's reach, as the program's own door gives it."""
     protocol: Any = hypercorn.protocol
-    before = protocol.H11Protocol
+    before = protocol.H11Protocol, protocol.h11.WSStream
     http11.install()
     try:
         yield
     finally:
-        protocol.H11Protocol = before
+        protocol.H11Protocol, protocol.h11.WSStream = before
 
 
 @contextlib.asynccontextmanager
-async def feeding(world: WebhookWorld | None = None, *, wired: bool = True) -> AsyncIterator[FeedWorld]:
+async def feeding(world: WebhookWorld | None = None, *, wired: bool = True, **more: Any) -> AsyncIterator[FeedWorld]:
     """`wired` False: behind a server that knows plain ASGI and nothing else."""
     world = world or await WebhookWorld().populate()
     callers = KnownCallers(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
-    live = LiveFeed(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock)
+    live = LiveFeed(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
     with served_as_in_the_program() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live)) as url:
             yield FeedWorld(world, url, callers)

@@ -187,6 +187,7 @@ async def listening(app: Quart) -> AsyncIterator[str]:
     config.accesslog = None
     config.errorlog = None
     config.graceful_timeout = 1
+    config.websocket_max_message_size = 64 * 1024
     stop = asyncio.Event()
     server = asyncio.create_task(serve(app, config, shutdown_trigger=stop.wait))  # type: ignore[arg-type]
     try:

@@ -15,7 +15,7 @@ import msgspec
 from adapters.http.auth import Authenticator, Shown
 from adapters.http.feed_outlet import Send
 from adapters.http.feed_stream import EXPIRED, FeedStream, Identity, Terms
-from adapters.http.feed_talk import Gone, Over, Receive, Talk, as_shown
+from adapters.http.feed_talk import Gone, Over, Receive, Talk, TooLong, as_shown
 from adapters.http.proxies import TrustedProxies
 from domain.events.model import PUBLIC_TYPES, Interest
 from domain.events.policy import decode_cursor
@@ -33,6 +33,7 @@ MOST_CLIENTS = 5_000
 BAD_REQUEST = 1008  # RFC 6455 7.4.1: policy violation
 TRY_LATER = 1013
 UNEXPECTED = 1011
+MESSAGE_TOO_LONG = Over(1009, "That message was too long.")
 GONE = Over(0, "")
 """Nobody is left to say it to."""
 
@@ -69,11 +70,14 @@ class LiveFeed:
             over = Over(TRY_LATER, "Too many clients. Come back in a moment.") if full else await self._serve(talk)
         except Gone:
             return
+        except TooLong:
+            over = MESSAGE_TOO_LONG
         except DomainError as error:
             over = _over(error)
         finally:
             self._connected -= 1
-        await talk.close(over)
+        if over is not GONE:
+            await talk.close(over)
 
     async def _serve(self, talk: Talk) -> Over:
         address = talk.address(self._proxies)
@@ -169,6 +173,8 @@ def _outcome(hearing: asyncio.Task[Over]) -> Over | BaseException:
         return hearing.result()
     if isinstance(error, Gone | ConnectionError):
         return GONE
+    if isinstance(error, TooLong):
+        return MESSAGE_TOO_LONG
     return _over(error) if isinstance(error, DomainError) else error
 
 

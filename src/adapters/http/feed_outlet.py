@@ -17,6 +17,8 @@ from domain.events.model import Frame
 from domain.events.policy import encode_cursor
 
 EXTENSION = "latchboard.wire"
+TOO_LONG = "latchboard.too_long"
+"""In a `websocket.receive`: here was a message longer than the server takes."""
 FULL = 64 * 1024
 """Bytes that wait in front of the socket, beside what the kernel holds. More than that, and events wait as references instead."""
 _TEXT, _WITH_16_BITS, _WITH_64_BITS = b"\x81", 126, 127

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from adapters.http.auth import Shown, shown_in
-from adapters.http.feed_outlet import EXTENSION, Outlet, Send
+from adapters.http.feed_outlet import EXTENSION, TOO_LONG, Outlet, Send
 from adapters.http.proxies import TrustedProxies
 from domain.kernel.errors import Invalid
 from domain.keys.policy import KEY_PREFIX
@@ -39,6 +39,10 @@ class Over:
 
 class Gone(Exception):
     """The client has left."""
+
+
+class TooLong(Exception):
+    """The client said more in one message than the server takes."""
 
 
 class Talk:
@@ -79,11 +83,13 @@ class Talk:
         return peer if proxies is None else proxies.client(peer, self.headers(proxies.header))
 
     async def hear(self) -> dict[str, Any]:
-        """The next message, {} for one that means nothing. Raises Gone."""
+        """The next message, {} for one that means nothing. Raises Gone, TooLong."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             self._gone = True
             raise Gone
+        if message.get(TOO_LONG):
+            raise TooLong
         return _read(message.get("text") or message.get("bytes") or "")
 
     async def close(self, over: Over) -> None:
@@ -96,7 +102,8 @@ class Talk:
                 async with asyncio.timeout(GOODBYE_WITHIN_S):
                     await self._send({"type": "websocket.close", "code": over.code, "reason": reason})
                     while True:
-                        await self.hear()
+                        with suppress(TooLong):
+                            await self.hear()
             except TimeoutError:
                 self.outlet.abort()
 

@@ -1,0 +1,120 @@
+"""Every way in which the feed ends reaches the client as a close code, also while it is talking: a socket that is closed with
+something unread in it answers with a reset, and what the client had not read yet would be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from domain.kernel.caller import Role
+from domain.kernel.ids import KeyId
+from support.feed_world import FeedWorld, Listener, feeding
+from support.webhook_world import ACCOUNT
+
+TURNS = 12
+
+
+@contextlib.asynccontextmanager
+async def chattering(client: Listener) -> AsyncIterator[None]:
+    """The client sends and sends, and does not care what it is told."""
+
+    async def chatter() -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await client.raw.send("x" * 5_000)
+
+    task = asyncio.create_task(chatter())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def revoked(feed: FeedWorld, key_id: KeyId) -> None:
+    async with feed.world.uow.write() as tx:
+        await tx.keys.delete(key_id)
+        await tx.record(feed.world.fact("key_deleted"))
+
+
+async def expired(feed: FeedWorld, _: KeyId) -> None:
+    feed.world.clock.forward(seconds=3_601)
+    feed.world.feed.recheck(ACCOUNT)
+
+
+async def stopping(feed: FeedWorld, _: KeyId) -> None:
+    feed.world.feed.stop()
+
+
+@pytest.mark.parametrize(("how", "code"), [(revoked, 4003), (expired, 4001), (stopping, 1001)])
+async def test_an_end_that_comes_while_the_client_talks_is_heard(
+    how: Callable[[FeedWorld, KeyId], Awaitable[None]], code: int
+) -> None:
+    async with feeding() as feed:
+        key_id = await feed.world.key()
+        shown = feed.callers.let_in("ada") if how is expired else feed.callers.let_key_in(key_id)
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(feed.client(f"?token={shown}")) for _ in range(TURNS)]
+            for client in clients:
+                await client.next()
+                await stack.enter_async_context(chattering(client))
+            await asyncio.sleep(0.05)
+            await how(feed, key_id)
+            assert [await client.closed() for client in clients] == [code] * TURNS
+
+
+@pytest.mark.parametrize(("query", "code"), [("?token=nobody", 4001), ("?token=ada&types=weather", 1008)])
+async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(query: str, code: int) -> None:
+    async with feeding() as feed:
+        feed.callers.let_in("ada")
+        for _ in range(TURNS):
+            async with feed.client(query) as client, chattering(client):
+                assert await client.closed() == code
+
+
+async def test_one_client_too_many_is_told_to_come_later() -> None:
+    async with feeding(most_clients=1) as feed:
+        token = feed.callers.let_in("ada")
+        async with feed.client(f"?token={token}") as first:
+            await first.next()
+            async with feed.client(f"?token={token}") as second:
+                assert await second.closed() == 1013
+
+
+@pytest.mark.parametrize("size", [64 * 1024 + 1, 300_000, 2_000_000])
+async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(size: int) -> None:
+    async with feeding() as feed:
+        token = feed.callers.let_in("ada", Role.VIEWER)
+        for query in ("", f"?token={token}"):
+            for _ in range(TURNS // 2):
+                async with feed.client(query) as client:
+                    with contextlib.suppress(ConnectionClosed):
+                        await client.raw.send("x" * size)
+                    assert await client.closed() == 1009
+
+
+async def test_a_client_that_never_reads_again_is_cut_off_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.http.feed_talk.GOODBYE_WITHIN_S", 0.2)
+    monkeypatch.setattr("adapters.http.feed_stream.SEND_WITHIN_S", 0.2)
+    async with feeding() as feed:
+        device = await feed.world.device()
+        feed.world.feed._queue_length = 20
+        token = feed.callers.let_in("ada")
+        options: dict[str, Any] = {"max_queue": 1, "compression": None}
+        async with feed.client(f"?token={token}", **options) as lazy:
+            await lazy.next()
+            lazy.raw.transport.pause_reading()
+            while not feed.world.feed.dropped:
+                async with feed.world.uow.write() as tx:
+                    await tx.record(feed.world.fact("relay_changed", device.device_id, filler="x" * 30_000))
+                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while feed.world.feed.clients or [task for task in asyncio.all_tasks() if "feed" in task.get_name()]:
+                    await asyncio.sleep(0.02)
+            lazy.raw.transport.resume_reading()
+            assert await lazy.closed() in (4008, 1006)
