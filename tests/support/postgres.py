@@ -1,6 +1,7 @@
 """A PostgreSQL of the tests' own: a cluster in a temporary folder, started when the first test asks and stopped at the end.
 
-`LATCHBOARD_TEST_POSTGRES_URL` names another one, whose database the tests empty as they please.
+`LATCHBOARD_TEST_POSTGRES_URL` names another one, whose database the tests empty as they please; where tests run in several
+processes, each still starts its own, for they would empty it below each other.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def available() -> bool:
 @functools.cache
 def url() -> str:
     """Its database, as SQLAlchemy names it."""
-    given = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
+    given = None if "PYTEST_XDIST_WORKER" in os.environ else os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
     return given or _started()
 
 
