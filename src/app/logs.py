@@ -1,4 +1,7 @@
-"""One log for everything, also for the libraries: lines for people on a terminal, JSON for machines."""
+"""One log for everything, also for the libraries: lines for people on a terminal, JSON for machines.
+
+A failure is logged with its calls and never with the values in them: among those are passwords and keys.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def configure(log_format: str | None, level: str) -> None:
     ending: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

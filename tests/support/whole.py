@@ -150,7 +150,7 @@ async def whole(folder: Path, **settings: Any) -> AsyncIterator[Whole]:
     stand_ins: dict[str, Any] = {
         "SystemClock": lambda: clock,
         "Argon2Hasher": CountingHasher,
-        "PlainCourier": MuteCourier,
+        "courier": lambda *_: MuteCourier(),
         "device_link": lambda *_: FakeLink(),
         "mailer": lambda *_: mail,
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -46,6 +47,7 @@ class Returning:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "PAUSES_S", (0.001,))
+    monkeypatch.setattr(supervisor, "log", MagicMock())  # drawing tracebacks takes longer than all of it
 
 
 async def test_a_worker_that_fails_is_started_again_and_reported() -> None:
@@ -106,7 +108,7 @@ async def test_a_worker_that_only_fails_is_given_up_and_others_are_not(monkeypat
 async def test_failures_far_apart_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
     monkeypatch.setattr(supervisor, "STEADY_AFTER_S", 0.0)
-    loop = Stumbling(failures=10)
+    loop = Stumbling(failures=4)
     watched = Supervisor([loop])
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)
@@ -116,7 +118,7 @@ async def test_failures_far_apart_are_no_reason_to_give_up(monkeypatch: pytest.M
 
 async def test_what_is_lacking_from_outside_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
-    loop = Stumbling(failures=10, error=Unavailable("The database is away."))
+    loop = Stumbling(failures=4, error=Unavailable("The database is away."))
     watched = Supervisor([loop])
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)

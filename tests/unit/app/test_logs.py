@@ -1,0 +1,49 @@
+"""The log may be shown to others: what went wrong, not with what."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from app import logs
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def sign_in(password: str) -> None:
+    raise RuntimeError("the directory of users does not answer")
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_a_failure_shows_its_calls_and_no_values(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(log_format, "INFO")
+    try:
+        sign_in("correct " + "horse")
+    except RuntimeError:
+        structlog.get_logger("door").exception("signing in failed", user="usr_1")
+    said = capsys.readouterr().err
+    assert "the directory of users does not answer" in said
+    assert "in sign_in" in said
+    assert "usr_1" in said
+    assert "correct horse" not in said
+
+
+def test_a_line_for_machines_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json", "INFO")
+    structlog.get_logger("door").info("opened", device_id="dev_1")
+    logging.getLogger("a.library").warning("careful: %s", "hot")
+    ours, theirs = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (ours["event"], ours["level"], ours["logger"], ours["device_id"]) == ("opened", "info", "door", "dev_1")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("careful: hot", "warning", "a.library")
