@@ -23,7 +23,7 @@ from app.cli_keys import keys
 from app.fleet.command import Screen, simulate
 from app.fleet.order import Order
 from app.running import FAILED, do, fail, settings
-from app.settings import Settings, unknown_names
+from app.settings import Settings, origins, unknown_names
 from domain.kernel.caller import Role
 
 app = typer.Typer(
@@ -48,6 +48,21 @@ Password = Annotated[
         prompt=True, hide_input=True, confirmation_prompt=True, envvar="LATCHBOARD_NEW_PASSWORD", help="8 to 256 characters."
     ),
 ]
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from app.compose import VERSION
+
+        out.print(f"latchboard {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def of_the_program(
+    version: Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Control plane for relay devices: who may switch what, when, and with whose approval."""
 
 
 @app.command()
@@ -144,11 +159,11 @@ def openapi(
 def config() -> None:
     """Show the settings in force, secrets masked."""
     chosen = settings()
-    table = Table("Variable", "Value", "From", box=None, pad_edge=False)
+    said = origins()
     for name, value in chosen.masked().items():
-        given = name.removeprefix("LATCHBOARD_").lower() in chosen.model_fields_set
-        table.add_row(name, value or "–", "set" if given else "default")
-    out.print(table)
+        out.print(f"{name:<36}{said[name]:<17}{value or '–'}", markup=False)
+    for strange in unknown_names():
+        out.print(strange)
 
 
 @app.command()
@@ -171,8 +186,8 @@ def _serve(chosen: Settings, *, demo: bool) -> None:
     from app.service import serve as run
 
     logs.configure(chosen.log_format, chosen.log_level)
-    for name in unknown_names():
-        structlog.get_logger("settings").warning("unknown variable, ignored; see `latchboard config`", name=name)
+    for strange in unknown_names():
+        structlog.get_logger("settings").warning(f"ignored: {strange}")
     try:
         code = do(run(with_free_ports(chosen), demo=demo))
     except typer.Exit as refused:

@@ -14,7 +14,8 @@ from adapters.clock import SystemClock
 from adapters.storage.sql import SqlDatabase
 from app.banner import http_url
 from app.engines import load_engine
-from app.outside import StartRefused, key_ring, prepare_data_dir
+from app.outside import key_ring, prepare_data_dir
+from app.refused import StartRefused
 from app.settings import Settings
 from domain.kernel.clock import from_iso, iso
 from domain.kernel.errors import DomainError
@@ -69,6 +70,13 @@ async def _data_dir(settings: Settings) -> str:
 
 
 async def _keys(settings: Settings) -> str:
+    if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
+        database = SqlDatabase(settings.database, pool_size=1).file
+        if database is not None and database.exists():
+            raise StartRefused(
+                f"{settings.data_dir / 'secret_keys'} is missing beside a database. Restore it from its backup: a start "
+                "makes a new one, which opens none of the stored MQTT passwords and webhook secrets."
+            )
     return f"{len(key_ring(settings).keys)} in the ring"
 
 
@@ -93,8 +101,12 @@ async def _broker(settings: Settings, running: bool) -> str:
     if settings.broker != "embedded":
         url = urlsplit(settings.broker)
         host, port = url.hostname or "127.0.0.1", url.port or 1883
-        async with asyncio.timeout(PATIENCE_S):
-            _, writer = await asyncio.open_connection(host, port)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                _, writer = await asyncio.open_connection(host, port)
+        except OSError as error:
+            why = error.strerror or f"no answer within {PATIENCE_S:.0f} s"
+            raise StartRefused(f"{host}:{port} takes no connections: {why}. Start it, or correct LATCHBOARD_BROKER.") from None
         writer.close()
         return f"external, {host}:{port} takes connections"
     if running:

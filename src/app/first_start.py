@@ -6,12 +6,18 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
+from adapters.crypto.keyfile import KeyFile
 from app.compose import Program
 
 FILE = "first-login.txt"
 MADE_UP_EMAIL = "owner@latchboard.local"
 MADE_UP_LENGTH = 20
 ACCOUNT_NAME = "My account"
+
+
+log = structlog.get_logger("start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,7 @@ async def first_account(program: Program) -> FirstLogin | None:
     """The login that was made; None when there is an account already. Raises Invalid for an unusable email or password."""
     operator, chosen = program.services.operator, program.settings
     if not await operator.is_empty():
+        _tell_of_lost_keys(program)
         return None
     email = chosen.owner_email or MADE_UP_EMAIL
     made_up = None if chosen.owner_password else program.outside.ids.password(MADE_UP_LENGTH)
@@ -39,6 +46,15 @@ async def first_account(program: Program) -> FirstLogin | None:
     path = chosen.data_dir / FILE
     _keep(path, email, made_up)
     return FirstLogin(email, made_up, path)
+
+
+def _tell_of_lost_keys(program: Program) -> None:
+    ring = program.outside.ring
+    if isinstance(ring, KeyFile) and ring.made:
+        log.warning(
+            f"{ring.path} was missing and has been made anew, but the database is older: the MQTT passwords and webhook secrets "
+            "in it cannot be read. Stop the service and restore the file from its backup, or generate those credentials anew."
+        )
 
 
 def _keep(path: Path, email: str, password: str) -> None:

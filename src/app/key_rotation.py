@@ -18,7 +18,8 @@ from adapters.crypto.vault import AesVault, key_of
 from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.storage.sql import SqlDatabase
-from app.outside import StartRefused, key_ring, prepare_data_dir
+from app.outside import key_ring, prepare_data_dir
+from app.refused import StartRefused
 from app.settings import Settings
 from domain.events.service import EventRecorder
 from domain.kernel.clock import HOUR_MS, Clock

@@ -22,7 +22,7 @@ from hypercorn.config import Config, Sockets
 
 from app import http11
 from app.compose import Program
-from app.outside import StartRefused
+from app.refused import StartRefused
 from app.settings import SettingsError
 from domain.kernel.errors import Unavailable
 from domain.telemetry.warmup import warm_up
@@ -53,22 +53,27 @@ async def run(program: Program, prepare: Prepare, started: Started) -> None:
     _allow_many_files()
     listener = _listen(program.settings.http_host, program.settings.http_port)
     began = time.perf_counter()
+    ready = False
     try:
         await start(program, prepare)
         server = asyncio.create_task(_serve(program, listener, stop), name="http")
         _settle_memory()
         log.info("ready", seconds=round(time.perf_counter() - began, 2))
+        ready = True
         await started(program, listener.getsockname()[1])
         await server
         _only_as_asked(program, stop)
     finally:
-        await _stop(program)
+        seconds = await _stop(program)
         listener.close()
+        if ready:
+            log.info("stopped", seconds=seconds)
 
 
 async def start(program: Program, prepare: Prepare) -> None:
     """Raises DatabaseUnusable, Unavailable (broker), and what the storage raises."""
     outside, services = program.outside, program.services
+    outside.claim.take()
     await outside.database.start()
     await prepare(program)
     if program.loops.log is not None and program.loops.herald is not None:
@@ -76,14 +81,20 @@ async def start(program: Program, prepare: Prepare) -> None:
         await program.loops.log.look()
     replayed = await warm_up(outside.engine.engine, services.uow)
     await services.admission.admit_all()
+    if services.admission.unreadable:
+        log.warning(
+            "devices cannot connect: their passwords were sealed with keys that are not in the ring. Restore secret_keys, or "
+            "generate their credentials anew",
+            devices=services.admission.unreadable,
+        )
     await program.loops.watching.look()
     await outside.link.start()
     program.supervisor.start()
     log.info("started", replayed=replayed, engine=outside.engine.name)
 
 
-async def _stop(program: Program) -> None:
-    """Also after a start that failed half way; each step is tried whatever became of the others."""
+async def _stop(program: Program) -> float:
+    """The seconds it took. Also after a start that failed half way; each step is tried whatever became of the others."""
     outside = program.outside
     outside.feed.stop()
     began = time.perf_counter()
@@ -102,7 +113,8 @@ async def _stop(program: Program) -> None:
         except Exception:
             log.exception("a step of stopping failed; the next start makes up for what was not written")
     outside.hasher.close()
-    log.info("stopped", seconds=round(time.perf_counter() - began, 2))
+    outside.claim.drop()
+    return round(time.perf_counter() - began, 2)
 
 
 async def _let_go(program: Program) -> None:

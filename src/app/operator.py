@@ -11,7 +11,8 @@ from adapters.crypto.tokens import JwtAccessTokens
 from adapters.feed import InProcessFeed
 from adapters.ids import SystemIds
 from adapters.storage.sql import SqlDatabase
-from app.outside import StartRefused, key_ring, prepare_data_dir
+from app.outside import key_ring, prepare_data_dir
+from app.refused import StartRefused
 from app.settings import Settings
 from domain.accounts.operator import OperatorService
 from domain.events.service import EventRecorder

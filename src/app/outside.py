@@ -34,7 +34,9 @@ from adapters.outcomes import InProcessOutcomes
 from adapters.params import JsonSchemaChecker
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.sql import SqlDatabase
+from app.claim import Claim
 from app.engines import EngineParts, load_engine
+from app.refused import StartRefused
 from app.settings import Settings, SettingsError
 from domain.accounts.ports import Mailer
 from domain.devices.link import DeviceLink
@@ -42,10 +44,6 @@ from domain.kernel.clock import Clock
 from domain.webhooks.ports import Courier
 
 READERS = 6
-
-
-class StartRefused(Exception):
-    """Why the service does not start, and what to do about it."""
 
 
 class Outside:
@@ -62,8 +60,9 @@ class Outside:
         self.mailer = mailer(settings)
         self.engine = load_engine(settings.engine)
         self.database = SqlDatabase(settings.database, pool_size=READERS)
-        self.exclusive = settings.database.startswith("sqlite")
-        """No other process writes to this database."""
+        self.claim = Claim(self.database.file)
+        self.exclusive = self.database.file is not None
+        """No other service writes to this database: the claim sees to it."""
         self.link = device_link(settings, self.clock, self.engine)
         self.courier = courier(settings, self.clock)
         self.jitter = RandomJitter()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,8 +17,10 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from adapters.http.proxies import networks
+from app.settings_places import DOTENV, ENVIRONMENT, PREFIX, TOML, meaningless, origin, places
+from domain.accounts.policy import check_password, normal_email
+from domain.kernel.errors import Invalid
 
-PREFIX = "LATCHBOARD_"
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -32,9 +34,9 @@ class SettingsError(Exception):
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
-        env_file=".env",
+        env_file=DOTENV,
         env_file_encoding="utf-8",
-        toml_file="latchboard.toml",
+        toml_file=TOML,
         extra="ignore",
         frozen=True,
         hide_input_in_errors=False,
@@ -104,6 +106,20 @@ class Settings(BaseSettings):
                 raise ValueError("is a list of ports from 1 to 1023, such as 81,591")
         return value
 
+    @field_validator("owner_email")
+    @classmethod
+    def _an_email(cls, value: str | None) -> str | None:
+        if value is not None:
+            _as_domain(normal_email, value)
+        return value
+
+    @field_validator("owner_password")
+    @classmethod
+    def _a_password(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            _as_domain(check_password, value.get_secret_value())
+        return value
+
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: SecretStr | None) -> SecretStr | None:
@@ -152,6 +168,8 @@ class Settings(BaseSettings):
         shown: dict[str, str] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
+            if name == "database_url":
+                value = SecretStr(self.database)
             if isinstance(value, SecretStr):
                 hidden = _URL_SECRET.sub(r"\1***\2", value.get_secret_value())
                 value = hidden if "://" in hidden else "***"
@@ -163,17 +181,39 @@ class Settings(BaseSettings):
 def load(**chosen: Any) -> Settings:
     """Raises SettingsError that names each wrong setting, its value and what is allowed."""
     try:
-        return Settings(**chosen)
+        strange = [f"{TOML}: {said}" for said in meaningless(places({})[TOML], _known())]
+        made = Settings(**chosen)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explained(item) for item in error.errors(include_url=False))) from None
+        strange += [_explained(item) for item in error.errors(include_url=False)]
     except (OSError, ValueError) as error:
         raise SettingsError(f"The settings could not be read: {error}") from None
+    if strange:
+        raise SettingsError("\n".join(strange))
+    return made
 
 
 def unknown_names(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """`LATCHBOARD_*` variables that mean nothing: a typo that would otherwise be ignored."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
-    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    """What is said of `LATCHBOARD_*` in the environment and in `.env` that means nothing: a typo would otherwise be ignored."""
+    said = places(environ)
+    return meaningless(said[ENVIRONMENT] | said[DOTENV], _known())
+
+
+def origins() -> dict[str, str]:
+    """By variable name, where its value comes from."""
+    said = places()
+    return {name: origin(name, said) for name in sorted(_known())}
+
+
+def _known() -> set[str]:
+    return {PREFIX + name.upper() for name in Settings.model_fields}
+
+
+def _as_domain(check: Callable[[str], str], value: str) -> None:
+    """The domain's own rule, in the words of a setting."""
+    try:
+        check(value)
+    except Invalid as error:
+        raise ValueError(error.details[0].message.rstrip(".")) from None
 
 
 def _explained(item: Any) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from support.device import Line, a_device, ended
 from support.receiver import never_answers, receiving
-from support.service import PORTS, STOPS_WITHIN_S, Api, Service
+from support.service import PASSWORD, PORTS, STOPS_WITHIN_S, Api, Service
 
 
 def refused(service: Service, code: int, *words: str) -> None:
@@ -79,7 +79,10 @@ def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "latchboard.db").write_bytes(b"these are my holiday notes\n" * 400)
-    refused(Service(tmp_path), 1, "latchboard.db")
+    service = Service(tmp_path)
+    refused(service, 1, "latchboard.db", "file is not a database", "backup")
+    assert "SELECT" not in service.log()
+    assert '"stopped"' not in service.log(), "what never started does not stop"
 
 
 def test_without_the_native_engine_it_says_how_to_get_it_or_do_without(tmp_path: Path) -> None:
@@ -113,6 +116,39 @@ def test_a_worker_that_fails_again_and_again_ends_the_service_with_1_and_says_wh
     assert code == 1
     assert "retention: OSError: the disk is on fire" in said.splitlines()[-1]
     assert "stopped" in said  # in good order: what was acknowledged is written
+
+
+def test_a_second_service_on_the_same_database_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    second = Service(tmp_path / "second", LATCHBOARD_DATA_DIR=tmp_path / "first" / "data")
+    with Service(tmp_path / "first") as first:
+        assert first.process is not None
+        refused(second, 1, f"process {first.process.pid}", "latchboard.db", "LATCHBOARD_DATA_DIR")
+        assert first.is_running
+        first.kill()
+        with second:
+            refused(first, 1, "Another Latchboard")
+
+
+async def test_without_its_secret_keys_it_starts_says_what_is_lost_and_lets_it_be_made_anew(tmp_path: Path) -> None:
+    with Service(tmp_path) as service:
+        async with service.api() as owner:
+            pump, key = await a_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
+        service.stop()
+        (service.data_dir / "secret_keys").unlink()
+        service.start()
+        assert "secret_keys was missing" in service.log()
+        async with service.api() as owner:
+            await service.sign_in_again(owner)
+            asked = await owner.post(f"{pump.path}/credentials/reveal", {"password": PASSWORD}, expect=503)
+            assert asked["error"] == "SECRET_UNREADABLE"
+            with pytest.raises(aiomqtt.MqttError):
+                async with pump.client(service):
+                    pass
+            pump.credentials = await owner.post(f"{pump.path}/credentials", {"rotate": True})
+            async with pump.online(service) as line:
+                assert await line.settled(owner) == []
+        async with service.api(**{"X-Api-Key": key["key"]}) as robot:
+            assert await robot.get("/devices") == []
 
 
 async def counting(line: Line, acknowledged: list[int]) -> None:

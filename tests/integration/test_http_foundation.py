@@ -239,6 +239,39 @@ async def test_a_body_that_only_drips_is_cut_off() -> None:
     await world.close()
 
 
+NOT_READ = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+NEXT = b"GET /api/v1/catalog/boards HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "stays"),
+    [
+        (b"Content-Length: 2\r\n\r\n", b"{}", True),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n", True),
+        (b"Content-Length: 900\r\n\r\n", b"{}", False),
+        (b"Content-Length: 300000\r\n\r\n", b"{}", False),
+    ],
+    ids=["late", "late in chunks", "never whole", "too large"],
+)
+async def test_a_request_that_is_refused_before_its_body_came_leaves_a_connection_that_serves_or_says_it_ends(
+    http: Http, head: bytes, body: bytes, stays: bool
+) -> None:
+    reader, writer = await asyncio.open_connection(http.raw.base_url.host, http.raw.base_url.port)
+    async with asyncio.timeout(10):
+        writer.write(NOT_READ + head)
+        await writer.drain()
+        await asyncio.sleep(0.1)  # as a client that writes head and body apart, with the refusal ready in between
+        writer.write(body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert b" 404 " in answer.splitlines()[0]
+        assert (b"connection: close" not in answer.lower()) == stays
+        if stays:
+            writer.write(NEXT)
+        rest = await reader.readuntil(b"200") if stays else await reader.read()
+        assert b"NOT_FOUND" in rest
+    writer.close()
+
+
 async def test_the_document_names_every_operation_and_its_errors(http: Http) -> None:
     document = (await http.raw.get("/openapi.json")).json()
     assert document["openapi"] == "3.1.0"

@@ -30,7 +30,9 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.exists():
+        self.made = not path.exists()
+        """Whether there was none: what an earlier ring sealed stays sealed."""
+        if self.made:
             _create(path)
         self._stamp = _stamp(path)
         self._ring = _load(path)

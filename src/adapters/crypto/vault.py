@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from adapters.crypto.keyring import Key, Ring
-from domain.kernel.errors import Unavailable
+from domain.kernel.errors import SecretUnreadable
 
 VERSION = 1
 NONCE = 12
@@ -50,7 +50,7 @@ class AesVault:
 
 
 def key_of(sealed: bytes) -> str:
-    """The id of the key it was sealed under. Raises Unavailable for what was never sealed here."""
+    """The id of the key it was sealed under. Raises SecretUnreadable for what was never sealed here."""
     return _split(sealed)[0]
 
 
@@ -61,8 +61,8 @@ def _split(sealed: bytes) -> tuple[str, bytes, bytes]:
     return sealed[2:end].decode("ascii", "replace"), sealed[:end], sealed[end:]
 
 
-def _unreadable() -> Unavailable:
-    return Unavailable(
-        "A stored secret cannot be opened. The operator must restore the key that sealed it to the key ring.",
-        code="SECRET_UNREADABLE",
+def _unreadable() -> SecretUnreadable:
+    return SecretUnreadable(
+        "The stored secret cannot be opened: the key that sealed it is not in the key ring. The operator can restore secret_keys "
+        "from its backup; or make the secret anew, with rotate for credentials and rotate-secret for a webhook."
     )

@@ -224,10 +224,21 @@ _MESSAGES = {
 }
 
 
+_SHOULD = re.compile(r"^(?:Input|Value|String|List|Dictionary|Data|Number) should (?:be )?(have|match|be)?")
+
+
+def _in_our_words(message: str) -> str:
+    """Pydantic speaks of inputs; whoever reads this sent a field."""
+    message = message.removeprefix("Value error, ").rstrip(".")
+    return _SHOULD.sub(lambda found: f"must {found[1] or 'be '}", message) + "."
+
+
 def _invalid(error: ValidationError, where: str) -> Invalid:
     faults = []
     for item in error.errors(include_url=False, include_input=False, include_context=False)[:20]:
         field = ".".join(str(step) for step in item["loc"]) or where
-        message = _MESSAGES.get(item["type"]) or f"{item['msg'].removeprefix('Value error, ').rstrip('.')}."
+        message = _MESSAGES.get(item["type"]) or _in_our_words(item["msg"])
         faults.append(FieldFault(field[:200], message))
-    return Invalid("; ".join(f"{fault.field}: {fault.message}" for fault in faults[:3]), details=faults)
+    said = "; ".join(f"{fault.field}: {fault.message.rstrip('.')}" for fault in faults[:3])
+    more = f"; and {len(faults) - 3} more in `details`" if len(faults) > 3 else ""
+    return Invalid(f"{said}{more}.", details=faults)

@@ -6,6 +6,7 @@ answers; they never send cookies, because there are none.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -14,8 +15,12 @@ from dataclasses import dataclass
 
 from quart import Quart, Response, g, request
 from structlog.contextvars import bind_contextvars, clear_contextvars
+from werkzeug.exceptions import RequestEntityTooLarge
 
 Observer = Callable[[str, str, int, float], None]
+
+LATE_BODY_S = 1.0
+"""How long an answer waits for the rest of a body that it has no use for."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
 _ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
@@ -70,6 +75,8 @@ def install_security(app: Quart, settings: HttpSettings, observer: Observer | No
         wanted = _JSON if response.content_type == "application/json" else _ALWAYS
         headers.extend([pair for name, pair in wanted if name not in present])
         headers.add("X-Request-Id", g.get("request_id", ""))
+        if not await _body_is_here():
+            headers["Connection"] = "close"
         if settings.hsts:
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
         _cors(settings, response)
@@ -77,6 +84,20 @@ def install_security(app: Quart, settings: HttpSettings, observer: Observer | No
             route = request.url_rule.rule if request.url_rule is not None else ""
             observer(request.method, route, response.status_code, time.perf_counter() - g.get("began", 0.0))
         return response
+
+
+async def _body_is_here() -> bool:
+    """What is refused early (no such address, no login) may still be on its way, and the server can take the next request of this
+    connection only behind it. So the body is let in first, or the client is told not to use the connection again. Without either
+    the client's next request dies with the connection, and behind a proxy becomes a 502."""
+    if not (request.content_length or "Transfer-Encoding" in request.headers):
+        return True
+    try:
+        async with asyncio.timeout(LATE_BODY_S):
+            await request.body
+    except (TimeoutError, RequestEntityTooLarge):
+        return False
+    return True
 
 
 def _cors(settings: HttpSettings, response: Response) -> None:

@@ -74,7 +74,7 @@ def check_params(definition: Definition, params: Json, checker: ParamsChecker) -
         faults = (FieldFault("params", "this command takes none; leave them out."),)
     if faults:
         raise Invalid(
-            f"The parameters do not fit the command {definition.name}: {faults[0].field} {faults[0].message}",
+            f"The parameters do not fit the command {definition.name}: {faults[0].field}: {faults[0].message}",
             code="INVALID_PARAMS",
             details=faults,
         )

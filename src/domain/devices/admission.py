@@ -2,7 +2,8 @@
 
 A change is committed first and carried to the link before it is answered. Two changes of one device may overtake each other on
 the way, so the link is not told the change but the state: read and told one at a time. A link that fails loses nothing: the
-device stays in the link's debt and is told again later, and a start tells everything.
+device stays in the link's debt and is told again later, and a start tells everything. A device whose password no key of the ring
+opens cannot be let in, and is no reason to let nobody in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import DevicesTx, Vault
+from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.turnstile import Turnstile
 from domain.kernel.unit_of_work import UnitOfWork
@@ -40,6 +42,8 @@ class Admission:
         self._on_admitted = on_admitted
         self._owed: set[DeviceId] = set()
         self.failures = 0
+        self.unreadable = 0
+        """Devices that the last start could not let in, because their passwords were sealed with keys that are lost."""
 
     @property
     def owed(self) -> int:
@@ -69,21 +73,26 @@ class Admission:
     async def admit_all(self) -> int:
         """At start: every device that may connect. Returns how many. Raises what the link raises."""
         async with self._uow.read() as tx:
-            admitted = await tx.credentials.admitted()
-        for device, credentials in admitted:
-            await self._admit(device, credentials)
-        return len(admitted)
+            stored = await tx.credentials.admitted()
+        admitted = [await self._admit(device, credentials) for device, credentials in stored]
+        self.unreadable = admitted.count(False)
+        return admitted.count(True)
 
     async def _tell(self, device_id: DeviceId) -> None:
         async with self._uow.read() as tx:
             device = await tx.devices.find(device_id)
             credentials = await tx.credentials.get(device_id)
-        if device is not None and device.status is DeviceStatus.ACTIVE and credentials is not None:
-            await self._admit(device, credentials)
+        if device is None or credentials is None or device.status is not DeviceStatus.ACTIVE:
+            await self._link.expel(device_id)
+        elif await self._admit(device, credentials):
             self._on_admitted(device_id)
         else:
             await self._link.expel(device_id)
 
-    async def _admit(self, device: Device, credentials: DeviceCredentials) -> None:
-        password = self._vault.open(credentials.sealed, device.device_id)
+    async def _admit(self, device: Device, credentials: DeviceCredentials) -> bool:
+        try:
+            password = self._vault.open(credentials.sealed, device.device_id)
+        except SecretUnreadable:
+            return False
         await self._link.admit(device.device_id, device.device_no, password, device.profile)
+        return True

@@ -146,7 +146,7 @@ class Vault(Protocol):
     def seal(self, secret: str, bound_to: str) -> bytes: ...
 
     def open(self, sealed: bytes, bound_to: str) -> str:
-        """Raises Unavailable `SECRET_UNREADABLE` when no key of the ring opens it."""
+        """Raises SecretUnreadable when no key of the ring opens it."""
         ...
 
     def outdated(self, sealed: bytes) -> bool:

@@ -95,7 +95,7 @@ def checked(terms: Terms, now_ms: int, windows: WindowEvaluator, *, expiry_kept:
     else:
         faults += _zone_faults(window, windows)
     if faults:
-        raise Invalid("The grant is not valid: " + faults[0].field + " " + faults[0].message, details=faults)
+        raise Invalid("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
     return replace(terms, commands=tuple(dict.fromkeys(terms.commands)))
 
 

@@ -94,3 +94,9 @@ class Unavailable(DomainError):
     """We cannot right now; trying again later may work."""
 
     code = "UNAVAILABLE"
+
+
+class SecretUnreadable(Unavailable):
+    """A stored secret was sealed with a key that is not in the ring, and stays so until somebody restores one or the other."""
+
+    code = "SECRET_UNREADABLE"

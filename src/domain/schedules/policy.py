@@ -89,7 +89,7 @@ def check(schedule: Schedule, recurrence: Recurrence) -> None:
         fault = recurrence.problem(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
         faults += [fault] if fault else []
     if faults:
-        raise Invalid(f"The schedule is not valid: {faults[0].field} {faults[0].message}", details=faults)
+        raise Invalid(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
 
 
 def _faults(schedule: Schedule) -> Iterator[FieldFault]:

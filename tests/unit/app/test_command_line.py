@@ -34,6 +34,30 @@ def test_wrong_settings_end_with_exit_code_2(monkeypatch: pytest.MonkeyPatch, co
     assert "LATCHBOARD_HTTP_PORT = 'eighty'" in ended.output
 
 
+def test_it_tells_its_version() -> None:
+    said = runner.invoke(app, ["--version"])
+    assert (said.exit_code, said.output.split()[0]) == (0, "latchboard")
+
+
+def test_config_says_where_a_value_comes_from_and_cuts_none_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LATCHBOARD_DATA_DIR", "/srv/" + "long/" * 20)
+    monkeypatch.setenv("LATCHBOARD_HTP_PORT", "1")
+    lines = runner.invoke(app, ["config"]).output.splitlines()
+    assert any(line.split()[:2] == ["LATCHBOARD_DATA_DIR", "environment"] and line.endswith("long") for line in lines)
+    assert any(line.startswith("LATCHBOARD_DATABASE_URL") and line.endswith("/latchboard.db") for line in lines)
+    assert lines[-1] == "LATCHBOARD_HTP_PORT is no setting; is LATCHBOARD_HTTP_PORT meant?"
+
+
+def test_the_doctor_misses_the_secret_keys_of_a_database() -> None:
+    runner.invoke(app, ["doctor"])
+    Path("data/secret_keys").unlink()
+    said = runner.invoke(app, ["doctor"])
+    assert said.exit_code == 1
+    assert "secret_keys is missing" in said.output
+    assert not Path("data/secret_keys").exists()
+
+
 def test_wrong_usage_ends_with_exit_code_2() -> None:
     assert runner.invoke(app, ["fly"]).exit_code == 2
 

@@ -30,7 +30,7 @@ def program(hasher: Argon2Hasher, settings: Settings) -> Any:
     """As much of the program as a first start needs, over memory."""
     ids = SystemIds()
     operator = OperatorService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
-    return SimpleNamespace(settings=settings, outside=SimpleNamespace(ids=ids), services=SimpleNamespace(operator=operator))
+    return SimpleNamespace(settings=settings, outside=SimpleNamespace(ids=ids, ring=None), services=SimpleNamespace(operator=operator))
 
 
 def shown(settings: Settings, login: FirstLogin | None) -> str:

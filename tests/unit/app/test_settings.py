@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings, SettingsError, load, unknown_names
+from app.settings import Settings, SettingsError, load, origins, unknown_names
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,8 @@ def test_the_environment_goes_before_dotenv_and_that_before_the_file(tmp_path: P
         ("WEBHOOK_LOW_PORTS", "81,8081", "1 to 1023"),
         ("MQTT_TLS_PORT", "8883", "LATCHBOARD_MQTT_TLS_CERTIFICATE"),
         ("OWNER_EMAIL", "ada@example.com", "LATCHBOARD_OWNER_PASSWORD"),
+        ("OWNER_EMAIL", "ada", "ada@example.com"),
+        ("OWNER_PASSWORD", "short", "8 to 256"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_what_is_allowed(
@@ -78,7 +80,30 @@ def test_a_secret_stays_out_of_messages_and_out_of_what_is_shown(monkeypatch: py
 
 def test_a_misspelt_variable_is_named() -> None:
     environ = {"LATCHBOARD_HTTP_PROT": "1", "LATCHBOARD_HTTP_PORT": "2", "PATH": "/bin"}
-    assert unknown_names(environ) == ["LATCHBOARD_HTTP_PROT"]
+    assert unknown_names(environ) == ["LATCHBOARD_HTTP_PROT is no setting; is LATCHBOARD_HTTP_PORT meant?"]
+
+
+def test_a_misspelt_name_in_dotenv_is_named_and_in_the_file_of_settings_refused() -> None:
+    Path(".env").write_text("LATCHBOARD_MQTT_PRT=1\nOTHERS_PORT=2\n")
+    assert unknown_names({}) == ["LATCHBOARD_MQTT_PRT is no setting; is LATCHBOARD_MQTT_PORT meant?"]
+    Path("latchboard.toml").write_text('htp_port = 1\nengine = "fast"\n')
+    with pytest.raises(SettingsError, match=r"LATCHBOARD_HTP_PORT is no setting; is LATCHBOARD_HTTP_PORT meant\?") as refused:
+        load()
+    assert "LATCHBOARD_ENGINE = 'fast'" in str(refused.value)
+
+
+def test_variables_of_commands_and_of_the_machine_are_left_alone() -> None:
+    assert unknown_names({"LATCHBOARD_NEW_PASSWORD": "x", "LATCHBOARD_PASSWORD": "y"}) == []
+    assert unknown_names({"LATCHBOARD_SERVICE_HOST": "10.0.0.1"}) == ["LATCHBOARD_SERVICE_HOST is no setting"]
+
+
+def test_it_is_known_where_each_value_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("latchboard.toml").write_text("http_port = 1001\nmqtt_port = 1002\n")
+    Path(".env").write_text("LATCHBOARD_HTTP_PORT=2001\nLATCHBOARD_MQTT_WS_PORT=2003\n")
+    monkeypatch.setenv("LATCHBOARD_MQTT_WS_PORT", "3003")
+    said = origins()
+    names = ("HTTP_PORT", "MQTT_PORT", "MQTT_WS_PORT", "ENGINE")
+    assert [said[f"LATCHBOARD_{name}"] for name in names] == [".env", "latchboard.toml", "environment", "default"]
 
 
 def test_every_variable_of_the_contract_is_a_setting() -> None:

@@ -44,6 +44,11 @@ class SqlDatabase:
             self._backend, self._migrate = _postgres(self._url, pool_size, patience_s, hold_s)
         self.uow = SqlUnitOfWork(self._backend)
 
+    @property
+    def file(self) -> Path | None:
+        """SQLite's file; None for a server."""
+        return self._path
+
     def unit_of_work(self, recorder: Recorder | None = None) -> SqlUnitOfWork:
         """The unit of work whose facts go to `recorder`; also what `uow` is from now on."""
         self.uow = SqlUnitOfWork(self._backend, recorder)
@@ -58,11 +63,18 @@ class SqlDatabase:
         except DomainError:
             raise
         except Exception as error:  # each driver has its own, some of them bare
-            raise DatabaseUnusable(
-                f"The database {self._url.render_as_string()} cannot be opened: {error}. "
-                "Check that it is a Latchboard database and that the service may write to it."
-            ) from error
+            raise DatabaseUnusable(self._unusable(error)) from error
         await self._backend.start()
+
+    def _unusable(self, error: Exception) -> str:
+        """The driver's own word without the statement it was about."""
+        reason = str(getattr(error, "orig", None) or error).partition("\n")[0].rstrip(".") or type(error).__name__
+        advice = (
+            "Check that it is Latchboard's and that the service may write to it; restore a damaged one from its backup."
+            if self._path is not None
+            else "Check LATCHBOARD_DATABASE_URL, that PostgreSQL runs there, and that it lets this user in."
+        )
+        return f"The database {self._url.render_as_string()} cannot be opened: {reason}. {advice}"
 
     async def stop(self) -> None:
         """Finish what is in hand and close. A database that never started is fine."""
