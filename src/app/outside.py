@@ -51,7 +51,7 @@ class Outside:
         """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused and the engine's errors."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
-        self.ids = SystemIds()
+        self.ids = SystemIds(self.clock.now_ms)
         self.ring = key_ring(settings)
         self.vault = AesVault(self.ring)
         self.digest = RingDigest(self.ring)

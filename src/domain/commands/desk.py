@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from domain.commands import policy
 from domain.commands.model import Definition, TriggeredBy
-from domain.commands.ports import CommandsTx
-from domain.devices.model import Device
-from domain.kernel.caller import System
-from domain.kernel.errors import Conflict
+from domain.commands.ports import CommandsTx, Facing
+from domain.devices.model import Device, DeviceStatus
+from domain.grants.service import subject_of
+from domain.kernel.caller import ApiKeyCaller, Session, System
+from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.facts import Json
 from domain.kernel.ids import DeviceId
 
@@ -39,6 +40,14 @@ class Desk:
             own.setdefault(place, {})[definition.name] = definition
         return cls(own, dict(await tx.executions.open_counts(device_ids)))
 
+    @classmethod
+    def at(cls, facing: Facing) -> Desk:
+        """For one device that was looked up already, with everything else."""
+        own: dict[str, dict[str, Definition]] = {}
+        for definition in facing.definitions:
+            own.setdefault(definition.device_id or definition.device_type_id or "", {})[definition.name] = definition
+        return cls(own, {facing.device.device_id: facing.open})
+
     def named(self, device: Device, cmd: str) -> Definition:
         """What counts for the device under this name. Raises Invalid `UNKNOWN_COMMAND`."""
         of_device, of_type = self._of(device)
@@ -61,6 +70,14 @@ class Desk:
 
     def _of(self, device: Device) -> tuple[Named, Named]:
         return self._own.get(device.device_id, _NONE), self._own.get(device.device_type_id or "", _NONE)
+
+
+async def facing_of(tx: CommandsTx, caller: Session | ApiKeyCaller, device_id: DeviceId) -> Facing:
+    """All that a command of this caller for the device is decided by. Raises NotFound."""
+    facing = await tx.facing.of(caller.account_id, device_id, subject_of(caller))
+    if facing is None or facing.device.status is DeviceStatus.DELETING:
+        raise NotFound.of("device", device_id)
+    return facing
 
 
 @dataclass(frozen=True, slots=True)

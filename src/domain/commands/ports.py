@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from domain.approvals.ports import ApprovalsTx
 from domain.commands.model import Definition, Execution, ExecutionStatus
+from domain.devices.model import Device
+from domain.grants.model import Grant, Subject
 from domain.kernel.errors import FieldFault
 from domain.kernel.facts import Json, JsonObject
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
 Move: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution as it is to be, and the status it is expected to have until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facing:
+    """All that one command is decided by: `definitions` are the device's own and its type's, `open` how many of its commands are
+    QUEUED or SENT, `grants` what the asking subject holds on it, oldest first, expired ones included."""
+
+    device: Device
+    definitions: Sequence[Definition]
+    open: int
+    grants: Sequence[Grant]
+
+
+class FacingRepository(Protocol):
+    async def of(self, account_id: AccountId, device_id: DeviceId, subject: Subject | None) -> Facing | None:
+        """In one look. None when the account has no such device; no grants where no subject is given."""
+        ...
 
 
 class DefinitionRepository(Protocol):
@@ -96,6 +116,9 @@ class CommandsTx(ApprovalsTx, Protocol):
 
     @property
     def executions(self) -> ExecutionRepository: ...
+
+    @property
+    def facing(self) -> FacingRepository: ...
 
 
 class ParamsChecker(Protocol):

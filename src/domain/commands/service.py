@@ -14,7 +14,7 @@ from domain.approvals.model import Approval
 from domain.approvals.ports import ApprovalsTx
 from domain.commands import policy
 from domain.commands.asking import asked, requester_of
-from domain.commands.desk import Desk, Errand, Request
+from domain.commands.desk import Desk, Errand, Request, facing_of
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     CommandKind,
@@ -25,9 +25,9 @@ from domain.commands.model import (
 )
 from domain.commands.offers import Offer, Offers
 from domain.commands.ports import CommandsTx, Outcomes, ParamsChecker
-from domain.devices.lookup import device_of
 from domain.devices.model import Device
 from domain.grants.limit import Quota
+from domain.grants.model import Grant
 from domain.grants.policy import Ask
 from domain.grants.service import Asked, Gate, Permit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
@@ -80,11 +80,12 @@ class CommandService:
         policy.check_ttl(ttl_ms)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
-            request, desk = Request(device, cmd, params, ttl_ms), await Desk.of(tx, [device])
+            facing = await facing_of(tx, caller, device_id)
+            device = facing.device
+            request, desk = Request(device, cmd, params, ttl_ms), Desk.at(facing)
             definition = self._understood(desk, request)
             policy.check_takes_commands(device)
-            permit = await self._permitted(tx, caller, device, definition, now_ms)
+            permit = await self._permitted(tx, caller, device, definition, now_ms, known=facing.grants)
             grant_id = permit.grant_id
             if definition.requires_approval and not _is_owner(caller):
                 approval = await self._ask(tx, caller, request, grant_id, now_ms)
@@ -197,11 +198,19 @@ class CommandService:
         return self._made(errand.caller, errand.request, errand.source, permit.grant_id, now_ms)
 
     async def _permitted(
-        self, tx: CommandsTx, caller: Caller, device: Device, definition: Definition, now_ms: int, *, spend: bool = True
+        self,
+        tx: CommandsTx,
+        caller: Caller,
+        device: Device,
+        definition: Definition,
+        now_ms: int,
+        *,
+        spend: bool = True,
+        known: Sequence[Grant] | None = None,
     ) -> Permit:
         is_query = definition.kind is CommandKind.QUERY
         return await self._gate.permit(
-            tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend
+            tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend, known=known
         )
 
     def _made(

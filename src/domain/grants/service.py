@@ -71,14 +71,16 @@ class Gate:
         is_query: bool,
         now_ms: int,
         spend: bool = True,
+        known: Sequence[Grant] | None = None,
     ) -> Permit:
         """Let the call pass or raise. `command` None is a read. `spend=False` leaves the rate limit alone, neither asked nor
-        counted: for a command whose use was counted when it was requested.
+        counted: for a command whose use was counted when it was requested. `known`: the grants of `subject_of(caller)` on the
+        device, where this very transaction has looked them up.
 
         Raises Refused `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`, `OUTSIDE_GRANT_WINDOW` or
         `ROLE_REQUIRED`, and Throttled `RATE_LIMITED`.
         """
-        return await self._decide(tx, caller, device, Ask(command, is_query), now_ms, spend=spend)
+        return await self._decide(tx, caller, device, Ask(command, is_query), now_ms, spend=spend, known=known)
 
     async def permit_later(
         self, tx: GrantsTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
@@ -126,14 +128,22 @@ class Gate:
         return [device for device in devices if device.device_id in direct or device.project_id in projects]
 
     async def _decide(
-        self, tx: GrantsTx, caller: Caller, device: Device, ask: Ask, now_ms: int, *, spend: bool
+        self,
+        tx: GrantsTx,
+        caller: Caller,
+        device: Device,
+        ask: Ask,
+        now_ms: int,
+        *,
+        spend: bool,
+        known: Sequence[Grant] | None = None,
     ) -> Permit:
         party = await party_of(tx, caller, device)
         needs_approval = not (isinstance(caller, Session) and caller.role is Role.OWNER)
         subject = needed_grant(party, ask)
         if subject is None:
             return Permit(None, needs_approval)
-        grants = await tx.grants.of_subject_on(subject, device)
+        grants = await tx.grants.of_subject_on(subject, device) if known is None else known
         grant, quota = await self._judge(tx, party.who, grants, device, ask, now_ms, spend=spend)
         return Permit(grant, needs_approval, quota)
 
@@ -166,6 +176,13 @@ class Gate:
                 return grant, Quota.of(limit, allowance, now_ms)
             spent.append(Miss(grant, Check.RATE, allowance.frees_ms))
         raise policy.refusal(policy.nearest(spent), ask, now_ms)
+
+
+def subject_of(caller: Session | ApiKeyCaller) -> Subject | None:
+    """Whose grants may count for a call of this caller."""
+    if isinstance(caller, ApiKeyCaller):
+        return Subject(key_id=caller.key_id)
+    return member_party(caller.membership_id, caller.role, "").subject
 
 
 async def party_of(tx: GrantsTx, caller: Caller, device: Device) -> Party:

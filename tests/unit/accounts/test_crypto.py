@@ -187,3 +187,18 @@ def test_ids_have_the_shape_that_is_promised() -> None:
     assert {len(ids.digits(6)) for _ in range(2000)} == {6}
     assert ids.password(32).isalnum()
     assert len(ids.token(32)) == 32
+
+
+def test_ids_of_what_comes_by_the_thousand_sort_by_the_time_they_were_made_at() -> None:
+    clock = iter(1_800_000_000_000 + 7 * number for number in range(500))
+    ids = SystemIds(lambda: next(clock))
+    made = [ids.new(Prefix.EXECUTION) for _ in range(500)]
+    assert made == sorted(set(made))
+    assert all(looks_like(Prefix.EXECUTION, one) and len(one) == len("exe_") + 20 for one in made)
+    assert len({one[12:] for one in made}) == 500
+
+
+def test_ids_of_devices_and_keys_tell_nothing_of_their_time() -> None:
+    ids = SystemIds(lambda: 1_800_000_000_000)
+    for prefix in (Prefix.DEVICE, Prefix.KEY, Prefix.ACCOUNT, Prefix.GRANT):
+        assert len({ids.new(prefix)[len(prefix) + 1 :][:3] for _ in range(300)}) > 100

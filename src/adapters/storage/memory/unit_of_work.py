@@ -12,6 +12,7 @@ from adapters.storage.memory.approvals import MemoryApprovals
 from adapters.storage.memory.commands import MemoryDefinitions, MemoryExecutions
 from adapters.storage.memory.devices import MemoryCredentials, MemoryDevices, MemoryDeviceTypes
 from adapters.storage.memory.events import MemoryEvents
+from adapters.storage.memory.facing import MemoryFacing
 from adapters.storage.memory.grants import MemoryGrants
 from adapters.storage.memory.keys import MemoryKeys
 from adapters.storage.memory.rollups import MemoryRollups
@@ -55,6 +56,7 @@ class MemoryTransaction:
         self.approvals = MemoryApprovals(book)
         self.definitions = MemoryDefinitions(book)
         self.executions = MemoryExecutions(book)
+        self.facing = MemoryFacing(self.devices, self.definitions, self.executions, self.grants)
         self.schedules = MemorySchedules(book)
         self.rules = MemoryRules(book)
         self.readings = MemoryReadings(book)

@@ -15,7 +15,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.after_commit import run_all
 from adapters.storage.refusals import Closed, NestedWrite, ReadOnly
-from adapters.storage.sql.session import POSTGRES, Dangling, Row, Taken
+from adapters.storage.sql.session import POSTGRES, Dangling, Question, Row, Taken
 from domain.kernel.errors import Unavailable
 
 _TAKEN, _DANGLING, _READ_ONLY = "23505", ("23503", "23001"), "25006"
@@ -39,6 +39,10 @@ class PostgresSession:
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check()
         return await self._execute(statement, dict(params))
+
+    async def read_all(self, *questions: Question) -> Sequence[Sequence[Row]]:
+        self._check()
+        return [await self._execute(statement, dict(params)) for statement, params in questions]
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check(writing=True)

@@ -18,6 +18,8 @@ SQLITE = "sqlite"
 POSTGRES = "postgresql"
 
 Row: TypeAlias = Sequence[Any]
+Question: TypeAlias = tuple[ClauseElement, Mapping[str, Any]]
+"""A SELECT and its parameters."""
 
 
 class Taken(Conflict):
@@ -46,6 +48,10 @@ class Session(Protocol):
     def writable(self) -> bool: ...
 
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]: ...
+
+    async def read_all(self, *questions: Question) -> Sequence[Sequence[Row]]:
+        """The rows of each; on SQLite for the price of one, since the way to its thread and back is what a statement costs."""
+        ...
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         """Rows of RETURNING: their number is how many rows changed. Raises Taken, Dangling, ReadOnly, Unavailable."""

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.refusals import Closed, ReadOnly
-from adapters.storage.sql.session import SQLITE, Row
-from adapters.storage.sql.sqlite_lane import Lane, OwedChange, prepare
+from adapters.storage.sql.session import SQLITE, Question, Row
+from adapters.storage.sql.sqlite_lane import Lane, OwedChange, OwedQuestion, prepare
 from adapters.storage.sql.sqlite_readers import Readers
 from adapters.storage.sql.sqlite_writer import GroupWriter, Turn
 from domain.kernel.errors import Unavailable
@@ -27,7 +27,7 @@ class SqliteSession:
         self._lane = lane
         self._turn = turn
         self._closed = False
-        self._owed: list[OwedChange] = []
+        self._owed: list[OwedChange | OwedQuestion] = []
 
     @property
     def writable(self) -> bool:
@@ -39,6 +39,18 @@ class SqliteSession:
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check()
         return await self._fetch(statement, params)
+
+    async def read_all(self, *questions: Question) -> Sequence[Sequence[Row]]:
+        self._check()
+        *others, (statement, params) = questions
+        asked: list[OwedQuestion] = []
+        for other, its in others:
+            prepared = prepare(other, its)
+            asked.append(OwedQuestion(prepared.sql, prepared.bind(its)))
+            self._owed.append(asked[-1])
+            self._lane.owe_one(asked[-1])
+        last = await self._fetch(statement, params)
+        return [*(one.rows for one in asked), last]
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._check(writing=True)
@@ -57,7 +69,7 @@ class SqliteSession:
             prepared = prepare(statement, rows[0])
             change = OwedChange(prepared.sql, [prepared.bind(row) for row in rows])
             self._owed.append(change)
-            self._lane.owe_change(change)
+            self._lane.owe_one(change)
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
@@ -72,8 +84,8 @@ class SqliteSession:
 
     def give_up(self) -> None:
         """The transaction is not kept, so nothing of it may be paid by the next one."""
-        for change in self._owed:
-            change.void = True
+        for one in self._owed:
+            one.void = True
 
     async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
         prepared = prepare(statement, params)
@@ -175,4 +187,5 @@ class SqliteBackend:
                     raise Unavailable(_TOO_LONG) from error
                 raise
             finally:
+                session.give_up()
                 session.close()

@@ -2,8 +2,9 @@
 
 A hop to the thread and back costs more than most statements do. So BEGIN, SAVEPOINT and RELEASE do not get one of their own:
 they are *owed*, and paid right before the next statement, in the same hop. Should one fail, the statement that paid for it
-raises ControlLost, and nothing since the last commit can be trusted. Changes whose answer nobody waits for are owed the same way;
-what the database has against them is raised by the statement that pays.
+raises ControlLost, and nothing since the last commit can be trusted. Changes whose answer nobody waits for are owed the same
+way, and so are questions that are asked together with another; what the database has against them is raised by the statement
+that pays.
 """
 
 from __future__ import annotations
@@ -43,10 +44,23 @@ class OwedChange:
     void: bool = False
 
 
+@dataclass(slots=True)
+class OwedQuestion:
+    """`rows` are there once it is paid."""
+
+    sql: str
+    params: Sequence[Any]
+    rows: Sequence[Row] = ()
+    void: bool = False
+
+
+Owed = str | OwedChange | OwedQuestion
+
+
 class _Paying(sqlite3.Connection):
     """A connection that pays what is owed before it does what it is told. Used in the lane's thread only."""
 
-    owed: deque[str | OwedChange]
+    owed: deque[Owed]
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         self._pay()
@@ -58,15 +72,21 @@ class _Paying(sqlite3.Connection):
 
     def _pay(self) -> None:
         while self.owed:
-            sql = self.owed.popleft()
-            if isinstance(sql, OwedChange):
-                if not sql.void:
-                    super().executemany(sql.sql, sql.rows)
+            one = self.owed.popleft()
+            if isinstance(one, str):
+                self._control(one)
+            elif one.void:
                 continue
-            try:
-                super().execute(sql)
-            except sqlite3.Error as error:
-                raise ControlLost(f"The database refused {sql}: {error}. Try again in a moment.") from error
+            elif isinstance(one, OwedChange):
+                super().executemany(one.sql, one.rows)
+            else:
+                one.rows = super().execute(one.sql, one.params).fetchall()
+
+    def _control(self, sql: str) -> None:
+        try:
+            super().execute(sql)
+        except sqlite3.Error as error:
+            raise ControlLost(f"The database refused {sql}: {error}. Try again in a moment.") from error
 
 
 class Prepared:
@@ -99,14 +119,14 @@ def prepare(statement: ClauseElement, params: Mapping[str, Any]) -> Prepared:
 
 
 class Lane:
-    def __init__(self, connection: aiosqlite.Connection, owed: deque[str | OwedChange]) -> None:
+    def __init__(self, connection: aiosqlite.Connection, owed: deque[Owed]) -> None:
         self._connection = connection
         self._owed = owed
         self.lost = False  # a control failed: what the open transaction holds is uncertain
 
     @classmethod
     async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Lane:
-        owed: deque[str | OwedChange] = deque()
+        owed: deque[Owed] = deque()
 
         def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
             connection = _Paying(*args, **kwargs)
@@ -128,8 +148,8 @@ class Lane:
     def owe(self, *controls: str) -> None:
         self._owed.extend(controls)
 
-    def owe_change(self, change: OwedChange) -> None:
-        self._owed.append(change)
+    def owe_one(self, one: OwedChange | OwedQuestion) -> None:
+        self._owed.append(one)
 
     @property
     def owes(self) -> bool:

@@ -13,6 +13,7 @@ from adapters.storage.sql.repositories.commands import SqlDefinitions, SqlExecut
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypes
 from adapters.storage.sql.repositories.devices import SqlCredentials, SqlDevices
 from adapters.storage.sql.repositories.events import SqlEvents
+from adapters.storage.sql.repositories.facing import SqlFacing
 from adapters.storage.sql.repositories.grants import SqlGrants
 from adapters.storage.sql.repositories.keys import SqlKeys
 from adapters.storage.sql.repositories.rollups import SqlRollups
@@ -81,6 +82,7 @@ class SqlTransaction:
     approvals = Lazy(SqlApprovals)
     definitions = Lazy(SqlDefinitions)
     executions = Lazy(SqlExecutions)
+    facing = Lazy(SqlFacing)
     schedules = Lazy(SqlSchedules)
     rules = Lazy(SqlRules)
     readings = Lazy(SqlReadings)

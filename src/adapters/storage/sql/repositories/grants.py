@@ -19,7 +19,7 @@ from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
 g = grants.c
 u = grant_uses.c
 
-_SELECT = select(
+GRANT_COLUMNS = (
     g.grant_id,
     g.account_id,
     g.key_id,
@@ -37,6 +37,7 @@ _SELECT = select(
     g.created_ms,
     g.created_by,
 )
+_SELECT = select(*GRANT_COLUMNS)
 
 _ID = g.grant_id == bindparam("at_id")
 _ACCOUNT = g.account_id == bindparam("at_account")
