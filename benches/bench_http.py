@@ -149,7 +149,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         terms = {"commands": ["ON", "STATUS"], "activeFromMinute": 0, "activeToMinute": 1439, "timezone": "Europe/Berlin"}
         grant = {**terms, "apiKeyId": key["keyId"], "appliesVia": "project"}
         assert api.post(f"/devices/{credentials[0][0]}/grants", json=grant).status_code == 201
-        fleet = _native.Simulation("127.0.0.1", service.mqtt_port, credentials, rate=0.0, seconds=600.0)
+        fleet = _native.Simulation("127.0.0.1", service.mqtt_port, credentials, rate=0.01, seconds=600.0)
         time.sleep(1.0)
         assert service.process is not None
         pid = service.process.pid
@@ -163,22 +163,25 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     return f"{method} /api/v1{path} HTTP/1.1\r\nHost: bench\r\n{more}{kind}\r\n".encode() + body
 
 
-async def volley(port: int, requests: list[bytes]) -> None:
-    """All of them over a few kept connections, each waiting for its answer; every answer must be a 200."""
+async def volley(port: int, requests: list[bytes], took: list[float] | None = None, *, connections: int = CONNECTIONS) -> None:
+    """All of them over a few kept connections, each waiting for its answer; every answer must be a 200. `took`: seconds of each."""
     waiting = iter(requests)
 
     async def connection() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for one in waiting:
+            began = time.perf_counter()
             writer.write(one)
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), head + await reader.read(300)
             length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
             await reader.readexactly(int(length))
+            if took is not None:
+                took.append(time.perf_counter() - began)
         writer.close()
 
     async with asyncio.timeout(120):
-        await asyncio.gather(*(connection() for _ in range(CONNECTIONS)))
+        await asyncio.gather(*(connection() for _ in range(connections)))
 
 
 def measure(benchmark: Any, server: Server, requests: list[bytes]) -> None:
@@ -202,6 +205,21 @@ def bench_an_authorised_read(benchmark: Any, site: Site, caller: str) -> None:
     shown = {"X_Api_Key": site.key} if caller == "key" else {"Authorization": f"Bearer {site.session}"}
     paths = [f"/devices/{site.devices[number % DEVICES]}/telemetry/latest" for number in range(REQUESTS)]
     measure(benchmark, site.server, [request("GET", path, b"", **shown) for path in paths])
+
+
+@pytest.mark.parametrize("connections", [1, CONNECTIONS])
+def bench_a_command_that_is_waited_for(benchmark: Any, site: Site, connections: int) -> None:
+    """From the request to the answer that holds the device's result: `waitSeconds`, and devices that answer at once."""
+    body = b'{"cmd":"ON","waitSeconds":10}'
+    paths = [f"/devices/{site.devices[number % DEVICES]}/command" for number in range(REQUESTS // 4)]
+    requests = [request("POST", path, body, X_Api_Key=site.key) for path in paths]
+    asyncio.run(volley(site.server.port, requests, connections=connections))
+    took: list[float] = []
+    benchmark.pedantic(lambda: asyncio.run(volley(site.server.port, requests, took, connections=connections)), rounds=ROUNDS)
+    took.sort()
+    benchmark.extra_info["p50_ms"] = round(1000 * took[len(took) // 2], 1)
+    benchmark.extra_info["p99_ms"] = round(1000 * took[int(len(took) * 0.99)], 1)
+    print(f"\n  {benchmark.name}: {benchmark.extra_info}")
 
 
 @pytest.mark.parametrize("caller", ["key", "session"])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import statistics
 import threading
 import time
@@ -25,6 +24,7 @@ from adapters.engine import _native
 from support.pump import Pump, cpu_seconds, enrol
 from support.service import EMAIL, PASSWORD, Service
 from support.storage import emptied
+from support.tables import Tables
 
 POSTGRES_URL = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
 SLOTS = int(os.environ.get("LATCHBOARD_BENCH_SLOTS", "20000"))
@@ -34,47 +34,6 @@ PUMPS, EDGES = 12, 8
 """A rule may fire ten times a minute before it is taken for a loop."""
 HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
 HOUR = 3_600
-
-
-class Tables:
-    """The service's database, looked at past the service."""
-
-    def __init__(self, service: Service) -> None:
-        self._path = service.data_dir / "latchboard.db"
-
-    def run(self, sql: str) -> list[tuple[Any, ...]]:
-        if POSTGRES_URL is None:
-            with sqlite3.connect(self._path, timeout=30) as connection:
-                return connection.execute(sql).fetchall()
-        return asyncio.run(_on_postgres(sql))
-
-    def copy_row(self, table: str, where: str, copies: int, **changed: str) -> None:
-        """`copies` of one row; `changed` are SQL expressions of `i`, 1 to `copies`."""
-        if POSTGRES_URL is None:
-            columns = [row[1] for row in self.run(f"PRAGMA table_info({table})")]
-            numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {copies}) "
-        else:
-            columns = [
-                row[0]
-                for row in self.run(
-                    f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}' AND table_schema = 'public'"
-                )
-            ]
-            numbers = f"WITH n AS (SELECT generate_series(1, {copies}) AS i) "
-        kept = [column for column in columns if column not in ("seq", "device_no")] + (["device_no"] if table == "schedules" else [])
-        values = ", ".join(changed.get(column, f"t.{column}") for column in kept)
-        insert = f"INSERT INTO {table} ({', '.join(kept)}) SELECT {values} FROM {table} t, n WHERE {where}"
-        self.run(f"{insert.replace(' SELECT', ' ' + numbers + 'SELECT', 1)}")
-
-
-async def _on_postgres(sql: str) -> list[tuple[Any, ...]]:
-    import asyncpg
-
-    connection = await asyncpg.connect((POSTGRES_URL or "").replace("+asyncpg", ""))
-    try:
-        return [tuple(row) for row in await connection.fetch(sql)]
-    finally:
-        await connection.close()
 
 
 @pytest.fixture
@@ -109,9 +68,9 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
     slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
     for device_id, _ in fleet:
         assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
-    _copies(service, first, SLOTS - ANSWERING)
-    simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
     tables = Tables(service)
+    tables.copy_slots(first, SLOTS - ANSWERING)
+    simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
     time.sleep(1.0)
     quiet = _Reader(api, first)
     edges_before = [pump.edge() for pump in pumps]
@@ -157,7 +116,7 @@ def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.C
         at = base + number * 4 if slots > 1 else base + number
         assert api.post(f"/devices/{first}/schedules", json={"slot": number, "onTs": at, "offTs": at + HOUR}).status_code == 201
     if slots > 1:
-        _copies(service, first, slots - 1)
+        tables.copy_slots(first, slots - 1)
         api.put(f"/devices/{first}/schedules/0", json={"label": "woken"})
     until = base + (rounds - 1) * 4 + 3 if slots > 1 else base + 6
     benchmark.pedantic(lambda: time.sleep(max(0.0, until - time.time())), rounds=1)
@@ -169,23 +128,6 @@ def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.C
         "late_max_ms": late[-1],
     }
     print(f"\n  {json.dumps(benchmark.extra_info)}")
-
-
-def _copies(service: Service, device_id: str, copies: int) -> None:
-    tables = Tables(service)
-    number = "substr('00000000' || i, -8)" if POSTGRES_URL is None else "lpad(CAST(i AS text), 8, '0')"
-    name = f"'dev_copy00000000' || {number}"
-    tables.copy_row("devices", f"t.device_id = '{device_id}'", copies, device_id=name, name=f"'Copy ' || {number}", is_online="false")
-    slots = tables.run(f"SELECT slot FROM schedules WHERE device_id = '{device_id}'")
-    for (slot,) in slots:
-        tables.copy_row(
-            "schedules",
-            f"t.device_id = '{device_id}' AND t.slot = {slot}",
-            copies,
-            schedule_id=f"'sched_copy{slot}00000000' || {number}",
-            device_id=name,
-            device_no=f"(SELECT d.device_no FROM devices d WHERE d.device_id = {name})",
-        )
 
 
 class _Reader:

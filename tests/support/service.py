@@ -105,7 +105,7 @@ class Service:
 
     def errors(self) -> list[str]:
         """Lines of the log that say so."""
-        lines = self.log().splitlines()
+        lines = self.log_file.read_text(errors="replace").splitlines()
         wrong = ("Traceback", '"level": "error"', '"level": "critical"')
         return [line for line in lines if any(word in line for word in wrong)]
 

@@ -90,18 +90,10 @@ class SqlDatabase:
 
 
 def _postgres(url: URL, pool_size: int, patience_s: float, hold_s: float) -> tuple[Backend, Callable[[], Awaitable[None]]]:
-    from sqlalchemy.ext.asyncio import create_async_engine  # here, because SQLite does without and starts the sooner
+    from adapters.storage.sql.postgres_backend import PostgresBackend  # here, because SQLite does without and starts the sooner
+    from adapters.storage.sql.postgres_pool import connected
 
-    from adapters.storage.sql.postgres_backend import PostgresBackend
-
-    engine = create_async_engine(
-        url,
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=patience_s,
-        pool_pre_ping=True,
-        connect_args={"timeout": patience_s, "command_timeout": hold_s},
-    )
+    engine = connected(url, pool_size=pool_size, patience_s=patience_s, hold_s=hold_s)
     return PostgresBackend(engine, patience_s=patience_s), lambda: migrate_postgres(engine)
 
 

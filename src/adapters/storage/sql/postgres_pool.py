@@ -1,0 +1,53 @@
+"""Connections to PostgreSQL that are known to live when they are given out.
+
+A connection that the server has ended is seen at once, without asking. One whose server has vanished says nothing, so one that
+has rested is asked before it is used. Those used a moment ago are not: the question takes three ways to the server and back,
+which is more than most transactions take, and what fails in spite of it fails with a word that says to try again.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+RESTED_S = 5.0
+_SINCE = "rests_since"
+
+
+def connected(url: Any, *, pool_size: int, patience_s: float, hold_s: float) -> AsyncEngine:
+    """An engine whose pool waits at most `patience_s` for a connection, and whose statements take at most `hold_s`."""
+    engine = create_async_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=patience_s,
+        connect_args={"timeout": patience_s, "command_timeout": hold_s},
+    )
+    event.listen(engine.sync_engine, "checkin", _rests)
+    event.listen(engine.sync_engine, "checkout", _Lives(engine))
+    return engine
+
+
+def _rests(_connection: Any, record: Any) -> None:
+    record.info[_SINCE] = monotonic()
+
+
+class _Lives:
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._dialect = engine.dialect
+
+    def __call__(self, connection: Any, record: Any, _proxy: Any) -> None:
+        """Raises DisconnectionError: the pool then gives another one."""
+        if connection.driver_connection.is_closed():
+            raise DisconnectionError("the server has ended this connection")
+        since = record.info.get(_SINCE)
+        if since is None or monotonic() - since < RESTED_S:
+            return
+        try:
+            self._dialect.do_ping(connection)
+        except Exception as error:
+            raise DisconnectionError("nobody answers on this connection") from error

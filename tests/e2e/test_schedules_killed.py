@@ -1,0 +1,114 @@
+"""The real program killed again and again while its slots fire: each edge runs once, in the database and on the device."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import aiomqtt
+import pytest
+
+from support import storage
+from support.device import Device, a_device, ended
+from support.service import RUNNING, Service
+from support.tables import Tables
+
+STORED = [kind for kind in storage.KINDS if kind != "memory"]
+SLOTS, KILLS = 900, 6
+"""A life of the program decides some hundred slots between its first and the kill."""
+HOUR = 3_600
+
+
+class Stubborn:
+    """A device that connects anew whenever its connection is gone, and obeys. `heard`: how often each command id came."""
+
+    def __init__(self, device: Device, service: Service) -> None:
+        self.device = device
+        self.heard: Counter[str] = Counter()
+        self.ran: list[str] = []
+        self._service = service
+
+    async def live(self) -> None:
+        while True:
+            with contextlib.suppress(aiomqtt.MqttError, OSError):
+                async with self.device.client(self._service, timeout=3.0) as client:
+                    await client.subscribe(self.device.topic("cmd"), qos=1)
+                    async for message in client.messages:
+                        await self._obey(client, json.loads(bytes(message.payload)))
+            await asyncio.sleep(0.1)
+
+    async def _obey(self, client: aiomqtt.Client, order: dict[str, str]) -> None:
+        self.heard[order["id"]] += 1
+        if self.heard[order["id"]] == 1:  # our firmware remembers the ids it has run
+            self.ran.append(order["cmd"])
+        for below, word in (("state", {"relay": order["cmd"], "by": "cmd"}), ("result", {"status": "done", "relay": order["cmd"]})):
+            await client.publish(self.device.topic(below), json.dumps(word | {"id": order["id"]}), qos=1)
+
+
+async def decided(tables: Tables) -> int:
+    [(count,)] = await asyncio.to_thread(tables.run, "SELECT COUNT(*) FROM schedule_edges")
+    return int(count)
+
+
+async def die_while_firing(service: Service, tables: Tables, chance: random.Random) -> None:
+    """Start, wait for the first slots of this life, and a moment more; then SIGKILL, ready or not."""
+    before = await decided(tables)
+    service.process = service.launch("serve")
+    async with asyncio.timeout(60):
+        while await decided(tables) == before < SLOTS:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(chance.uniform(0, 0.12))
+    service.kill()
+
+
+@pytest.mark.parametrize("kind", STORED)
+async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_once(tmp_path: Path, kind: str) -> None:
+    settings = {"LATCHBOARD_DATABASE_URL": await storage.emptied()} if kind == "postgres" else {}
+    service, chance = Service(tmp_path, **settings), random.Random(5)
+    with service:
+        tables = Tables(service)
+        async with service.api() as owner, contextlib.AsyncExitStack() as stack:
+            pumps = [Stubborn(await a_device(owner, f"Pump {number}"), service) for number in range(4)]
+            due_ts = int(time.time()) + 6
+            for pump in pumps:
+                slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
+                await owner.post(f"{pump.device.path}/schedules", slot, expect=201)
+            await asyncio.to_thread(tables.copy_slots, pumps[0].device.device_id, SLOTS - len(pumps))
+            lives = [asyncio.create_task(pump.live()) for pump in pumps]
+            stack.push_async_callback(ended, *lives)
+            service.kill()
+            await asyncio.sleep(max(0.0, due_ts - time.time()))
+            kills = 0
+            while kills < KILLS and await decided(tables) < SLOTS:
+                await die_while_firing(service, tables, chance)
+                kills += 1
+            assert kills > 2
+            service.start()
+            async with asyncio.timeout(60):
+                while await decided(tables) < SLOTS:
+                    await asyncio.sleep(0.05)
+            for pump in pumps:
+                path = f"{pump.device.path}/executions"
+                await owner.until(path, lambda page: [one["status"] for one in page["data"]] == ["DONE"])
+                [only] = (await owner.get(path))["data"]
+                assert list(pump.heard) == [only["executionId"]]
+                assert pump.ran == ["ON"]
+                [held] = await owner.get(f"{pump.device.path}/schedules")
+                assert (held["status"], held["lastOutcome"] in ("FIRED", "FIRED_LATE")) == ("ACTIVE", True)
+        assert service in RUNNING
+        await asyncio.to_thread(check_each_ran_once, tables)
+    assert service.errors() == []
+
+
+def check_each_ran_once(tables: Tables) -> None:
+    once = "SELECT COUNT(*), COUNT(DISTINCT device_id) FROM {} WHERE {}"
+    assert tables.run(once.format("executions", "source = 'schedule'")) == [(SLOTS, SLOTS)]
+    assert tables.run(once.format("events", "kind = 'schedule_fired'")) == [(SLOTS, SLOTS)]
+    assert tables.run(once.format("schedules", "status = 'ACTIVE' AND next_edge = 'off'")) == [(SLOTS, SLOTS)]
+    assert tables.run("SELECT COUNT(*) FROM schedule_edges WHERE edge = 'on'") == [(SLOTS,)]
+    assert tables.run("SELECT COUNT(*) FROM events WHERE kind = 'schedule_skipped'") == [(0,)]

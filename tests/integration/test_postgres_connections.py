@@ -1,0 +1,62 @@
+"""The server ends connections, or vanishes: whoever comes next notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from adapters.storage.sql import SqlDatabase, postgres_pool
+from support import postgres, storage
+
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
+
+
+async def end_all() -> int:
+    """End every other connection to the database; how many there were."""
+    connection = await asyncpg.connect(postgres.plain_url())
+    try:
+        others = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        return len(await connection.fetch(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("rested_s", [0.0, postgres_pool.RESTED_S])
+async def test_connections_that_the_server_has_ended_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rested_s: float
+) -> None:
+    monkeypatch.setattr(postgres_pool, "RESTED_S", rested_s)
+    async with storage.opened("postgres", tmp_path, pool_size=3) as uow:
+
+        async def look() -> None:
+            async with uow.read() as tx:
+                assert not await tx.accounts.any()
+
+        for _ in range(3):
+            await asyncio.gather(*(look() for _ in range(6)))
+            assert await end_all() >= 1
+            await asyncio.sleep(0.1)  # the word of the server arrives
+        await asyncio.gather(*(look() for _ in range(6)))
+        async with uow.write() as tx:
+            await tx.accounts.add(storage.an_account())
+
+
+async def test_a_connection_is_asked_whether_it_lives_only_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = SqlDatabase(await storage.emptied(), pool_size=1)
+    await database.start()
+    try:
+        asked: list[object] = []
+        monkeypatch.setattr(database._backend._engine.dialect, "do_ping", lambda connection: asked.append(connection) or True)
+        for _ in range(3):
+            async with database.uow.read() as tx:
+                await tx.accounts.any()
+        assert asked == []
+        monkeypatch.setattr(postgres_pool, "RESTED_S", 0.0)
+        async with database.uow.read() as tx:
+            await tx.accounts.any()
+        assert len(asked) == 1
+    finally:
+        await database.stop()
