@@ -6,18 +6,22 @@ The program runs on a clock that the tests set: what would take minutes of waiti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import httpx
 import pytest
 
+from domain.kernel.clock import iso
 from support.clockwork import Clockwork
 from support.device import PATIENCE, Device, a_device
 from support.service import PASSWORD, Api, Service
 
 HOUR, DAY = 3_600, 86_400
 _clocks: dict[int, Clockwork] = {}
+_numbers = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -195,19 +199,25 @@ async def test_a_slot_runs_any_command_but_none_that_needs_approval(service: Ser
     assert over["lastOutcome"] == "SKIPPED_APPROVAL"
 
 
+@asynccontextmanager
+async def a_member(service: Service, owner: Api) -> AsyncIterator[tuple[str, Api]]:
+    """Their membership, and the API as they see it."""
+    person = {"email": f"member{next(_numbers)}@example.com", "name": "Mo", "role": "Member", "password": PASSWORD}
+    member = await owner.post("/members", person, expect=201)
+    async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
+        signed_in = (await raw.post("/auth/login", json={"email": person["email"], "password": PASSWORD})).json()
+        yield member["membershipId"], Api(raw, {"Authorization": f"Bearer {signed_in['accessToken']}"})
+
+
 async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
     service: Service, owner: Api, clock: Clockwork
 ) -> None:
     pump = await a_device(owner)
-    person = {"email": "member@example.com", "name": "Mo", "role": "Member", "password": PASSWORD}
-    member = await owner.post("/members", person, expect=201)
-    async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
-        signed_in = (await raw.post("/auth/login", json={"email": person["email"], "password": PASSWORD})).json()
-        mo = Api(raw, {"Authorization": f"Bearer {signed_in['accessToken']}"})
+    async with a_member(service, owner) as (membership_id, mo):
         later = clock.now() + 3
         body = {"slot": 0, "onTs": later, "offTs": later + 2}
         assert (await mo.post(f"{pump.path}/schedules", body, expect=403))["error"] == "GRANT_MISSING"
-        terms = {"commands": ["ON", "OFF"], "membershipId": member["membershipId"]}
+        terms = {"commands": ["ON", "OFF"], "membershipId": membership_id}
         grant = await owner.post(f"{pump.path}/grants", terms, expect=201)
         await mo.post(f"{pump.path}/schedules", body, expect=201)
     async with pump.online(service) as line:
@@ -218,3 +228,42 @@ async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
         assert await line.settled(owner) == []
     assert over["lastOutcome"] == "SKIPPED_GRANT"
     assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired", "schedule_skipped"]
+
+
+async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_membership(
+    service: Service, owner: Api, clock: Clockwork
+) -> None:
+    pump, valve = await a_device(owner, "Pump"), await a_device(owner, "Valve")
+    soon, later = clock.now() + HOUR, clock.now() + 2 * HOUR
+    async with a_member(service, owner) as (membership_id, mo):
+        terms = {"commands": ["ON", "OFF"], "membershipId": membership_id}
+        await owner.post(f"{pump.path}/grants", terms | {"expiresAt": iso(soon * 1000)}, expect=201)
+        await owner.post(f"{valve.path}/grants", terms, expect=201)
+        await put(mo, pump, later, later + DAY)
+        await put(mo, valve, later, later + DAY)
+        clock.step(2 * HOUR)
+        await service.sign_in_again(owner)
+        await woken(owner, pump, clock)
+        outcomes = [await outcome(owner, device) for device in (pump, valve)]
+        assert outcomes == [("PENDING", "SKIPPED_GRANT"), ("ACTIVE", "FIRED")]
+    [(kind, why)] = await told(owner, pump)
+    assert kind == "schedule_skipped"
+    assert "expired" in why
+    await owner.delete(f"/members/{membership_id}")
+    clock.step(DAY)
+    await service.sign_in_again(owner)
+    await woken(owner, pump, clock)
+    [over] = await owner.until(f"{valve.path}/schedules/history", lambda ended: ended)
+    assert (over["status"], over["lastOutcome"]) == ("COMPLETED", "SKIPPED_GRANT")
+    assert [kind for kind, _ in await told(owner, valve)] == ["schedule_fired", "schedule_skipped"]
+
+
+async def woken(owner: Api, device: Device, clock: Clockwork) -> None:
+    """The ticker looks at the clock; it would by itself within half a minute."""
+    far = clock.now() + 9 * DAY
+    await owner.post(f"{device.path}/schedules", {"slot": 4, "onTs": far, "offTs": far + 9}, expect=201)
+
+
+async def outcome(owner: Api, device: Device) -> tuple[str, str]:
+    slots = await owner.until(f"{device.path}/schedules", lambda found: found[0]["lastOutcome"])
+    return slots[0]["status"], slots[0]["lastOutcome"]
