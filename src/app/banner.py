@@ -12,6 +12,9 @@ from rich.text import Text
 from app.first_start import FILE, FirstLogin
 from app.settings import Settings
 
+ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared with, not bound to
+"""Addresses that mean every one of the machine, and how the machine itself reaches them."""
+
 
 def http_url(settings: Settings) -> str:
     return f"http://{_reachable(settings.http_host)}:{settings.http_port}"
@@ -69,7 +72,10 @@ def _addresses(settings: Settings, url: str) -> Table:
     table.add_row("API, docs", f"{url}/docs")
     table.add_row("Live feed", f"{url.replace('http', 'ws', 1)}/api/v1/ws")
     if settings.broker == "embedded":
-        table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt")
+        tls = f"   mqtts://{host}:{settings.mqtt_tls_port}" if settings.mqtt_tls_port is not None else ""
+        table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
+        if host in ("127.0.0.1", "localhost", "[::1]") and settings.mqtt_host not in ANY:
+            table.add_row("", Text("this machine only; LATCHBOARD_MQTT_HOST=0.0.0.0 lets devices on the network in", style="dim"))
     else:
         table.add_row("MQTT", "external broker" if settings.holds_devices else "none: another instance holds the devices")
     table.add_row("Data", str(settings.data_dir.resolve()))
@@ -89,5 +95,5 @@ def _print_login(console: Console, settings: Settings, login: FirstLogin | None)
 
 
 def _reachable(host: str) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - compared with, not bound to
+    shown = ANY.get(host, host)
     return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown

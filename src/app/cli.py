@@ -22,6 +22,7 @@ from app import logs
 from app.cli_keys import keys
 from app.fleet.command import Screen, simulate
 from app.fleet.order import Order
+from app.refused import StartRefused
 from app.running import FAILED, do, fail, settings
 from app.settings import Settings, origins, unknown_names
 from domain.kernel.caller import Role
@@ -164,6 +165,19 @@ def config() -> None:
         out.print(f"{name:<36}{said[name]:<17}{value or '–'}", markup=False)
     for strange in unknown_names():
         out.print(strange)
+
+
+@app.command()
+def backup(folder: Annotated[Path, typer.Argument(help="A directory that is new or empty.", metavar="DIRECTORY")]) -> None:
+    """Copy the SQLite database and its secret keys, also while the service runs. The copy is a data directory to start on."""
+    from app.backup import back_up
+
+    try:
+        made = back_up(settings(), folder)
+    except StartRefused as refused:
+        fail(str(refused), FAILED)
+    keys = "latchboard.db and secret_keys" if made.with_keys else "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
+    out.print(f"{made.folder}: {keys}, {made.size / 1_000_000:.1f} MB. To restore, start on a copy of it as data directory.")
 
 
 @app.command()
