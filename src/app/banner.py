@@ -75,7 +75,7 @@ def _addresses(settings: Settings, url: str) -> Table:
         tls = f"   mqtts://{host}:{settings.mqtt_tls_port}" if settings.mqtt_tls_port is not None else ""
         table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
         if host in ("127.0.0.1", "localhost", "[::1]") and settings.mqtt_host not in ANY:
-            table.add_row("", Text("this machine only; LATCHBOARD_MQTT_HOST=0.0.0.0 lets devices on the network in", style="dim"))
+            table.add_row("", Text("this machine only; LATCHBOARD_MQTT_HOST=0.0.0.0 lets the network in", style="dim"))
     else:
         table.add_row("MQTT", "external broker" if settings.holds_devices else "none: another instance holds the devices")
     table.add_row("Data", str(settings.data_dir.resolve()))

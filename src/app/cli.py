@@ -74,7 +74,7 @@ def serve() -> None:
 
 @app.command()
 def demo() -> None:
-    """Run the service with ten simulated devices, a rule and a schedule, in a data directory of its own."""
+    """Run the service with ten simulated devices, two rules and a schedule, in a data directory of its own."""
     chosen = settings()
     changes: dict[str, Any] = {"webhook_allow_private": True}
     if "data_dir" not in chosen.model_fields_set:

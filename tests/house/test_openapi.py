@@ -93,6 +93,7 @@ def calls(document: dict[str, Any]) -> set[str]:
 def test_the_document_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1.")
     assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+    assert "jsonSchemaDialect" not in document, "the page of Swagger UI warns about any but the default, which is 2020-12 and more"
 
 
 def test_every_call_of_the_contract_is_in_it_and_no_other(document: dict[str, Any]) -> None:

@@ -89,7 +89,6 @@ def build_document(app: Quart, *, version: str) -> Schema:
         paths.setdefault(path, {})[spec.method.lower()] = _operation(rule, spec, schemas, definitions)
     return {
         "openapi": "3.1.0",
-        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
         "info": {
             "title": "Latchboard",
             "version": version,
