@@ -1,4 +1,4 @@
-"""A fleet to look at: ten simulated devices in the program itself, two rules and a schedule, so that something happens at once."""
+"""A fleet to look at: ten simulated devices in the program itself, two rules and a schedule: something happens at once."""
 
 from __future__ import annotations
 
