@@ -90,7 +90,7 @@ class Services:
         self._commands(outside, bells)
         self._permission(outside)
         self._schedules(outside, bells)
-        self._telemetry(settings, outside)
+        self._telemetry(settings, outside, bells)
         self._webhooks(outside)
 
     def _people(self, outside: Outside) -> None:
@@ -194,11 +194,17 @@ class Services:
         )
         self.firing = FiringService(uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.plans)
 
-    def _telemetry(self, settings: Settings, outside: Outside) -> None:
+    def _telemetry(self, settings: Settings, outside: Outside, bells: Bells) -> None:
         uow, clock, engine = self.uow, outside.clock, outside.engine
         turnstile = PatientLock(self.turnstile)
         self.rules = RuleService(
-            uow=uow, clock=clock, ids=outside.ids, engine=engine.engine, commands=self.commands, turnstile=turnstile
+            uow=uow,
+            clock=clock,
+            ids=outside.ids,
+            engine=engine.engine,
+            commands=self.commands,
+            turnstile=turnstile,
+            timer_bell=bells.timers.ring,
         )
         self.ingest = IngestService(
             ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, announcer=self.recorder

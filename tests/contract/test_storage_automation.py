@@ -265,6 +265,17 @@ async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: W
         assert await tx.rules.by_no(first.rule_no) is None
 
 
+async def test_an_edit_leaves_a_rules_state_to_the_engine_and_arming_it_anew_keeps_when_it_last_fired(world: World) -> None:
+    async with world.uow.write() as tx:
+        rule = await tx.rules.add(a_rule(world))
+        await tx.rules.save_states([RuleEdge(world.device.device_no, rule.rule_no, NOW, True, None, NOW, True)])
+        await tx.rules.save(replace(rule, name="read before it matched"))
+        kept = await tx.rules.by_no(rule.rule_no)
+        assert (kept.name, kept.state) == ("read before it matched", RuleState(True, None, NOW))
+        await tx.rules.rearm(rule.rule_id)
+        assert (await tx.rules.by_no(rule.rule_no)).state == RuleState(False, None, NOW)
+
+
 async def test_rule_states_are_written_together(world: World) -> None:
     async with world.uow.write() as tx:
         first = await tx.rules.add(a_rule(world))

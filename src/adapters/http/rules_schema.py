@@ -110,7 +110,8 @@ class ExplainedReply(Reply):
 
 
 class DryRunReply(Reply):
-    """`wouldFire`: the conditions hold. `firedAt`, over stored telemetry: when the action would have run."""
+    """`wouldFire`: the conditions hold and the clear conditions do not; a rule that matches already does not fire again, and one
+    with `forSeconds` only when they have held that long. `firedAt`, over stored telemetry: when the action would have run."""
 
     would_fire: bool
     conditions: list[ExplainedReply]
@@ -186,7 +187,7 @@ def rule_reply(rule: Rule) -> RuleReply:
 
 def dry_run_reply(run: DryRun, trial: Trial | None = None) -> DryRunReply:
     return DryRunReply(
-        would_fire=run.holds if trial is None else bool(trial.fired_ms),
+        would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),
         conditions=[_explained(one) for one in run.conditions],
         clear_conditions=[_explained(one) for one in run.clear_conditions],
         fired_at=None if trial is None else [iso(at_ms) for at_ms in trial.fired_ms],

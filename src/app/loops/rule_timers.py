@@ -50,8 +50,19 @@ class RuleTimerLoop:
                 await self._bell.wait(sleep_s)
                 continue
             async with self._turnstile:
-                verdict = Verdict.of(self._engine.tick(now_ms))
-                await self._store(verdict)
+                await self._store_or_parts(Verdict.of(self._engine.tick(now_ms)))
+
+    async def _store_or_parts(self, verdict: Verdict) -> None:
+        """The engine has moved on: what it said is stored, if not together then each device's by itself."""
+        try:
+            await self._store(verdict)
+        except Exception:
+            log.exception("what was due failed; trying it device by device", fired=len(verdict.fired))
+            for part in verdict.by_device():
+                try:
+                    await self._store(part)
+                except Exception:
+                    log.critical("gave up on a device's rules that were due", fired=part.fired, exc_info=True)
 
     async def _store(self, verdict: Verdict) -> None:
         while not verdict.is_empty:

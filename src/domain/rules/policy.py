@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.errors import FieldFault, Invalid
-from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SECONDS, Condition, Rule
+from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SECONDS, Condition, Fired, Rule
 
 MAX_RULES_PER_DEVICE = 64
 LOOP_LIMIT = 10
 """A rule that fires more often than this within a minute drives itself, or is driven, in circles."""
+SWEPT_AT = 1_024
+"""Rules that have fired are forgotten in passing, once there are so many more of them than at the last time."""
 
 
 def check(rule: Rule, known_metrics: Collection[str]) -> None:
@@ -36,8 +38,13 @@ def edited(rule: Rule, changes: Mapping[str, Any]) -> Rule:
     """The rule after an edit. It is re-armed only when what decides the match changed, or when it is switched on again."""
     after = replace(rule, **changes, revision=rule.revision + 1)
     if after.enabled and not rule.enabled:
-        return replace(after, disabled_reason=None).rearmed()
-    return after.rearmed() if after.trigger != rule.trigger else after
+        after = replace(after, disabled_reason=None)
+    return after.rearmed() if rearms(rule, after) else after
+
+
+def rearms(before: Rule, after: Rule) -> bool:
+    """Whether the edit forgets that the rule matches or waits."""
+    return after.trigger != before.trigger or (after.enabled and not before.enabled)
 
 
 def _bounds(rule: Rule) -> Iterator[FieldFault]:
@@ -61,25 +68,35 @@ def _unknown(field: str, conditions: Sequence[Condition], known: Collection[str]
 
 @dataclass(slots=True)
 class LoopGuard:
-    """Counts firings per rule over a rolling minute. Memory is bounded by the firings of the last minute."""
+    """Counts firings per rule over a rolling minute. Memory is bounded by the firings of the last minute.
 
-    _recent: dict[int, deque[int]]
+    A transaction may be tried again, so weighing changes nothing; what was committed is counted once.
+    """
 
-    @classmethod
-    def fresh(cls) -> LoopGuard:
-        return cls({})
+    _recent: dict[int, deque[int]] = field(default_factory=dict)
+    _swept_at: int = SWEPT_AT
 
-    def runs_in_circles(self, rule_no: int, at_ms: int) -> bool:
-        """Count one firing; True when it is one too many."""
-        times = self._recent.setdefault(rule_no, deque())
-        while times and times[0] <= at_ms - MINUTE_MS:
-            times.popleft()
-        times.append(at_ms)
-        return len(times) > LOOP_LIMIT
+    def circling(self, fired: Sequence[Fired]) -> list[Fired]:
+        """Those that are one too many for their rule, the ones before them in the list counted."""
+        pending: dict[int, list[int]] = {}
+        found = []
+        for one in fired:
+            times = pending.setdefault(one.rule_no, list(self._recent.get(one.rule_no, ())))
+            times.append(one.at_ms)
+            if sum(at_ms > one.at_ms - MINUTE_MS for at_ms in times) > LOOP_LIMIT:
+                found.append(one)
+        return found
 
-    def forget(self, rule_no: int) -> None:
-        self._recent.pop(rule_no, None)
+    def count(self, fired: Sequence[Fired], circling: Sequence[Fired]) -> None:
+        """These are committed. Those that circled are switched off, and begin anew when they are switched on again."""
+        for one in fired:
+            self._recent.setdefault(one.rule_no, deque(maxlen=LOOP_LIMIT)).append(one.at_ms)
+        for one in circling:
+            self._recent.pop(one.rule_no, None)
+        if len(self._recent) > self._swept_at:
+            self._sweep(max(one.at_ms for one in fired) - MINUTE_MS)
 
-    def sweep(self, now_ms: int) -> None:
-        for rule_no in [no for no, times in self._recent.items() if times[-1] <= now_ms - MINUTE_MS]:
+    def _sweep(self, until_ms: int) -> None:
+        for rule_no in [no for no, times in self._recent.items() if times[-1] <= until_ms]:
             del self._recent[rule_no]
+        self._swept_at = 2 * len(self._recent) + SWEPT_AT

@@ -5,7 +5,7 @@ The engine is told after the commit, and only while no batch is on its way from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from domain.kernel.ids import DeviceId, IdSource, Prefix, RuleId
 from domain.kernel.turnstile import Turnstile
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules import policy
-from domain.rules.model import Rule
+from domain.rules.model import Rule, RuleSpec
 from domain.rules.ports import TelemetryEngine
 from domain.rules.store import RulesTx
 
@@ -53,13 +53,16 @@ class RuleService:
         engine: TelemetryEngine,
         commands: UnattendedCheck,
         turnstile: Turnstile,
+        timer_bell: Callable[[], None] = lambda: None,
     ) -> None:
+        """`timer_bell` is rung when the engine's next deadline may have become an earlier one."""
         self._uow = uow
         self._clock = clock
         self._ids = ids
         self._engine = engine
         self._commands = commands
         self._turnstile = turnstile
+        self._timer_bell = timer_bell
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[Rule]:
         async with self._uow.read() as tx:
@@ -110,10 +113,13 @@ class RuleService:
         now_ms = self._clock.now_ms()
         async with self._turnstile, self._uow.write() as tx:
             device = await device_of(tx, caller.account_id, device_id)
-            rule = policy.edited(await rule_of(tx, device_id, rule_id), changes)
+            before = await rule_of(tx, device_id, rule_id)
+            rule = policy.edited(before, changes)
             rule = replace(rule, created_by=caller.membership_id)  # it runs as whoever saved it last, and never with more
             await self._check(tx, caller, device, rule, now_ms)
             await tx.rules.save(rule)
+            if policy.rearms(before, rule):
+                await tx.rules.rearm(rule.rule_id)
             await self._changed(tx, caller, device, rule, "rule_updated", now_ms)
         return rule
 
@@ -131,7 +137,7 @@ class RuleService:
         async with self._turnstile, self._uow.read() as tx:
             device = await tx.devices.find(device_id)
             if device is not None:
-                self._engine.put_rules(device.device_no, [rule.spec() for rule in await tx.rules.list(device_id)])
+                self._put(device.device_no, [rule.spec() for rule in await tx.rules.list(device_id)])
 
     async def _check(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.metrics(device.device_no)}
@@ -151,7 +157,11 @@ class RuleService:
         )
         await tx.record(fact)
         specs = [kept.spec() for kept in await tx.rules.list(device.device_id)]
-        tx.after_commit(lambda: self._engine.put_rules(device.device_no, specs))
+        tx.after_commit(lambda: self._put(device.device_no, specs))
+
+    def _put(self, device_no: int, specs: Sequence[RuleSpec]) -> None:
+        self._engine.put_rules(device_no, specs)
+        self._timer_bell()
 
 
 async def rule_of(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:

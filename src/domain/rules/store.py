@@ -23,7 +23,13 @@ class RuleRepository(Protocol):
         """By priority, then age."""
         ...
 
-    async def save(self, rule: Rule) -> None: ...
+    async def save(self, rule: Rule) -> None:
+        """All but its state: that is the engine's, which may live in another instance and have moved on meanwhile."""
+        ...
+
+    async def rearm(self, rule_id: RuleId) -> None:
+        """As `Rule.rearmed`: it neither matches nor waits; when it last fired stays."""
+        ...
 
     async def save_states(self, edges: Sequence[RuleEdge]) -> None:
         """Write what the engine changed (matched, held since, last fired) of many rules."""

@@ -64,6 +64,20 @@ class Verdict:
             ingested.watched,
         )
 
+    def by_device(self) -> list[Verdict]:
+        """What a tick brought, a device at a time: one that cannot be stored is then nobody else's problem."""
+        lists: tuple[Sequence[RuleEdge | Fired | Suppressed], ...] = (self.edges, self.fired, self.suppressed)
+        devices = sorted({one.device_no for each in lists for one in each})
+        return [
+            replace(
+                self,
+                edges=[one for one in self.edges if one.device_no == device_no],
+                fired=[one for one in self.fired if one.device_no == device_no],
+                suppressed=[one for one in self.suppressed if one.device_no == device_no],
+            )
+            for device_no in devices
+        ]
+
     @property
     def is_empty(self) -> bool:
         return not (self.rows or self.edges or self.fired or self.suppressed or self.new_metrics or self.new_names)
@@ -85,7 +99,7 @@ class IngestService:
         self._engine = engine
         self._commands = commands
         self._announcer = announcer
-        self._guard = LoopGuard.fresh()
+        self._guard = LoopGuard()
 
     async def store(self, tx: TelemetryTx, verdict: Verdict) -> None:
         """Write all of it in the caller's transaction."""
@@ -98,8 +112,8 @@ class IngestService:
             await self._mark(tx, verdict.hours)
         if verdict.edges:
             await tx.rules.save_states(verdict.edges)
-        for fired in verdict.fired:
-            await self._fire(tx, fired)
+        if verdict.fired:
+            await self._fire_all(tx, verdict.fired)
         for suppressed in verdict.suppressed:
             await self._report_suppressed(tx, suppressed)
         if verdict.watched:
@@ -112,12 +126,18 @@ class IngestService:
             await tx.rollups.mark(fresh, now_ms)
             tx.after_commit(lambda: self._marks.remember(fresh))
 
-    async def _fire(self, tx: TelemetryTx, fired: Fired) -> None:
+    async def _fire_all(self, tx: TelemetryTx, fired: Sequence[Fired]) -> None:
+        circling = self._guard.circling(fired)
+        for one in fired:
+            await self._fire(tx, one, one in circling)
+        tx.after_commit(lambda: self._guard.count(fired, circling))
+
+    async def _fire(self, tx: TelemetryTx, fired: Fired, circles: bool) -> None:
         rule = await tx.rules.by_no(fired.rule_no)
         device = None if rule is None else await tx.devices.find(rule.device_id)
         if rule is None or device is None or not rule.enabled:
             return  # deleted since: its last word does not count
-        if self._guard.runs_in_circles(rule.rule_no, fired.at_ms):
+        if circles:
             await self._switch_off(tx, rule, fired.at_ms)
             return
         await tx.record(_rule_fact(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", fired.at_ms))
@@ -138,7 +158,6 @@ class IngestService:
         await tx.record(_rule_fact(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
         specs = [kept.spec() for kept in await tx.rules.list(rule.device_id)]
         tx.after_commit(lambda: self._engine.put_rules(rule.device_no, specs))
-        tx.after_commit(lambda: self._guard.forget(rule.rule_no))
 
     async def _report_suppressed(self, tx: TelemetryTx, suppressed: Suppressed) -> None:
         rule = await tx.rules.by_no(suppressed.rule_no)

@@ -20,8 +20,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import DryRun, Rule, RuleSpec, RuleState, Value
 from domain.rules.ports import TelemetryBatch, TelemetryEngine, Unpacked
 from domain.rules.service import rule_of
-from domain.telemetry.paging import Span
-from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.paging import Span, page
+from domain.telemetry.ports import Place, TelemetryTx
 
 MAX_MESSAGES = 100_000
 PAGE_MESSAGES = 1_000
@@ -81,19 +81,19 @@ class TrialService:
         engine.put_rules(device.device_no, [_armed(rule)])
         run = _Run(engine, self._make_batch, self._encode, device.device_no, names)
         complete = await self._feed(run, device, span)
-        verdict = engine.dry_run(device.device_no, _armed(rule), {}, span.until_ms)
+        verdict = engine.dry_run(device.device_no, _armed(rule), {}, span.until_ms if complete else run.reached_ms)
         return Trial(tuple(run.fired_ms[:MAX_FIRINGS]), run.messages, complete, verdict)
 
     async def _feed(self, run: _Run, device: Device, span: Span) -> bool:
-        since_ms = span.since_ms
+        """A page is its own short read: a long trial holds nobody up."""
+        after: Place | None = None
         while run.messages < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
             async with self._uow.read() as tx:
-                rows = await tx.readings.between(device.device_no, since_ms, span.until_ms, PAGE_MESSAGES, newest_first=False)
-            if not rows:
+                rows, after = await page(tx, device.device_no, span, PAGE_MESSAGES, after, newest_first=False)
+            run.take(rows)
+            if after is None:
                 run.tick(span.until_ms)
                 return True
-            run.take(rows)
-            since_ms = rows[-1][0] + 1
         return False
 
 
@@ -115,6 +115,8 @@ class _Run:
         self._names = names
         self.fired_ms: list[int] = []
         self.messages = 0
+        self.reached_ms = 0
+        """The time of the last message looked at."""
 
     def take(self, rows: Sequence[tuple[int, bytes]]) -> None:
         instants: dict[int, dict[str, Value]] = {}
@@ -126,6 +128,7 @@ class _Run:
             self.tick(at_ms)
             batch = self._make_batch([(self._device_no, at_ms, self._encode(at_ms, values))])
             self.fired_ms += [fired.at_ms for fired in self._engine.ingest(batch).fired]
+            self.reached_ms = at_ms
         self.messages += len(rows)
 
     def tick(self, until_ms: int) -> None:

@@ -10,6 +10,7 @@ from domain.kernel.errors import Conflict, Invalid, NotFound, Refused
 from domain.kernel.ids import CommandId, RuleId
 from domain.rules.model import Action, Comparator, Condition
 from domain.rules.policy import MAX_RULES_PER_DEVICE
+from domain.telemetry.service import Span
 from support.telemetry_world import TelemetryWorld
 
 
@@ -194,8 +195,6 @@ async def test_a_trial_on_readings_explains_each_condition_and_changes_nothing(w
 
 
 async def test_a_trial_over_history_says_when_it_would_have_fired(world: TelemetryWorld) -> None:
-    from domain.telemetry.service import Span
-
     device = await world.device()
     begin = world.clock.now_ms()
     for reading in (20, 31, 32, 29, 35):
@@ -206,3 +205,48 @@ async def test_a_trial_over_history_says_when_it_would_have_fired(world: Telemet
     assert trial.complete
     assert trial.messages == 5
     assert await world.commands_of(device) == []
+
+
+async def test_a_rule_that_is_put_or_edited_wakes_the_timers(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silence that begins to count now is due before anything the timers sleep for."""
+    rung: list[int | None] = []
+    monkeypatch.setattr(world.rules, "_timer_bell", lambda: rung.append(world.engine.next_timer_ms()))
+    device = await world.device()
+    await world.report(device, temperature=20)
+    heard_ms = world.clock.now_ms() - 1_000
+    quiet = Condition("temperature", Comparator.SILENT, 60.0)
+    rule = await world.rule(device, conditions=(quiet,))
+    sooner = Condition("temperature", Comparator.SILENT, 30.0)
+    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"conditions": (sooner,)})
+    assert rung == [heard_ms + 60_000, heard_ms + 30_000]
+
+
+async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages_edge(
+    world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("domain.telemetry.trial.PAGE_MESSAGES", 2)
+    device = await world.device()
+    begin = world.clock.now_ms()
+    await world.report(device, temperature=20)
+    for humidity in (1, 2, 3):
+        await world.report(device, ts=begin + 1_000, m={"humidity": humidity})
+    await world.report(device, temperature=31)
+    rule = await world.rule(device)
+    trial = await world.trials.on_history(world.session(), device.device_id, rule.rule_id, Span(begin, begin + 60_000))
+    assert (trial.messages, trial.complete, len(trial.fired_ms)) == (5, True, 1)
+
+
+async def test_a_trial_that_was_cut_short_says_so_and_explains_where_it_stopped(
+    world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("domain.telemetry.trial.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.trial.MAX_MESSAGES", 2)
+    device = await world.device()
+    begin = world.clock.now_ms()
+    for reading in (20, 31, 20, 31):
+        await world.report(device, temperature=reading)
+    quiet = Condition("temperature", Comparator.SILENT, 600.0)
+    rule = await world.rule(device, conditions=(quiet,))
+    trial = await world.trials.on_history(world.session(), device.device_id, rule.rule_id, Span(begin, begin + 10**6))
+    assert (trial.messages, trial.complete, trial.fired_ms) == (2, False, ())
+    assert trial.last.conditions[0].why == "temperature was last reported 0 s ago; 600 s are needed"

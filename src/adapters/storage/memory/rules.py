@@ -36,7 +36,12 @@ class MemoryRules:
         rows = self._book.edit(RULES)
         stored = rows.get(rule.rule_id)
         if stored is not None:
-            rows[rule.rule_id] = replace(rule, rule_no=stored.rule_no)
+            rows[rule.rule_id] = replace(rule, rule_no=stored.rule_no, state=stored.state)
+
+    async def rearm(self, rule_id: RuleId) -> None:
+        rows = self._book.edit(RULES)
+        if rule_id in rows:
+            rows[rule_id] = rows[rule_id].rearmed()
 
     async def save_states(self, edges: Sequence[RuleEdge]) -> None:
         rows = self._book.edit(RULES)

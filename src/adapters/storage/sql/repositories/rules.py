@@ -46,6 +46,7 @@ GET = _SELECT.where(_ID, r.device_id == bindparam("at_device"))
 BY_NO = _SELECT.where(r.rule_no == bindparam("at_no"))
 LIST = _SELECT.where(r.device_id == bindparam("at_device")).order_by(r.priority, r.rule_no)
 SAVE = update(rules).where(_ID)
+REARM = update(rules).where(_ID).values(matched=False, held_since_ms=None)
 SAVE_STATE = update(rules).where(r.rule_no == bindparam("at_no"))
 DELETE = delete(rules).where(_ID)
 ALL_ENABLED = _SELECT.where(r.enabled).order_by(r.device_no, r.priority, r.rule_no)
@@ -87,7 +88,7 @@ def rule_of(row: Row) -> Rule:
 
 
 def values_of(rule: Rule) -> dict[str, Any]:
-    """All but the number."""
+    """All but the number and the state."""
     return {
         "rule_id": rule.rule_id,
         "account_id": rule.account_id,
@@ -103,13 +104,14 @@ def values_of(rule: Rule) -> dict[str, Any]:
         "for_seconds": rule.for_seconds,
         "cooldown_seconds": rule.cooldown_seconds,
         "created_by": rule.created_by,
-        "matched": rule.state.matched,
-        "held_since_ms": rule.state.held_since_ms,
-        "last_fired_ms": rule.state.last_fired_ms,
         "disabled_reason": rule.disabled_reason,
         "created_at": rule.created_at,
         "revision": rule.revision,
     }
+
+
+def state_of(state: RuleState | RuleEdge) -> dict[str, Any]:
+    return {"matched": state.matched, "held_since_ms": state.held_since_ms, "last_fired_ms": state.last_fired_ms}
 
 
 class SqlRules:
@@ -117,7 +119,7 @@ class SqlRules:
         self._session = session
 
     async def add(self, rule: Rule) -> Rule:
-        rows = await self._session.write(ADD, **values_of(rule))
+        rows = await self._session.write(ADD, **values_of(rule), **state_of(rule.state))
         return replace(rule, rule_no=rows[0][0])
 
     async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None:
@@ -135,16 +137,10 @@ class SqlRules:
         await self._session.write(SAVE, at_id=rule.rule_id, **values_of(rule))
 
     async def save_states(self, edges: Sequence[RuleEdge]) -> None:
-        rows = [
-            {
-                "at_no": edge.rule_no,
-                "matched": edge.matched,
-                "held_since_ms": edge.held_since_ms,
-                "last_fired_ms": edge.last_fired_ms,
-            }
-            for edge in edges
-        ]
-        await self._session.many(SAVE_STATE, rows)
+        await self._session.many(SAVE_STATE, [{"at_no": edge.rule_no, **state_of(edge)} for edge in edges])
+
+    async def rearm(self, rule_id: RuleId) -> None:
+        await self._session.write(REARM, at_id=rule_id)
 
     async def delete(self, rule_id: RuleId) -> None:
         await self._session.write(DELETE, at_id=rule_id)
