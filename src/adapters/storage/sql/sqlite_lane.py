@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -29,6 +29,8 @@ _TAKEN = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CO
 _DANGLING = ("SQLITE_CONSTRAINT_FOREIGNKEY", "SQLITE_CONSTRAINT_TRIGGER")
 _OURS = ("SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_CONSTRAINT_CHECK", "SQLITE_CONSTRAINT_NOTNULL", "SQLITE_MISMATCH")
 """Mistakes in the program: they stay what they are, and are seen."""
+BOUNDS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+"""The statement would have taken too long, or waited, and did nothing."""
 
 
 class ControlLost(Unavailable):
@@ -57,7 +59,7 @@ class OwedQuestion:
 Owed = str | OwedChange | OwedQuestion
 
 
-class _Paying(sqlite3.Connection):
+class Paying(sqlite3.Connection):
     """A connection that pays what is owed before it does what it is told. Used in the lane's thread only."""
 
     owed: deque[Owed]
@@ -70,6 +72,10 @@ class _Paying(sqlite3.Connection):
         self._pay()
         return super().executemany(sql, parameters)
 
+    def at_once(self, sql: str) -> None:
+        """Without paying: for what is no part of any transaction."""
+        super().execute(sql)
+
     def _pay(self) -> None:
         while self.owed:
             one = self.owed.popleft()
@@ -80,7 +86,16 @@ class _Paying(sqlite3.Connection):
             elif isinstance(one, OwedChange):
                 super().executemany(one.sql, one.rows)
             else:
-                one.rows = super().execute(one.sql, one.params).fetchall()
+                self._answer(one)
+
+    def _answer(self, question: OwedQuestion) -> None:
+        """One that came to a bound of the reader's is owed still."""
+        try:
+            question.rows = super().execute(question.sql, question.params).fetchall()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorname", "").startswith(BOUNDS):
+                self.owed.appendleft(question)
+            raise
 
     def _control(self, sql: str) -> None:
         try:
@@ -119,24 +134,31 @@ def prepare(statement: ClauseElement, params: Mapping[str, Any]) -> Prepared:
 
 
 class Lane:
-    def __init__(self, connection: aiosqlite.Connection, owed: deque[Owed]) -> None:
+    def __init__(self, connection: aiosqlite.Connection, raw: Paying) -> None:
         self._connection = connection
-        self._owed = owed
+        self._raw = raw
+        self._owed = raw.owed
         self.lost = False  # a control failed: what the open transaction holds is uncertain
 
     @classmethod
-    async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Lane:
-        owed: deque[Owed] = deque()
+    async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Self:
+        made: list[Paying] = []
 
         def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-            connection = _Paying(*args, **kwargs)
-            connection.owed = owed
+            connection = Paying(*args, **kwargs)
+            connection.owed = deque()
+            made.append(connection)
             return connection
 
         connection = await aiosqlite.connect(
-            str(path), isolation_level=None, cached_statements=512, timeout=busy_ms / 1000, factory=connect
+            str(path),
+            isolation_level=None,
+            cached_statements=512,
+            timeout=busy_ms / 1000,
+            check_same_thread=not reader,  # a reader may be asked in another thread while its own has nothing in hand
+            factory=connect,
         )
-        lane = cls(connection, owed)
+        lane = cls(connection, made[0])
         try:
             for pragma in _pragmas(reader=reader):
                 await lane.fetch(pragma)

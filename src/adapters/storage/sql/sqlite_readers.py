@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from adapters.storage.sql.sqlite_glance import GlancingLane, Kinds
 from adapters.storage.sql.sqlite_lane import Lane
 from domain.kernel.errors import DomainError, Unavailable
 
@@ -24,6 +25,7 @@ class Readers:
         self._busy_ms = busy_ms
         self._free = asyncio.Semaphore(size)
         self._idle: list[Lane] = []
+        self._kinds = Kinds()
         self._closed = False
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -67,7 +69,7 @@ class Readers:
             raise Unavailable("Too many reads are under way. Try again in a moment.") from None
 
     async def _open(self) -> Lane:
-        return await Lane.open(self._path, reader=True, busy_ms=self._busy_ms)
+        return await GlancingLane.glancing(self._path, busy_ms=self._busy_ms, kinds=self._kinds)
 
     async def _give_back(self, lane: Lane) -> None:
         if lane.lost:

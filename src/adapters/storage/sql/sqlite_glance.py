@@ -1,0 +1,117 @@
+"""A reader's lane that answers a small question on the spot, in the thread that asks.
+
+Most reads are a few rows by their key: some ten microseconds of work, behind a hop to a thread and back that costs ten times as
+much, twice over when another thread holds the interpreter. So a statement is begun here, under two bounds: it may take so many
+steps of SQLite's machine, and it may not wait for a lock. One that comes to either bound is begun anew in the lane's thread, on
+the same connection and in the same snapshot, without bounds; its kind goes there at once for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from adapters.storage.sql.session import Row
+from adapters.storage.sql.sqlite_lane import ControlLost, Lane, Paying, told
+
+TICK_STEPS = 1_000
+MOST_TICKS = 2
+"""A third tick is one too many, so 2,000 to 3,000 steps: a tenth of a millisecond. SQLite counts through all runs of a statement
+it keeps, so the first tick of a run may come early."""
+LONG_FOR = 50
+"""So many times a kind of statement that took too long goes to the thread before it is tried here again."""
+_BOUNDS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+
+
+class Kinds:
+    """Statements that took too long, and how often they are still to go to the thread. Shared by the readers of a database."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, int] = {}
+
+    def is_long(self, sql: str) -> bool:
+        left = self._left.get(sql, 0)
+        if left == 1:
+            del self._left[sql]
+        elif left:
+            self._left[sql] = left - 1
+        return left > 0
+
+    def was_long(self, sql: str) -> None:
+        self._left[sql] = LONG_FOR
+
+
+class GlancingLane(Lane):
+    def __init__(self, connection: aiosqlite.Connection, raw: Paying) -> None:
+        super().__init__(connection, raw)
+        self._kinds = Kinds()
+        self._busy_ms = 0
+        self._ticks = 0
+        self._alone = False  # the thread has nothing of ours in hand; a wait that was given up leaves it unknown
+        self._patient = True  # the connection is without bounds, as the thread wants it
+
+    @classmethod
+    async def glancing(cls, path: Path, *, busy_ms: int, kinds: Kinds) -> GlancingLane:
+        lane = await cls.open(path, reader=True, busy_ms=busy_ms)
+        lane._kinds, lane._busy_ms = kinds, busy_ms
+        return lane
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
+        if self._alone and not self._kinds.is_long(sql):
+            rows = self._glance(sql, params)
+            if rows is not None:
+                return rows
+        if self._alone:
+            self._be_patient()
+        self._alone = False
+        try:
+            rows = await super().fetch(sql, params)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._alone = True
+            raise
+        self._alone = True
+        return rows
+
+    def _glance(self, sql: str, params: Sequence[Any]) -> Sequence[Row] | None:
+        """None when it came to a bound. Raises as `fetch` does."""
+        if self._patient:
+            self._be_quick()
+        self._ticks = 0
+        try:
+            return self._raw.execute(sql, params).fetchall()
+        except ControlLost:
+            self.lost = True
+            raise
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if not name.startswith(_BOUNDS):
+                raise told(error) from error
+            if name == "SQLITE_INTERRUPT":
+                self._kinds.was_long(sql)
+            return None
+
+    def _tick(self) -> bool:
+        """True ends the statement."""
+        self._ticks += 1
+        return self._ticks > MOST_TICKS
+
+    def _be_quick(self) -> None:
+        self._raw.set_progress_handler(self._tick, TICK_STEPS)
+        self._wait_for_locks(0)
+        self._patient = False
+
+    def _be_patient(self) -> None:
+        if not self._patient:
+            self._raw.set_progress_handler(None, 0)
+            self._wait_for_locks(self._busy_ms)
+            self._patient = True
+
+    def _wait_for_locks(self, ms: int) -> None:
+        self._raw.at_once(f"PRAGMA busy_timeout={ms}")
