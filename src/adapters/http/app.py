@@ -49,6 +49,8 @@ def create_app(
     app.url_map.merge_slashes = False  # "//" is another address, and an address nobody has is not found: no redirect to guess at
     app.extensions[FOUNDATION] = Foundation(authenticator, answers, refusals)
     app.extensions[PROXIES] = proxies
+    if answers is not None:
+        app.after_serving(answers.close)
     install_security(app, settings, observer)
     install_errors(app)
     for blueprint in (*blueprints, openapi_blueprint(version=version)):

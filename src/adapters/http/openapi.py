@@ -119,7 +119,7 @@ def implied_errors(spec: Operation) -> dict[int, list[str]]:
         codes[400].append("INVALID_JSON")
         codes |= {408: ["REQUEST_TIMEOUT"], 413: ["PAYLOAD_TOO_LARGE"], 415: ["UNSUPPORTED_MEDIA_TYPE"]}
     if spec.idempotent:
-        codes[409] = ["IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_IN_PROGRESS"]
+        codes[409] = ["IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_ANSWER_LOST"]
     for status, declared in spec.errors.items():
         kept = codes.setdefault(status, [])
         kept += [code for code in declared.split() if code not in kept]

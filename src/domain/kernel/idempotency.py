@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS
 
 REMEMBERED_MS = DAY_MS
+CARRIED_OUT = 102
+"""The status (RFC 2518's "Processing") of a request whose change is committed and whose answer is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What was answered to `key` of `caller` (a caller's label); `request_hash` covers method, path and raw body.
 
-    `status` is None while the first request is still being worked on."""
+    `status` is None until the first request has changed something, then `CARRIED_OUT`, in the end the answer's."""
 
     caller: str
     key: str
@@ -24,6 +27,11 @@ class Answer:
     at_ms: int
 
 
+CLAIMED: ContextVar[Answer | None] = ContextVar("claimed", default=None)
+"""The claim whose request is worked on in this context. A unit of work that writes marks it in its own transaction: whatever
+becomes of the process or the client between the change and its answer, the change is not made again."""
+
+
 class AnswerRepository(Protocol):
     async def find(self, caller: str, key: str) -> Answer | None: ...
 
@@ -31,10 +39,14 @@ class AnswerRepository(Protocol):
         """Insert unless (caller, key) is there already; False when it is."""
         ...
 
+    async def carry_out(self, claim: Answer) -> None:
+        """Mark this very claim, if it is not answered yet, with the transaction's end."""
+        ...
+
     async def complete(self, answer: Answer) -> None: ...
 
     async def release(self, caller: str, key: str) -> None:
-        """Forget a claim whose request failed, so that it can be tried again."""
+        """Forget a claim whose request changed nothing, so that it can be tried again."""
         ...
 
     async def supersede(self, abandoned: Answer) -> bool:

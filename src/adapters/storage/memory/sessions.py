@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from adapters.storage.memory.shelves import Book, Shelf
 from domain.accounts.model import KNOWN, LoginFailures, OneTimeCode, RefreshToken
-from domain.kernel.idempotency import Answer
+from domain.kernel.idempotency import CARRIED_OUT, Answer
 from domain.kernel.ids import MembershipId, UserId
 
 TOKENS: Shelf[bytes, RefreshToken] = Shelf("refresh_tokens")
@@ -104,6 +104,12 @@ class MemoryAnswers:
             return False
         rows[place] = answer
         return True
+
+    async def carry_out(self, claim: Answer) -> None:
+        rows = self._book.edit(ANSWERS)
+        kept = rows.get((claim.caller, claim.key))
+        if kept is not None and kept.at_ms == claim.at_ms and kept.status is None:
+            rows[(claim.caller, claim.key)] = replace(kept, status=CARRIED_OUT)
 
     async def complete(self, answer: Answer) -> None:
         rows = self._book.edit(ANSWERS)

@@ -31,6 +31,7 @@ from adapters.storage.refusals import NestedWrite, ReadOnly
 from domain.events.ports import Recorder
 from domain.kernel.errors import Unavailable
 from domain.kernel.facts import Fact
+from domain.kernel.idempotency import CLAIMED
 
 
 class MemoryTransaction:
@@ -70,6 +71,9 @@ class MemoryTransaction:
         self.facts.append(fact)
 
     async def settle(self) -> None:
+        claim = CLAIMED.get()
+        if claim is not None:
+            await self.answers.carry_out(claim)
         if self._recorder is not None and self.facts:
             await self._recorder.record(self, self.facts)
 

@@ -30,6 +30,7 @@ from adapters.storage.sql.repositories.webhooks import SqlDeliveries, SqlWebhook
 from adapters.storage.sql.session import Session
 from domain.events.ports import Recorder
 from domain.kernel.facts import Fact
+from domain.kernel.idempotency import CLAIMED
 
 
 class Backend(Protocol):
@@ -103,6 +104,9 @@ class SqlTransaction:
     async def settle(self) -> None:
         """The facts go to the log together, last of all: one hop to the database, and on PostgreSQL the log's lock is held for
         the shortest time."""
+        claim = CLAIMED.get()
+        if claim is not None:
+            await self.answers.carry_out(claim)
         if self._recorder is not None and self._facts:
             await self._recorder.record(self, self._facts)
 

@@ -10,7 +10,7 @@ from adapters.storage.sql.rows import Mapper, ignoring, replacing
 from adapters.storage.sql.session import POSTGRES, Session
 from adapters.storage.sql.tables import answers, login_failures, one_time_codes, refresh_tokens, users
 from domain.accounts.model import KNOWN, LoginFailures, OneTimeCode, RefreshToken
-from domain.kernel.idempotency import Answer
+from domain.kernel.idempotency import CARRIED_OUT, Answer
 from domain.kernel.ids import MembershipId, UserId
 
 TOKEN = Mapper(refresh_tokens, RefreshToken)
@@ -57,6 +57,11 @@ FORGET_PLACES = forgetting(login_failures, and_(_OLD, _PLACE_KNOWN), login_failu
 _PLACE = (answers.c.caller == bindparam("at_caller"), answers.c.key == bindparam("at_key"))
 FIND_ANSWER = ANSWER.select().where(*_PLACE)
 CLAIM_ANSWER = ignoring(answers)
+CARRY_OUT_ANSWER = (
+    update(answers)
+    .where(*_PLACE, answers.c.at_ms == bindparam("at_ms_then"), answers.c.status.is_(None))
+    .values(status=CARRIED_OUT)
+)
 COMPLETE_ANSWER = update(answers).where(*_PLACE)
 SUPERSEDE_ANSWER = delete(answers).where(*_PLACE, answers.c.at_ms == bindparam("at_ms_then")).returning(answers.c.key)
 RELEASE_ANSWER = delete(answers).where(*_PLACE, answers.c.status.is_(None))
@@ -133,6 +138,10 @@ class SqlAnswers:
 
     async def claim(self, answer: Answer) -> bool:
         return bool(await self._session.write(CLAIM_ANSWER[self._session.dialect], **ANSWER.values(answer)))
+
+    async def carry_out(self, claim: Answer) -> None:
+        row = {"at_caller": claim.caller, "at_key": claim.key, "at_ms_then": claim.at_ms}
+        await self._session.later(CARRY_OUT_ANSWER, [row])
 
     async def complete(self, answer: Answer) -> None:
         await self._session.write(
