@@ -124,3 +124,18 @@ async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(worl
             await tx.grants.add(grant)
         assert list(await tx.grants.of_subject_on_all(member, [world.device, other])) == [mine, wide, theirs]
         assert list(await tx.grants.of_subject_on_all(Subject(key_id=new("key")), [world.device])) == []
+
+
+async def test_decided_approvals_are_forgotten_oldest_first_and_waiting_ones_stay(world: World) -> None:
+    async with world.uow.write() as tx:
+        assert await tx.approvals.forget_before(NOW, 5) == 0
+        made = [an_approval(world, created_ms=NOW + number, expires_ms=NOW + 10**9) for number in range(4)]
+        for approval in made:
+            await tx.approvals.add(approval)
+        for approval in (made[0], made[2], made[3]):
+            await tx.approvals.decide(replace(approval, status=ApprovalStatus.DENIED, decided_ms=NOW))
+        assert await tx.approvals.forget_before(NOW + 3, 1) == 1
+        assert await tx.approvals.forget_before(NOW + 3, 5) == 1
+        assert await tx.approvals.forget_before(NOW + 3, 5) == 0
+        left = await tx.approvals.list(world.account.account_id)
+    assert [approval.approval_id for approval in left] == [made[3].approval_id, made[1].approval_id]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.schema import Body, Query, Reply
+from adapters.http.schema import SEEN, Body, OneLine, Query, Reply
 from domain.commands.definitions import Draft
 from domain.commands.device_types import TypeWithCommands
 from domain.commands.model import CommandKind, Definition, Execution, ExecutionStatus, Shape, TriggeredBy
@@ -15,7 +15,9 @@ from domain.kernel.errors import Invalid
 
 MAX_WAIT_S = 30
 
-Label = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True)]
+Label = Annotated[
+    str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True), OneLine, Field(json_schema_extra=SEEN)
+]
 Text = Annotated[str, StringConstraints(max_length=500)]
 CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 _NULLABLE = frozenset({"description", "params_schema"})

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.schema import Body, Query, Reply
+from adapters.http.schema import LINE, SEEN, Body, OneLine, Query, Reply
 from domain.devices.configblock import ConfigFormat
 from domain.devices.credentials import Config, Revealed
 from domain.devices.model import About, DeviceStatus, Profile
@@ -17,9 +17,10 @@ from domain.kernel.ids import DeviceTypeId, ProjectId
 
 MAX_TAGS = 20
 
-DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True)]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True)]
-Line = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True)]
+_SHOWN, _MAYBE = Field(json_schema_extra=SEEN), Field(json_schema_extra=LINE)
+DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _SHOWN]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True), OneLine, _SHOWN]
+Line = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, _MAYBE]
 Text = Annotated[str, StringConstraints(max_length=2000)]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]

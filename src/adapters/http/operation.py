@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -32,6 +33,8 @@ from domain.kernel.ids import looks_like_an_id
 from domain.kernel.refusals import Refusals
 
 MAX_PATH_PART = 128
+SOON_S = 0.05
+"""A body that takes longer than this to arrive may have been held back, up to ten seconds, by who knew what was coming."""
 _PART = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 FOUNDATION = "latchboard.http"
 WITH_BODY = ("POST", "PUT", "PATCH")
@@ -219,7 +222,10 @@ async def _answered(
         raise Invalid.field(name[:64], "is not a known query parameter here; this endpoint takes none.")
     raw = b""
     if spec.body is not None:
+        began = time.perf_counter()
         raw = await _raw_body(spec)
+        if time.perf_counter() - began > SOON_S:  # who was let in before a slow body came may have been shut out meanwhile
+            await admit(spec.access, foundation.authenticator)
         body = read_body(spec.body, raw or b"{}")
         if spec.body_name is not None:
             arguments[spec.body_name] = body

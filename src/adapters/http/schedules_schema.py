@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from adapters.http.commands_schema import DefinitionReply
-from adapters.http.schema import Body, Reply, Timestamp
+from adapters.http.schema import LINE, Body, OneLine, Reply, Timestamp
 from domain.kernel.clock import SECOND_MS, iso
 from domain.kernel.errors import Invalid
 from domain.schedules.model import (
@@ -37,7 +37,7 @@ Seconds = Annotated[
     Field(ge=1, description="Unix seconds.", examples=[1_800_000_000], json_schema_extra={"maximum": MILLISECONDS_FROM - 1}),
     AfterValidator(_seconds),
 ]
-Label = Annotated[str, Field(max_length=MAX_LABEL)]
+Label = Annotated[str, OneLine, Field(max_length=MAX_LABEL, json_schema_extra=LINE)]
 Zone = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone; the rrule's clock.")]
 RecurrenceRule = Annotated[
     str, Field(max_length=500, examples=["FREQ=WEEKLY;BYDAY=MO,FR"], description="RFC 5545, one rule, without DTSTART.")

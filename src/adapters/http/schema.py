@@ -12,19 +12,37 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 from domain.kernel.errors import FieldFault, Invalid
+from domain.kernel.text import NOT_IN_LINES, line_fault
 
 MAX_DEPTH = 32
 MAX_NUMBER_TEXT = 400
 """A double needs at most 309 digits before the point; longer integers cost quadratic time to read and are never meant."""
 
+
+
+def _line(text: str) -> str:
+    fault = line_fault(text)
+    if fault is not None:
+        raise ValueError(fault)
+    return text
+
+
+OneLine = AfterValidator(_line)
+"""For texts that stand in lists and logs: one line that looks like what it is."""
+LINE: JsonDict = {"pattern": f"^[^{NOT_IN_LINES}]*$"}
+SEEN: JsonDict = {"pattern": f"^[^{NOT_IN_LINES}]*[^\\s{NOT_IN_LINES}][^{NOT_IN_LINES}]*$"}
+"""For the document; the second also has something to see."""
+
 Name = Annotated[
     str,
     StringConstraints(min_length=1, max_length=64, strip_whitespace=True),
-    Field(json_schema_extra={"pattern": r"\S", "examples": ["Greenhouse"]}),
+    OneLine,
+    Field(json_schema_extra={**SEEN, "examples": ["Greenhouse"]}),
 ]
 """What people call a thing: 1 to 64 characters, outer spaces taken off."""
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from dataclasses import dataclass, replace
 
 from domain.accounts.model import KNOWN, LoginFailures, Membership
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import Conflict, Invalid, Refused, Throttled
+from domain.kernel.text import NOT_IN_LINES, line_fault
 
 ACCESS_TOKEN_MS = 15 * MINUTE_MS
 REFRESH_TOKEN_MS = 30 * DAY_MS
@@ -33,7 +35,9 @@ NAME_MAX = 64
 
 FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
-_EMAIL = re.compile(r"[^@\s\x00-\x1f\x7f]{1,64}@[^@\s\x00-\x1f\x7f]{1,189}")
+_NO_ADDRESS = r"@\s()<>\[\]:;,\\\""
+"""What an address has only inside quotes (RFC 5322, 3.2.3), which nobody means: a comma would make two recipients of one."""
+_EMAIL = re.compile(rf"[^{_NO_ADDRESS}{NOT_IN_LINES}]{{1,64}}@[^{_NO_ADDRESS}{NOT_IN_LINES}]{{1,189}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,15 @@ class Patience:
 PATIENCE = {"pair": Patience(5, 60), "address": Patience(30, 60), "email": Patience(20, 10)}
 
 
+def folded_email(text: str) -> str:
+    """Lower case, composed (NFC: keyboards differ), without outer spaces; as it is kept and looked for."""
+    return unicodedata.normalize("NFC", text.strip().lower())
+
+
 def normal_email(text: str) -> str:
-    """Lower case, without outer spaces. Raises Invalid that names `email`."""
-    email = text.strip().lower()
-    if len(email) > EMAIL_MAX or _EMAIL.fullmatch(email) is None:
+    """Folded. Raises Invalid that names `email`."""
+    email = folded_email(text)
+    if len(email) > EMAIL_MAX or _EMAIL.fullmatch(email) is None or line_fault(email) is not None:
         raise Invalid.field("email", "must be an email address such as ada@example.com, at most 254 characters.")
     return email
 
@@ -72,6 +81,9 @@ def check_name(name: str, field: str = "name") -> str:
     name = name.strip()
     if not 1 <= len(name) <= NAME_MAX:
         raise Invalid.field(field, f"must have 1 to {NAME_MAX} characters.")
+    fault = line_fault(name)
+    if fault is not None:
+        raise Invalid.field(field, fault)
     return name
 
 

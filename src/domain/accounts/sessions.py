@@ -19,6 +19,7 @@ from domain.accounts.policy import (
     LoginSubjects,
     check_patience,
     failed_again,
+    folded_email,
 )
 from domain.accounts.ports import AccessTokens, AccountsTx, Digest, PasswordHasher
 from domain.kernel.caller import Session
@@ -83,7 +84,7 @@ class SessionService:
 
     async def login(self, email: str, password: str, *, address: str) -> SignedIn:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or Throttled `LOGIN_THROTTLED`."""
-        email = email.strip().lower()[:EMAIL_MAX]
+        email = folded_email(email)[:EMAIL_MAX]
         subjects = LoginSubjects.of(email, address)
         try:
             async with self._uow.read() as tx:

@@ -41,6 +41,10 @@ class ApprovalRepository(Protocol):
 
     async def next_expiry_ms(self) -> int | None: ...
 
+    async def forget_before(self, created_ms: int, limit: int) -> int:
+        """Delete decided ones among the `limit` oldest; how many went."""
+        ...
+
 
 class ApprovalsTx(GrantsTx, Protocol):
     @property

@@ -56,6 +56,7 @@ class RetentionService:
             yield gone
         for forget in (
             self._events,
+            self._approvals,
             self._executions,
             self._deliveries,
             self._schedules,
@@ -115,6 +116,10 @@ class RetentionService:
 
     async def _events(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.events.forget_before(now_ms - self._keep.events * DAY_MS, self.STEP)
+
+    async def _approvals(self, tx: RetentionTx, now_ms: int) -> int:
+        """Who decided what is part of the log, and kept as long."""
+        return await tx.approvals.forget_before(now_ms - self._keep.events * DAY_MS, self.STEP)
 
     async def _executions(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.executions.forget_before(now_ms - self._keep.executions * DAY_MS, self.STEP)

@@ -64,5 +64,10 @@ class MemoryApprovals:
     async def next_expiry_ms(self) -> int | None:
         return min((approval.expires_ms for approval in self._pending()), default=None)
 
+    async def forget_before(self, created_ms: int, limit: int) -> int:
+        oldest = list(self._book.rows(APPROVALS).values())[:limit]
+        old = [a for a in oldest if a.status is not ApprovalStatus.PENDING and a.created_ms < created_ms]
+        return self._book.drop(APPROVALS, [approval.approval_id for approval in old])
+
     def _pending(self) -> Sequence[Approval]:
         return [a for a in self._book.rows(APPROVALS).values() if a.status is ApprovalStatus.PENDING]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, insert, select, update
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 
 from adapters.storage.sql.rows import from_json, to_json
 from adapters.storage.sql.session import Row, Session
@@ -48,6 +48,13 @@ WAITING_ON = (
 OVERDUE = (
     _SELECT.where(PENDING, a.expires_ms <= bindparam("at_now")).order_by(a.expires_ms, a.seq).limit(bindparam("at_limit"))
 )
+_OLDEST = select(func.min(a.seq)).scalar_subquery() + bindparam("at_limit", type_=a.seq.type)
+FORGET = (
+    delete(approvals)
+    .where(a.seq < _OLDEST, a.created_ms < bindparam("at_before"), a.status != ApprovalStatus.PENDING.value)
+    .returning(a.seq)
+)
+"""In the order in which they were made, so that no index of their own is needed; what waits is decided within a day."""
 NEXT_EXPIRY = select(func.min(a.expires_ms)).where(PENDING)
 
 
@@ -142,6 +149,9 @@ class SqlApprovals:
 
     async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
         return [approval_of(row) for row in await self._session.read(OVERDUE, at_now=now_ms, at_limit=limit)]
+
+    async def forget_before(self, created_ms: int, limit: int) -> int:
+        return len(await self._session.write(FORGET, at_before=created_ms, at_limit=limit))
 
     async def next_expiry_ms(self) -> int | None:
         found: int | None = (await self._session.read(NEXT_EXPIRY))[0][0]

@@ -1,0 +1,114 @@
+"""Names and addresses look like what they are: no second line, no turned direction, nothing that cannot be seen, no second recipient."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.accounts.policy import normal_email
+from domain.kernel.errors import Invalid
+from support.http import PASSWORD
+from support.whole import Caller, Whole, whole
+
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+LIES = {
+    "a second line": "Ada\nApproved by the Owner",
+    "a return": "Ada\rApproved",
+    "an escape of terminals": "Ada\x1b[2K",
+    "a C1 control": "Ada\x9b2K",
+    "a line separator": "Ada\u2028Approved",
+    "a turned direction": "Ada \u202egro.live",
+    "an isolate": "Ada \u2067x",
+    "zero width": "\u200b\u200d",
+    "fillers": "\u3164\u115f",
+    "empty Braille": "\u2800",
+    "an accent alone": "\u0301",
+}
+HONEST = ["Ada", "Zoë", "李雷", "עדה", "أدا", "O'Neil-Smith, Jr.", "🌱", "Pump #1 (left)", "e\u0301tage", "👩\u200d🌾"]
+
+
+@pytest.fixture
+async def program() -> AsyncIterator[Whole]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with whole(Path(folder)) as made:
+            await made.account("owner@example.com")
+            yield made
+
+
+def named(device: str) -> list[tuple[str, str, dict[str, Any], str]]:
+    """Where a name is given: method, path, the rest of the body, and the field."""
+    return [
+        ("POST", "/members", {"email": "new@example.com", "role": "Member", "password": PASSWORD}, "name"),
+        ("POST", "/projects", {}, "name"),
+        ("POST", "/keys", {}, "name"),
+        ("POST", "/devices/register", NEW, "name"),
+        ("POST", "/devices/register", NEW, "location"),
+        ("PUT", device, {}, "name"),
+        ("POST", "/device-types", {"commands": []}, "name"),
+        ("POST", f"{device}/commands", {"name": "SPIN"}, "label"),
+        ("POST", f"{device}/schedules", {"slot": 1, "onTs": 4_000_000_000, "offTs": 4_000_003_600}, "label"),
+    ]
+
+
+async def device_of(owner: Caller) -> str:
+    return f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
+
+
+async def test_a_name_that_deceives_is_refused_by_its_field(program: Whole) -> None:
+    owner = await program.sign_in("owner@example.com")
+    wrong: list[str] = []
+    for method, path, rest, field in named(await device_of(owner)):
+        for kind, lie in LIES.items():
+            answer = await owner.send(method, path, {**rest, field: lie})
+            told = answer.json()
+            if answer.status_code != 400 or [one["field"] for one in told["details"]] != [field]:
+                wrong.append(f"{method} {path} {field} with {kind}: {answer.text[:200]}")
+    assert wrong == []
+
+
+async def test_names_of_all_scripts_are_welcome(program: Whole) -> None:
+    owner = await program.sign_in("owner@example.com")
+    for name in HONEST:
+        made = await owner.made("POST", "/projects", {"name": name})
+        assert made["name"] == name
+        await owner.made("POST", "/devices/register", NEW | {"name": name})
+
+
+ADDRESSES = [
+    "ada@example.com,eve@example.com", "ada@example.com;eve@x.org", "ada,eve@example.com", "Ada <ada@example.com>", '"a b"@example.com',
+    "ada@example.com\r\nBcc: eve@x.org", "ada@exam\u202eple.com", "ada\u2028@example.com", "ada@exa mple.com", "(x)ada@example.com",
+    "ada@[127.0.0.1]", "ada\\@example.com", "@example.com", "ada@", "ada", "a@b@c",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_what_is_no_single_address_is_none(address: str) -> None:
+    with pytest.raises(Invalid):
+        normal_email(address)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Ada@Example.com", " ada@example.COM "), ("zo\u00eb@example.com", "zoe\u0308@example.com"), ("\u212aate@x.org", "kate@x.org")],
+    ids=["case and spaces", "composed or not", "the Kelvin sign"],
+)
+async def test_two_spellings_of_an_address_are_one_person(program: Whole, one: str, other: str) -> None:
+    owner = await program.sign_in("owner@example.com")
+    member = {"name": "M", "role": "Viewer", "password": PASSWORD}
+    await owner.made("POST", "/members", member | {"email": one})
+    taken = await owner.send("POST", "/members", member | {"email": other})
+    assert (taken.status_code, taken.json()["error"]) == (409, "EMAIL_TAKEN")
+    await program.sign_in(other)
+
+
+async def test_lookalikes_are_other_people(program: Whole) -> None:
+    """A fullwidth or Cyrillic letter makes another address, and the password of one opens nothing of the other."""
+    nobody = program.caller()
+    for lookalike in ("ｏwner@example.com", "оwner@example.com", "owner@example.com\u200b", "owner\u00ad@example.com"):
+        answer = await nobody.send("POST", "/auth/login", {"email": lookalike, "password": PASSWORD})
+        assert (answer.status_code, answer.json()["error"]) == (401, "INVALID_CREDENTIALS"), json.dumps(lookalike)
