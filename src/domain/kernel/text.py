@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 NOT_IN_LINES = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069"
-"""Controls, separators of lines and paragraphs, and overriding or isolating controls of direction, as a regular expression's set."""
+"""Controls, separators, and controls that override or isolate a direction: the set of a regular expression."""
 _FORBIDDEN = re.compile(f"[{NOT_IN_LINES}]")
 
 
