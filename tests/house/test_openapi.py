@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from quart import Quart
 
@@ -133,6 +134,40 @@ def test_every_operation_has_its_own_name_a_summary_and_the_shape_of_its_errors(
         for operation in operations
         if not any(status.startswith("2") for status in operation["responses"])
     ]
+
+
+def contents(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every body and answer, by its call, its status and its type."""
+    found: dict[str, dict[str, Any]] = {}
+    for path, methods in document["paths"].items():
+        for method in methods.keys() & METHODS:
+            parts = {"body": methods[method].get("requestBody", {}), **methods[method]["responses"]}
+            for part, one in parts.items():
+                found |= {f"{method} {path} {part} {kind}": content for kind, content in one.get("content", {}).items()}
+    return found
+
+
+def test_every_body_and_every_answer_has_an_example_of_its_schema(document: dict[str, Any]) -> None:
+    wrong: list[str] = []
+    for name, content in contents(document).items():
+        examples = [one["value"] for one in content.get("examples", {}).values()] or [content.get("example")]
+        schema = {**content.get("schema", {}), "components": document["components"]}
+        check = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+        wrong += [f"{name}: none" for example in examples if example is None]
+        wrong += [f"{name}: {error.message[:200]}" for example in examples for error in check.iter_errors(example)]
+    assert wrong == []
+
+
+def test_every_operation_says_who_may_call_it_and_what_it_is(document: dict[str, Any]) -> None:
+    wrong: list[str] = []
+    for path, methods in document["paths"].items():
+        for method in methods.keys() & METHODS:
+            call = methods[method]
+            named = [name for one in call.get("security", [{"none": []}]) for name in one]
+            expected = {"anyone": [], "session": ["session"], "key": ["session", "apiKey"]}[call["x-caller"]]
+            if named != expected or not call.get("description") or not call.get("tags"):
+                wrong.append(f"{method} {path}")
+    assert wrong == []
 
 
 def test_a_limit_is_reported_where_one_may_be_counted_and_nowhere_else(document: dict[str, Any]) -> None:

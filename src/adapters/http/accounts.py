@@ -118,6 +118,7 @@ def _session_operations(bp: Blueprint, sessions: SessionService) -> None:
 def _profile_operation(bp: Blueprint, sessions: SessionService) -> None:
     @operation(bp, "GET", "/auth/me", tag=TAG, access=Access.SESSION, summary="Who is signed in")
     async def me() -> Me:
+        """The person, the account and the role of this session, as they are now."""
         profile = await sessions.profile(current_session())
         user, membership = profile.member.user, profile.member.membership
         return Me(

@@ -108,7 +108,7 @@ class DeviceId(Reply):
     device_id: str
 
 
-class ProjectReply(Reply):
+class DeviceProject(Reply):
     project_id: str
     name: str
 
@@ -126,7 +126,7 @@ class DeviceReply(Reply):
     is_online: bool
     last_seen: str | None
     created_at: str
-    project: ProjectReply
+    project: DeviceProject
     profile: Profile
     description: str | None
     location: str | None
@@ -151,7 +151,7 @@ class DeviceReply(Reply):
             is_online=device.is_online,
             last_seen=iso(device.last_seen_ms) if device.last_seen_ms is not None else None,
             created_at=iso(device.created_ms),
-            project=ProjectReply(project_id=project.project_id, name=project.name),
+            project=DeviceProject(project_id=project.project_id, name=project.name),
             profile=device.profile,
             **{name: getattr(device.about, name) for name in _ABOUT},
             tags=list(device.about.tags),

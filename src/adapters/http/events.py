@@ -69,6 +69,7 @@ def events_blueprint(events: EventService) -> Blueprint:
         errors={404: "NOT_FOUND"},
     )
     async def list_device_events(device_id: str, query: DeviceEventsQuery) -> list[EventReply]:
+        """Newest first: who did what to it, what it did itself, and what was refused."""
         found = await events.of_device(current_session(), device_id, limit=query.limit, before_ms=query.before)
         return [event_reply(record) for record in found]
 

@@ -84,6 +84,7 @@ def keys_blueprint(*, keys: KeyService, uow: UnitOfWork[GrantsTx]) -> Blueprint:
         summary="List what a key is granted",
     )
     async def list_key_grants(key_id: str) -> list[KeyGrantReply]:
+        """What the key may do, on single devices and on whole projects."""
         caller = current_session()
         async with uow.read() as tx:
             key = await find_key(tx, caller, key_id)
@@ -95,6 +96,7 @@ def keys_blueprint(*, keys: KeyService, uow: UnitOfWork[GrantsTx]) -> Blueprint:
 def _key_operations(bp: Blueprint, keys: KeyService) -> None:
     @operation(bp, "GET", "/keys", tag=TAG, access=Access.SESSION, summary="List the API keys")
     async def list_keys() -> list[KeyReply]:
+        """Oldest first, without their secrets. `lastUsedAt` may lag by a few seconds."""
         return [_key(key) for key in await keys.list(current_session())]
 
     @operation(

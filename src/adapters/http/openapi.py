@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from quart import Quart
 
 from adapters.http.auth import Access
+from adapters.http.openapi_examples import EXPORTS, Examples
 from adapters.http.operation import Media, Operation
 from adapters.http.schema import Problem
 
@@ -87,6 +88,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
     for rule, spec in found:
         path = _PART.sub(lambda match: "{" + to_camel(match[1]) + "}", rule)
         paths.setdefault(path, {})[spec.method.lower()] = _operation(rule, spec, schemas, definitions)
+    _exemplify(paths, Examples(definitions))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -164,6 +166,16 @@ def _operation(rule: str, spec: Operation, schemas: Mapping[Key, Schema], defini
         content = {"application/json": {"schema": schemas[rule, spec.method, "body"]}}
         made["requestBody"] = {"required": spec.body_required, "content": content}
     return made
+
+
+def _exemplify(paths: Schema, examples: Examples) -> None:
+    """Give every body and every success an example of its schema."""
+    for call in (call for methods in paths.values() for call in methods.values()):
+        for content in call.get("requestBody", {}).get("content", {}).values():
+            content["example"] = examples.body(content["schema"])
+        for status, answer in call["responses"].items():
+            for kind, content in answer["content"].items() if status.startswith("2") else ():
+                content["example"] = examples.answer(content["schema"]) if "schema" in content else EXPORTS[kind]
 
 
 def _path_parameters(spec: Operation) -> Iterator[Schema]:

@@ -38,6 +38,7 @@ def rules_blueprint(rules: RuleService, trials: TrialService) -> Blueprint:
 
     @operation(bp, "GET", "/devices/<device_id>/rules", tag="Rules", access=Access.SESSION, summary="List a device's rules")
     async def list_rules(device_id: str) -> list[RuleReply]:
+        """The lower `priority` first, then the older."""
         return [rule_reply(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
 
     @operation(
@@ -49,6 +50,7 @@ def rules_blueprint(rules: RuleService, trials: TrialService) -> Blueprint:
         summary="Metrics and commands a rule may use",
     )
     async def rule_context(device_id: str) -> RuleContext:
+        """What conditions can be about, and which commands a rule can run."""
         context = await rules.context(current_session(), DeviceId(device_id))
         return RuleContext(metrics=list(context.metrics), commands=[DefinitionReply.of(one) for one in context.commands])
 
@@ -64,6 +66,7 @@ def rules_blueprint(rules: RuleService, trials: TrialService) -> Blueprint:
         idempotent=True,
     )
     async def create_rule(device_id: str, body: NewRule) -> RuleReply:
+        """It runs its command as whoever saved it last, and with what that member is granted at that moment."""
         return rule_reply(await rules.create(current_session(), DeviceId(device_id), to_fields(body)))
 
     @operation(
@@ -90,6 +93,7 @@ def rules_blueprint(rules: RuleService, trials: TrialService) -> Blueprint:
         errors={403: "ROLE_REQUIRED"},
     )
     async def delete_rule(device_id: str, rule_id: str) -> Done:
+        """It fires no more, and is in no list any more."""
         await rules.delete(current_session(), DeviceId(device_id), RuleId(rule_id))
         return Done()
 

@@ -55,6 +55,7 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
 
     @operation(bp, "GET", "/members", tag=TEAM, access=Access.SESSION, summary="List the members")
     async def list_members() -> list[MemberReply]:
+        """Oldest first. Every role sees them."""
         return [_member(member) for member in await team.members(current_session())]
 
     @operation(
@@ -111,6 +112,7 @@ def projects_blueprint(*, projects: ProjectService) -> Blueprint:
 
     @operation(bp, "GET", "/projects", tag=PROJECTS, access=Access.SESSION, summary="List the projects")
     async def list_projects() -> list[ProjectReply]:
+        """Oldest first; the default project is among them."""
         return [_project(project, devices) for project, devices in await projects.list(current_session())]
 
     @operation(

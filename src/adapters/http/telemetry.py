@@ -93,6 +93,7 @@ def telemetry_blueprint(telemetry: TelemetryService, stretches: StretchService) 
         errors={403: DENIED},
     )
     async def telemetry_history(device_id: str, query: HistoryQuery) -> list[ReadingReply] | list[BucketReply]:
+        """Newest first. With `step`, one entry for each stretch of time: lowest, highest, mean, sum, count and last value."""
         caller, device, span = current_caller(), DeviceId(device_id), Span(query.since, query.until)
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
@@ -111,6 +112,7 @@ def telemetry_blueprint(telemetry: TelemetryService, stretches: StretchService) 
         errors={403: DENIED},
     )
     async def telemetry_latest(device_id: str) -> LatestReply:
+        """As the service has it in memory: nothing is searched for."""
         latest = await telemetry.latest(current_caller(), DeviceId(device_id))
         relay = latest.device.relay
         return LatestReply(
@@ -130,6 +132,7 @@ def telemetry_blueprint(telemetry: TelemetryService, stretches: StretchService) 
         errors={403: DENIED},
     )
     async def telemetry_export(device_id: str, query: ExportQuery) -> Response:
+        """CSV, or NDJSON with `format=ndjson`. It begins at once, however much there is."""
         span = Span(query.since, query.until)
         pages = telemetry.export(current_caller(), DeviceId(device_id), span, metric=query.metric)
         first: list[Reading] = await anext(pages, [])  # permission and existence are settled before the first byte

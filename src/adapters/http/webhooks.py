@@ -36,6 +36,7 @@ def webhooks_blueprint(webhooks: WebhookService, log: DeliveryLog) -> Blueprint:
 def _manage(bp: Blueprint, webhooks: WebhookService) -> None:
     @operation(bp, "GET", "/webhooks", tag=TAG, access=Access.SESSION, summary="The account's webhooks, oldest first")
     async def list_webhooks() -> list[WebhookReply]:
+        """Of all keys. The secret is shown when it is made or rotated, and never again."""
         return [webhook_reply(webhook) for webhook in await webhooks.list(current_session())]
 
     @operation(
@@ -81,6 +82,7 @@ def _manage(bp: Blueprint, webhooks: WebhookService) -> None:
         errors=MISSING,
     )
     async def delete_webhook(webhook_id: str) -> Done:
+        """What is still owed to it is dropped."""
         await webhooks.delete(current_session(), webhook_id)
         return Done()
 
@@ -97,6 +99,7 @@ def _deliver(bp: Blueprint, webhooks: WebhookService, log: DeliveryLog) -> None:
         idempotent=True,
     )
     async def rotate_secret(webhook_id: str) -> RotatedSecret:
+        """Deliveries from now on are signed with the new secret, those that are tried again too."""
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return RotatedSecret(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
@@ -110,6 +113,7 @@ def _deliver(bp: Blueprint, webhooks: WebhookService, log: DeliveryLog) -> None:
         errors={404: "NOT_FOUND"},
     )
     async def list_deliveries(webhook_id: str) -> list[AttemptReply]:
+        """Newest first, one entry for each attempt."""
         return [attempt_reply(attempt) for attempt in await log.newest(current_session(), webhook_id)]
 
     @operation(
@@ -123,6 +127,7 @@ def _deliver(bp: Blueprint, webhooks: WebhookService, log: DeliveryLog) -> None:
         idempotent=True,
     )
     async def ping_webhook(webhook_id: str) -> Begun:
+        """A delivery of the type `ping`, at once."""
         return Begun(delivery_id=await log.ping(current_session(), webhook_id))
 
     @operation(
@@ -136,4 +141,5 @@ def _deliver(bp: Blueprint, webhooks: WebhookService, log: DeliveryLog) -> None:
         idempotent=True,
     )
     async def redeliver(webhook_id: str, delivery_id: str) -> Begun:
+        """The same event once more, as a delivery of its own."""
         return Begun(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))
