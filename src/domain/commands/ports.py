@@ -148,6 +148,7 @@ class Outcomes(Protocol):
         """Whether anybody waits for it here."""
         ...
 
-    def watch(self, execution_id: ExecutionId) -> AbstractContextManager[Watch]:
-        """Everything announced after entering is heard. Raises Unavailable when too many wait already."""
+    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[Watch]:
+        """Everything announced after entering is heard. When too many wait already, in all or of the caller `by`, the watch is
+        over at once."""
         ...

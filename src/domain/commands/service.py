@@ -97,7 +97,7 @@ class CommandService:
 
     async def outcome(self, execution: Execution, wait_s: float) -> Execution:
         """The execution once it has ended, or as it is when the time is up."""
-        with self._outcomes.watch(execution.execution_id) as watch:
+        with self._outcomes.watch(execution.execution_id, execution.requested_by) as watch:
             present = await self._stored(execution)
             if present.status.is_final:
                 return present
