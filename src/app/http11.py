@@ -2,7 +2,8 @@
 
 Hypercorn also speaks HTTP/2 without TLS, to whoever begins with its preface or asks for an upgrade, and has no setting against
 it. A connection that has changed over leaves the idle timeout behind and could be held open for nothing. Proxies speak HTTP/1.1
-to what stands behind them, so here an upgrade is passed over, as RFC 9110 (7.8) allows, and another version is refused.
+to what stands behind them, so here an upgrade is passed over, as RFC 9110 (7.8) allows, and another version is refused. So is a
+target that names no path.
 
 Hypercorn writes head, body and end of an answer one after the other, a system call and a wake-up each. Here the head waits for
 what follows it at once anyway, and an end without bytes is not written: one write an answer.
@@ -32,6 +33,15 @@ from adapters.http.feed_outlet import EXTENSION, TOO_LONG, Wire
 SPOKEN = (b"1.0", b"1.1")
 
 
+def _origin_form(target: bytes) -> bytes | None:
+    """Path and query, also of the absolute form that a proxy may send (RFC 9112, 3.2); None where no path is named."""
+    if target.startswith(b"/"):
+        return target
+    scheme, _, rest = target.partition(b"://")
+    at = rest.partition(b"?")[0].find(b"/")
+    return rest[at:] if scheme.isalpha() and at >= 0 else None
+
+
 class OnlyHttp11(H11Protocol):
     _head = b""
 
@@ -39,14 +49,19 @@ class OnlyHttp11(H11Protocol):
         """Nothing is changed over to."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        if request.http_version in SPOKEN:
+        target = _origin_form(request.target)
+        if target is not None and request.http_version in SPOKEN:
+            if target is not request.target:
+                request = h11.Request(
+                    method=request.method, target=target, headers=request.headers, http_version=request.http_version
+                )
             if any(name == b"upgrade" for name, _ in request.headers):
                 wired: Any = _Wired(self.app, self.send)
                 self.app = wired
                 request = _without_extensions(request)
             await super()._create_stream(request)
             return
-        await self._send_error_response(505)
+        await self._send_error_response(505 if request.http_version not in SPOKEN else 400)
         await self.send(Closed())
 
     async def _send_h11_event(self, event: Any) -> None:

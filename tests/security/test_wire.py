@@ -186,6 +186,58 @@ async def test_tricks_in_a_path_lead_nowhere(running: Service, owner: Api, path:
         assert b"\r\nX-A:" not in answer
 
 
+HOSTS = ["evil.example", "a" * 3_000, "x.." , "-", "[::1", "localhost:99999", "\xff\xfe", "xn--a", "a b", "", "." * 64, "\t"]
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=range(len(HOSTS)))
+async def test_whatever_host_is_named_the_answer_is_ours_and_names_none(running: Service, owner: Api, host: str) -> None:
+    """Where a request goes depends on method and path alone; a name that is none breaks nothing."""
+    bearer = owner.headers["Authorization"]
+    head = f"GET /api/v1/auth/me HTTP/1.1\r\nHost: {host}\r\nAuthorization: {bearer}\r\nConnection: close\r\n\r\n"
+    answer = await said(running, head.encode("latin-1"))
+    assert statuses(answer) in ([200], [400]), answer[:300]
+    assert len(host) < 4 or host.encode("latin-1") not in answer
+
+
+TARGETS = [
+    b"/api/v1/devices?\xff\xfe=1", b"/api/v1/devices\xff", b"/api/v1/devices?a=%ff%00", b"*", b"?a=1", b"api/v1/devices", b"http:",
+    b"http://x", b"http://x?a=/b", b"http://", b"x:443", b"://", b"mailto://x/y@z", b"http://[::1/", b"http://[/x", b"http://\\/..",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_target_of_odd_bytes_breaks_nothing(running: Service, owner: Api, target: bytes) -> None:
+    bearer = owner.headers["Authorization"].encode()
+    head = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
+    answer = await said(running, b"GET " + target + head + bearer + b"\r\n\r\n")
+    assert all(status in (200, 400, 404) for status in statuses(answer)), answer[:300]
+    assert b"deviceId" not in answer
+
+
+async def test_no_header_makes_another_method_or_address_of_a_request(running: Service, owner: Api) -> None:
+    new = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+    device = f"/devices/{(await owner.post('/devices/register', new, expect=201))['deviceId']}"
+    for name in ("X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"):
+        assert (await owner.send("GET", device, headers={name: "DELETE"})).status_code == 200
+        await owner.raw.post("/auth/logout", json={"refreshToken": "x"}, headers={name: "DELETE"})
+    for name in ("X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Path", "X-Forwarded-Prefix"):
+        shown = await owner.raw.get("/catalog/apps", headers={name: f"/api/v1{device}"})
+        assert "deviceId" not in shown.text
+    assert (await owner.get(device))["name"] == "Pump"
+
+
+async def test_who_may_not_get_may_not_head_and_asking_for_options_tells_nothing(running: Service, owner: Api) -> None:
+    made = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    for path in ("/devices", "/keys", "/events", "/auth/me", "/members"):
+        assert (await owner.raw.head(path)).status_code == 401
+        assert (await owner.raw.options(path)).content == b""
+        expected = 200 if path == "/devices" else 403
+        assert (await owner.raw.head(path, headers={"X-Api-Key": made["key"]})).status_code == expected
+    for method in ("TRACE", "PROPFIND", "GETS", "get"):
+        answer = await owner.raw.request(method, "/devices", headers=owner.headers)
+        assert answer.status_code in (400, 405) or method == "get"
+
+
 UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 

@@ -17,6 +17,7 @@ from adapters.http.idempotency import AnswerBook
 from adapters.http.openapi_page import openapi_blueprint
 from adapters.http.operation import FOUNDATION, Foundation
 from adapters.http.proxies import TrustedProxies
+from adapters.http.routes import Application
 from adapters.http.security import HttpSettings, Observer, install_security
 from domain.kernel.refusals import Refusals
 
@@ -38,7 +39,7 @@ def create_app(
 ) -> Quart:
     """`observer` hears of every response: (method, route or "", status, seconds); for metrics and the access log."""
     settings = settings or HttpSettings()
-    app = Quart("latchboard", static_folder=None, template_folder=None)
+    app = Application("latchboard", static_folder=None, template_folder=None)
     app.config.update(
         MAX_CONTENT_LENGTH=MAX_BODY,
         BODY_TIMEOUT=settings.body_timeout_s,
