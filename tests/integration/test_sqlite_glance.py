@@ -10,12 +10,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from adapters.storage.sql import sqlite_glance
 from adapters.storage.sql.sqlite_backend import SqliteBackend
 from adapters.storage.sql.sqlite_readers import SWEEP_S, Readers
 from domain.kernel.errors import Unavailable
 
 COUNT = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT count(*) FROM n")
 ONE = text("SELECT value FROM kept WHERE id = 1")
+
+
+@pytest.fixture(autouse=True)
+def a_patient_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy this machine is, no read counts as one that waited for a disk."""
+    monkeypatch.setattr(sqlite_glance, "SLOW_S", 1e9)
 
 
 @pytest.fixture
@@ -60,6 +67,21 @@ async def test_a_small_read_is_answered_without_giving_the_loop_away(backend: Sq
     async with backend.read() as session:
         assert [tuple(row) for row in await session.read(ONE)] == [(10,)]
     assert others == []
+
+
+async def test_after_a_page_was_slow_in_coming_reads_leave_the_loop_free_for_a_while(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with backend.read() as session:
+        await session.read(ONE)
+    monkeypatch.setattr(sqlite_glance, "SLOW_S", -1.0)  # every read took too long
+    async with backend.read() as session:
+        await session.read(ONE)
+    others: list[int] = []
+    asyncio.get_running_loop().call_soon(others.append, 1)
+    async with backend.read() as session:
+        assert (await session.read(ONE))[0][0] == 10
+    assert others == [1]
 
 
 async def test_a_long_read_leaves_the_loop_free_and_is_right(backend: SqliteBackend) -> None:

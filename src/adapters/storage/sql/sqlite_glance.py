@@ -4,6 +4,9 @@ Most reads are a few rows by their key: some ten microseconds of work, behind a 
 much, twice over when another thread holds the interpreter. So a statement is begun here, under two bounds: it may take so many
 steps of SQLite's machine, and it may not wait for a lock. One that comes to either bound is begun anew in the lane's thread, on
 the same connection and in the same snapshot, without bounds; its kind goes there at once for a while.
+
+What no bound ends is a page that has to come from a disk. When one was slow in coming, all kinds go to the threads for a while: a
+disk that stands still holds the loop once, not at each read.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import aiosqlite
@@ -25,6 +29,8 @@ MOST_TICKS = 2
 it keeps, so the first tick of a run may come early."""
 LONG_FOR = 50
 """So many times a kind of statement that took too long goes to the thread before it is tried here again."""
+SLOW_S, SPARED_S = 0.05, 5.0
+"""A read here that took longer than the first waited for something; then none is begun here for the second."""
 _BOUNDS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 
 
@@ -33,8 +39,16 @@ class Kinds:
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
+        self._spared_until = 0.0
+
+    def took(self, began: float) -> None:
+        now = perf_counter()
+        if now - began > SLOW_S:
+            self._spared_until = now + SPARED_S
 
     def is_long(self, sql: str) -> bool:
+        if self._spared_until and perf_counter() < self._spared_until:
+            return True
         left = self._left.get(sql, 0)
         if left == 1:
             del self._left[sql]
@@ -84,6 +98,7 @@ class GlancingLane(Lane):
         if self._patient:
             self._be_quick()
         self._ticks = 0
+        began = perf_counter()
         try:
             return self._raw.execute(sql, params).fetchall()
         except ControlLost:
@@ -96,6 +111,8 @@ class GlancingLane(Lane):
             if name == "SQLITE_INTERRUPT":
                 self._kinds.was_long(sql)
             return None
+        finally:
+            self._kinds.took(began)
 
     def _tick(self) -> bool:
         """True ends the statement."""
