@@ -111,6 +111,13 @@ async def test_short_and_long_reads_of_a_transaction_see_one_snapshot(backend: S
         assert (await session.read(ONE))[0][0] == 11
 
 
+async def test_questions_asked_together_are_all_answered_though_one_is_long(backend: SqliteBackend) -> None:
+    async with backend.read() as session:
+        for _ in range(3):
+            long, short = await session.read_all((COUNT, {}), (ONE, {}))
+            assert (long[0][0], short[0][0]) == (1_000_000, 10)
+
+
 async def test_a_read_that_was_given_up_does_not_meet_the_next_one(backend: SqliteBackend) -> None:
     for _ in range(5):
         async with backend.read() as session:

@@ -21,7 +21,7 @@ from typing import Any
 import aiosqlite
 
 from adapters.storage.sql.session import Row
-from adapters.storage.sql.sqlite_lane import ControlLost, Lane, Paying, told
+from adapters.storage.sql.sqlite_lane import BOUNDS, ControlLost, Lane, Paying, told
 
 TICK_STEPS = 1_000
 MOST_TICKS = 2
@@ -31,7 +31,6 @@ LONG_FOR = 50
 """So many times a kind of statement that took too long goes to the thread before it is tried here again."""
 SLOW_S, SPARED_S = 0.05, 5.0
 """A read here that took longer than the first waited for something; then none is begun here for the second."""
-_BOUNDS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 
 
 class Kinds:
@@ -106,7 +105,7 @@ class GlancingLane(Lane):
             raise
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
-            if not name.startswith(_BOUNDS):
+            if not name.startswith(BOUNDS):
                 raise told(error) from error
             if name == "SQLITE_INTERRUPT":
                 self._kinds.was_long(sql)

@@ -1,0 +1,97 @@
+"""What callers show, guess and mistype is in no file of the running program: not in its log at DEBUG, not in its database.
+
+The log tells of each act all the same: who, what, from where, the refused ones too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from domain.keys.policy import compose_key
+from support.service import EMAIL, PASSWORD, Service
+
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+GUESS, TYPO, NEXT, CODE = "a guess at a password", "a mistyped account password", "the password to come", "918273"
+UNKNOWN = compose_key("guessedKey" * 4)
+
+
+async def listen(service: Service, query: str = "", **headers: str) -> None:
+    """A feed connection until it has said something or was closed."""
+    address = f"ws://127.0.0.1:{service.port}/api/v1/ws{query}"
+    async with connect(address, additional_headers=headers, open_timeout=20) as socket, asyncio.timeout(20):
+        try:
+            await socket.recv()
+        except ConnectionClosed:
+            return
+
+
+async def live(service: Service, raw: httpx.AsyncClient) -> dict[str, str]:
+    """All kinds of acts, allowed and refused. The secrets by their names."""
+
+    async def send(method: str, path: str, body: Any = None, **headers: str) -> Any:
+        answer = await raw.request(method, path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        return answer.json()
+
+    await send("POST", "/auth/login", {"email": EMAIL, "password": GUESS})
+    await send("POST", "/auth/login", {"email": "nobody@example.com", "password": GUESS})
+    tokens = await send("POST", "/auth/login", {"email": EMAIL, "password": PASSWORD})
+    owner = {"Authorization": f"Bearer {tokens['accessToken']}"}
+    device = (await send("POST", "/devices/register", NEW, **owner))["deviceId"]
+    made = await send("POST", f"/devices/{device}/credentials", {}, **owner)
+    await send("POST", f"/devices/{device}/credentials/reveal", {"password": TYPO}, **owner)
+    await send("POST", f"/devices/{device}/credentials/reveal", {"password": PASSWORD}, **owner)
+    await send("POST", "/auth/password/request-otp", None, **owner)
+    await send("POST", "/auth/change-password", {"otp": CODE, "newPassword": NEXT}, **owner)
+    key = (await send("POST", "/keys", {"name": "Robot"}, Idempotency_Key="leaks", **owner))["key"]
+    for shown in (key, UNKNOWN):
+        await send("GET", "/keys", None, X_Api_Key=shown)
+        await send("POST", f"/devices/{device}/command", {"cmd": "ON"}, X_Api_Key=shown)
+        await send("GET", f"/devices?token={shown}&apiKey={shown}")
+        await listen(service, f"?token={shown}")
+        await listen(service, **{"X-Api-Key": shown})
+    await listen(service, f"?token={tokens['accessToken']}")
+    spent = await send("POST", "/auth/refresh", {"refreshToken": tokens["refreshToken"]})
+    await send("POST", "/auth/refresh", {"refreshToken": tokens["refreshToken"]})
+    return {
+        "password": PASSWORD, "guess": GUESS, "typo": TYPO, "next password": NEXT, "code": CODE, "key": key, "unknown key": UNKNOWN,
+        "access token": tokens["accessToken"], "refresh token": tokens["refreshToken"], "next refresh token": spent["refreshToken"],
+        "MQTT password": made["mqttPassword"],
+    }  # fmt: skip
+
+
+def told(service: Service) -> list[tuple[str, str, str, str]]:
+    """Kind, source, address and code of every event."""
+    connection = sqlite3.connect(service.data_dir / "latchboard.db", timeout=10)
+    try:
+        rows = connection.execute("SELECT kind, source, address, payload FROM events ORDER BY position").fetchall()
+        return [(kind, source, address or "", json.loads(data or "{}").get("code", "")) for kind, source, address, data in rows]
+    finally:
+        connection.close()
+
+
+async def test_no_file_of_the_program_has_what_was_shown_or_guessed(tmp_path: Path) -> None:
+    # A server that refuses mail: where none is set, the code is written to the log, for there is no other way to its owner.
+    settings = {"LATCHBOARD_LOG_LEVEL": "DEBUG", "LATCHBOARD_SMTP_URL": "smtp://127.0.0.1:9"}
+    with Service(tmp_path, **settings) as service:
+        async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
+            secrets = await live(service, raw)
+        service.stop()
+        events = told(service)
+        files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert [(name, str(path)) for name, secret in secrets.items() for path, text in files.items() if secret.encode() in text] == []
+
+    kinds = [kind for kind, *_ in events]
+    for kind in ("login_failed", "login", "otp_requested", "password_change_failed", "key_created", "session_revoked", "access_refused"):
+        assert kind in kinds, kind
+    refused = {code for kind, _, _, code in events if kind == "access_refused"}
+    assert {"SESSION_REQUIRED", "GRANT_MISSING"} <= refused
+    acts = [event for event in events if not event[1].startswith(("service:", "device:", "cli"))]
+    assert all(source.split(":")[0] in ("user", "apikey") and address == "127.0.0.1" for _, source, address, _ in acts), acts
