@@ -93,5 +93,5 @@ async def test_no_file_of_the_program_has_what_was_shown_or_guessed(tmp_path: Pa
         assert kind in kinds, kind
     refused = {code for kind, _, _, code in events if kind == "access_refused"}
     assert {"SESSION_REQUIRED", "GRANT_MISSING"} <= refused
-    acts = [event for event in events if not event[1].startswith(("service:", "device:", "cli"))]
+    acts = [event for event in events if not event[1].startswith(("service:", "device:", "operator"))]
     assert all(source.split(":")[0] in ("user", "apikey") and address == "127.0.0.1" for _, source, address, _ in acts), acts
