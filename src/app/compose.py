@@ -30,6 +30,7 @@ from adapters.http.telemetry import telemetry_blueprint
 from adapters.http.webhooks import webhooks_blueprint
 from app import metrics as figures
 from app.broker_figures import BrokerFigures
+from app.homeassistant import home_assistant
 from app.loops.approvals import ApprovalLoop
 from app.loops.checkpoint import CheckpointLoop
 from app.loops.deliveries import DeliveryLoop
@@ -124,8 +125,9 @@ def compose(settings: Settings) -> Program:
     services = Services(settings, outside, bells)
     loops = _loops(outside, services, bells)
     _join_others(settings, outside, services, bells, loops)
-    supervisor = Supervisor(loops.in_order(holds_devices=settings.holds_devices))
     metrics = Metrics()
+    loops.of_devices += home_assistant(settings, outside, services, metrics)
+    supervisor = Supervisor(loops.in_order(holds_devices=settings.holds_devices))
     program = Program(settings, outside, services, loops, supervisor, metrics, http=Quart("unused"))
     program.http = _http(program)
     _publish(program)

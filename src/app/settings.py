@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -66,6 +67,9 @@ class Settings(BaseSettings):
     webhook_allow_private: bool = Field(default=False, description="http and private addresses for webhooks: development only.")
     webhook_low_ports: str = Field(default="", description="Ports below 1024 beside 80 and 443 for webhooks, comma-separated.")
     webhook_ca_file: Path | None = Field(default=None, description="Certificates (PEM) believed beside the system's.")
+    homeassistant: SecretStr | None = Field(default=None, description="Home Assistant's broker, mqtt://user:password@host:1883.")
+    homeassistant_key: SecretStr | None = Field(default=None, description="The API key that Home Assistant acts as.")
+    homeassistant_prefix: str = Field(default="homeassistant", pattern=r"^[A-Za-z0-9_-]{1,32}(/[A-Za-z0-9_-]{1,32}){0,3}$")
     cors_origins: str = Field(default="", description="Origins that browsers may call from, comma-separated; none by default.")
     trusted_proxies: str = Field(
         default="", description="Addresses or networks, comma-separated, whose word on where a request comes from is taken."
@@ -120,6 +124,20 @@ class Settings(BaseSettings):
             _as_domain(check_password, value.get_secret_value())
         return value
 
+    @field_validator("homeassistant")
+    @classmethod
+    def _known_peer(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        fault = "is a URL such as mqtt://user:password@host:1883; write @ : / % # in the password percent-encoded"
+        try:
+            place = urlsplit(value.get_secret_value())
+            if place.scheme not in ("mqtt", "mqtts") or not place.hostname or place.port == 0 or place.path.strip("/"):
+                raise ValueError(fault)
+        except ValueError:
+            raise ValueError(fault) from None
+        return value
+
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: SecretStr | None) -> SecretStr | None:
@@ -134,6 +152,8 @@ class Settings(BaseSettings):
             raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
         if not self.holds_devices and not self.database.startswith("postgresql"):
             raise ValueError("LATCHBOARD_BROKER=none needs the PostgreSQL of another instance; set LATCHBOARD_DATABASE_URL")
+        if (self.homeassistant is None) != (self.homeassistant_key is None):
+            raise ValueError("LATCHBOARD_HOMEASSISTANT and LATCHBOARD_HOMEASSISTANT_KEY go together; set both or neither")
         if (self.owner_email is None) != (self.owner_password is None):
             raise ValueError("LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD go together; set both or neither")
         if self.rollups_days < self.readings_days:

@@ -16,7 +16,8 @@ from domain.kernel.ids import EventId
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
-_ACCESS = ("grant_", "key_", "member_", "project_", "webhook_", "device_")
+_ACCESS = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_")
+"""New credentials bring a device to life and a revocation ends it, which those who show it must hear."""
 
 
 def changes_access(kind: str) -> bool:

@@ -1,0 +1,217 @@
+"""Home Assistant beside the service, on a broker of its own: what it sees, what it may, and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from support.device import Device, a_device
+from support.homeassistant import Broker, HomeAssistant, home_assistant
+from support.service import EMAIL, PASSWORD, Api, Service, free_ports
+
+NASTY = 'Pump "7"; {{ states }} \\ </script> ü'
+
+
+class House:
+    """The service with a bridge to `broker`, acting as the key `key_id`."""
+
+    def __init__(self, service: Service, broker: Broker, key_id: str) -> None:
+        self.service = service
+        self.broker = broker
+        self.key_id = key_id
+
+    async def grant(self, owner: Api, device: Device, commands: list[str], **more: Any) -> str:
+        body = {"apiKeyId": self.key_id, "commands": commands, **more}
+        grant_id: str = (await owner.post(f"{device.path}/grants", body, expect=201))["grantId"]
+        return grant_id
+
+    async def figures(self, owner: Api) -> dict[str, float]:
+        lines = (await owner.raw.get(f"{self.service.url}/metrics")).text.splitlines()
+        mine = [line for line in lines if line.startswith("latchboard_homeassistant{")]
+        return {line.split('"')[1]: float(line.split()[-1]) for line in mine}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("home")
+    folder.joinpath("broker").mkdir()
+    broker = Broker(folder / "broker", *free_ports(1))
+    broker.start()
+    try:
+        with Service(folder / "service") as service:
+            key = a_key(service)
+            service.settings |= {"LATCHBOARD_HOMEASSISTANT": broker.url, "LATCHBOARD_HOMEASSISTANT_KEY": key["key"]}
+            service.restart()
+            yield House(service, broker, key["keyId"])
+    finally:
+        broker.stop()
+
+
+def a_key(service: Service) -> dict[str, str]:
+    with httpx.Client(base_url=f"{service.url}/api/v1", timeout=40) as api:
+        token = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()["accessToken"]
+        key: dict[str, str] = api.post("/keys", json={"name": "Home"}, headers={"Authorization": f"Bearer {token}"}).json()
+    return key
+
+
+@pytest.fixture
+async def owner(house: House) -> AsyncIterator[Api]:
+    async with house.service.api() as api:
+        yield api
+
+
+@pytest.fixture
+async def home(house: House) -> AsyncIterator[HomeAssistant]:
+    async with home_assistant(house.broker) as home:
+        yield home
+
+
+async def test_it_sees_a_device_whole_and_switches_it(house: House, owner: Api, home: HomeAssistant) -> None:
+    device = await a_device(owner, NASTY)
+    await house.grant(owner, device, ["*"])
+    config = await home.until(lambda home: home.switch(device))
+    assert (config["device"]["name"], config["name"]) == (NASTY, None)
+    assert home.shown(config) == "unavailable"
+    async with device.online(house.service) as line, house.service.feed(owner) as feed:
+        await line.switched(False)
+        await home.until(lambda home: home.shown(home.switch(device)) == "OFF")
+        await home.press(device, "ON")
+        assert (await line.order())["cmd"] == "ON"
+        await home.until(lambda home: home.shown(home.switch(device)) == "ON")
+        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "apikey"
+        await line.switched(False)
+        await home.until(lambda home: home.shown(home.switch(device)) == "OFF")
+        units = {"room.temp": "celsius", "load": "W"}
+        await line.publish("telemetry", {"m": {"room.temp": 21.5, "load": 40, "mode": "eco", "a+b/#": 1, "wet": True}, "u": units})
+        names = ("room.temp", "load", "mode", "a+b/#", "wet")
+        await home.until(lambda home: all(home.sensor(device, name) for name in names))
+        assert home.sensor(device, "room.temp")["unit_of_measurement"] == "°C"  # type: ignore[index]
+        wanted = ["21.5", "40", "eco", "1", "1"]
+        await home.until(lambda home: [home.shown(home.sensor(device, name)) for name in names] == wanted)
+        await line.report(load=41.25)
+        await home.until(lambda home: home.shown(home.sensor(device, "load")) == "41.25")
+    await home.until(lambda home: home.shown(home.switch(device)) == "unavailable")
+    assert not house.service.errors()
+
+
+async def test_it_may_what_its_key_may_and_no_more(house: House, owner: Api, home: HomeAssistant) -> None:
+    asked, only_off, reader = [await a_device(owner, name) for name in ("Asked", "Only off", "Read only")]
+    unseen = await a_device(owner, "Unseen")
+    await owner.post(f"{asked.path}/commands", {"name": "ON", "label": "On", "requiresApproval": True}, expect=201)
+    await house.grant(owner, asked, ["*"])
+    await house.grant(owner, only_off, ["OFF"])
+    await house.grant(owner, reader, ["*"], scope="READ")
+    before = await house.figures(owner)
+    async with asked.online(house.service) as a, only_off.online(house.service) as b, reader.online(house.service) as c:
+        await home.until(lambda home: all(home.switch(each) for each in (asked, only_off, reader)))
+        for device in (asked, only_off, reader):
+            await home.press(device, "ON")
+        await home.client.publish(home.base(asked).replace(asked.device_id, unseen.device_id) + "/set", "ON", qos=1)
+        await home.press(only_off, "REBOOT")
+        await home.press(only_off, "OFF", retain=True)
+        await home.press(only_off, "OFF")
+        waiting = await owner.until(f"{asked.path}/approvals", lambda found: len(found) == 1)
+        assert (waiting[0]["cmd"], waiting[0]["status"]) == ("ON", "PENDING")
+        assert await a.settled(owner) == []
+        assert (await b.order())["cmd"] == "OFF"
+        assert await c.settled(owner) == []
+    figures = await house.figures(owner)
+    assert figures["refused"] - before["refused"] == 3
+    assert figures["ignored"] - before["ignored"] >= 1
+    assert not home.about(unseen)
+    assert (await owner.get(f"{unseen.path}/executions"))["data"] == []
+
+
+async def test_a_limit_holds_for_it_too(house: House, owner: Api, home: HomeAssistant) -> None:
+    device = await a_device(owner)
+    await house.grant(owner, device, ["*"], rateLimitPerMinute=2)
+    async with device.online(house.service) as line:
+        await home.until(lambda home: home.switch(device))
+        before = await house.figures(owner)
+        for word in ("ON", "OFF", "ON", "OFF"):
+            await home.press(device, word)
+        async with asyncio.timeout(10):
+            while (await house.figures(owner))["commands"] - before["commands"] < 4:
+                await asyncio.sleep(0.05)
+        assert await line.settled(owner) == ["ON", "OFF"]
+
+
+async def test_what_is_gone_is_cleared(house: House, owner: Api, home: HomeAssistant) -> None:
+    deleted, revoked, disabled, ungranted = [await a_device(owner, name) for name in ("A", "B", "C", "D")]
+    every = (deleted, revoked, disabled, ungranted)
+    grants = [await house.grant(owner, device, ["*"]) for device in every]
+    for device in every:
+        async with device.online(house.service) as line:
+            await line.report(temperature=20)
+    await home.until(lambda home: all(home.sensor(device, "temperature") for device in every))
+    await owner.delete(deleted.path)
+    await owner.post(f"{revoked.path}/revoke")
+    await owner.patch(f"{disabled.path}/toggle")
+    await owner.delete(f"{ungranted.path}/grants/{grants[3]}")
+    await home.until(lambda home: not any(home.about(device) for device in every))
+    await owner.patch(f"{disabled.path}/toggle")
+    await home.until(lambda home: home.switch(disabled))
+    await owner.send("PUT", disabled.path, {"name": "Renamed"})
+    await home.until(lambda home: home.switch(disabled)["device"]["name"] == "Renamed")  # type: ignore[index]
+
+
+async def test_a_dead_key_leaves_nothing_behind(house: House, owner: Api, home: HomeAssistant) -> None:
+    device = await a_device(owner)
+    await house.grant(owner, device, ["*"])
+    await home.until(lambda home: home.switch(device))
+    other = "latchboard/acc_another0123456789abc/status"
+    await home.client.publish(other, "online", qos=1, retain=True)
+    await owner.patch(f"/keys/{house.key_id}", {"enabled": False})
+    await home.until(lambda home: set(home.retained) == {other})
+    await owner.patch(f"/keys/{house.key_id}", {"enabled": True})
+    await home.client.publish(other, "", qos=1, retain=True)
+    await home.until(lambda home: home.switch(device))
+
+
+async def test_its_broker_may_come_and_go(house: House, owner: Api) -> None:
+    device = await a_device(owner)
+    await house.grant(owner, device, ["*"])
+    async with home_assistant(house.broker) as home:
+        await home.until(lambda home: home.switch(device))
+    house.broker.stop()
+    assert (await owner.get(device.path))["name"] == "Pump"
+    house.broker.start()
+    async with home_assistant(house.broker) as home:
+        await home.until(lambda home: home.switch(device))
+    house.broker.stop()
+    assert await asyncio.to_thread(house.service.stop) < 5
+    await asyncio.to_thread(house.service.start)
+    assert (await owner.raw.get(f"{house.service.url}/readyz")).status_code == 200
+    house.broker.start()
+    async with home_assistant(house.broker) as home:
+        await home.until(lambda home: home.switch(device))
+    assert await asyncio.to_thread(house.service.stop) < 5
+    await asyncio.to_thread(house.service.start)
+
+
+async def test_what_an_earlier_run_left_is_cleared_by_the_next(house: House, owner: Api, home: HomeAssistant) -> None:
+    gone, stays = await a_device(owner, "Gone"), await a_device(owner, "Stays")
+    for device in (gone, stays):
+        await house.grant(owner, device, ["*"])
+    await home.until(lambda home: home.switch(gone) and home.switch(stays))
+    house.service.kill()
+    await home.until(lambda home: home.shown(home.switch(stays)) == "unavailable")
+    bridge = {name: house.service.settings.pop(name) for name in list(house.service.settings) if "HOMEASSISTANT" in name}
+    await asyncio.to_thread(house.service.start)
+    await owner.delete(gone.path)
+    await asyncio.to_thread(house.service.stop)
+    house.service.settings |= bridge
+    await asyncio.to_thread(house.service.start)
+    await home.until(lambda home: not home.about(gone) and home.switch(stays))
+    for name in bridge:
+        del house.service.settings[name]
+    await asyncio.to_thread(house.service.restart)
+    await owner.delete(f"/keys/{house.key_id}")
+    await asyncio.to_thread(house.service.stop)
+    house.service.settings |= bridge
+    await asyncio.to_thread(house.service.start)
+    await home.until(lambda home: not home.retained)

@@ -1,0 +1,228 @@
+"""Stock firmwares as they behave on the wire, on a real MQTT connection: what they publish unasked, and how they answer.
+
+After the published documentation of Tasmota, ESPHome's MQTT component and Shelly's Gen2 API: topics, retain flags, the shape of
+each message, what is partial, and what is answered with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import aiomqtt
+
+from support.device import PATIENCE, Device, ended
+from support.service import Api, Service
+
+
+async def register(api: Api, profile: str, name: str = "Plug") -> Device:
+    body = {"name": name, "boardType": "OTHER", "appType": "OTHER", "appTypeOther": "plug", "profile": profile}
+    device_id = (await api.post("/devices/register", body, expect=201))["deviceId"]
+    return Device(device_id, await api.post(f"/devices/{device_id}/credentials"))
+
+
+@dataclass
+class Firmware:
+    """`heard`: everything that came down, in order. A mute one hears and does nothing."""
+
+    presence: ClassVar[tuple[str, str, str]]
+    filters: ClassVar[tuple[str, ...]]
+
+    device: Device
+    client: aiomqtt.Client
+    relay: bool = False
+    mute: bool = False
+    heard: list[tuple[str, str]] = field(default_factory=list)
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def say(self, below: str, payload: Any, *, retain: bool = False) -> None:
+        text = payload if isinstance(payload, str) else json.dumps(payload)
+        await self.client.publish(self.device.topic(below), text, qos=1, retain=retain, timeout=PATIENCE)
+
+    async def listen(self) -> None:
+        try:
+            async for message in self.client.messages:
+                below = str(message.topic).removeprefix(self.device.topic(""))
+                payload = bytes(message.payload).decode()
+                async with self.news:
+                    self.heard.append((below, payload))
+                    self.news.notify_all()
+                if not self.mute:
+                    await self.on(below, payload)
+        except aiomqtt.MqttError:
+            pass
+
+    async def until(self, wanted: Any) -> Any:
+        """Wait for a message for which `wanted(topic, payload)` is true."""
+        async with asyncio.timeout(PATIENCE), self.news:
+            await self.news.wait_for(lambda: any(wanted(*each) for each in self.heard))
+        return next(each for each in self.heard if wanted(*each))
+
+    async def on(self, below: str, payload: str) -> None:
+        raise NotImplementedError
+
+    async def booted(self) -> None:
+        """What it publishes after connecting."""
+
+
+@asynccontextmanager
+async def running(firmware: type[Firmware], device: Device, service: Service, **fields: Any) -> AsyncIterator[Any]:
+    topic, here, gone = firmware.presence
+    will = aiomqtt.Will(device.topic(topic), gone, qos=1, retain=True)
+    async with device.client(service, version=4, will=will) as client:
+        plug = firmware(device, client, **fields)
+        listening = asyncio.create_task(plug.listen())
+        try:
+            for below in firmware.filters:
+                await client.subscribe(device.topic(below), qos=1)
+            await plug.say(topic, here, retain=True)
+            await plug.booted()
+            yield plug
+        finally:
+            await ended(listening)
+
+
+@dataclass
+class Tasmota(Firmware):
+    """Publishes POWER after a change only; a Backlog runs its steps in order; an unknown command answers `Unknown`."""
+
+    presence = ("tele/LWT", "Online", "Offline")
+    filters = ("cmnd/#",)
+
+    timers: dict[int, Any] = field(default_factory=dict)
+    timezone: str = "+01:00"
+
+    async def booted(self) -> None:
+        await self.say("tele/INFO1", {"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(release-tasmota)"}})
+
+    async def on(self, below: str, payload: str) -> None:
+        command = below.removeprefix("cmnd/")
+        steps = payload.split(";") if command.lower().startswith("backlog") else [f"{command} {payload}"]
+        for step in steps:
+            await self.run(step.strip())
+
+    async def run(self, step: str) -> None:
+        name, _, argument = step.partition(" ")
+        if name.upper() in ("POWER", "POWER1") and argument:
+            self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[argument.upper()]
+            await self.told_power()
+        elif name.upper() == "STATE":
+            await self.say("stat/RESULT", self.state())
+        elif name.upper() == "PUBLISH":
+            topic, _, text = argument.partition(" ")
+            await self.client.publish(topic, text, qos=0)
+        elif name.startswith("Timer") and name[5:].isdigit():
+            self.timers[int(name[5:])] = None if argument == "0" else json.loads(argument)
+            await self.say("stat/RESULT", {name: self.timers[int(name[5:])] or "Empty"})
+        elif name in ("Timezone", "Timers"):
+            self.timezone = argument if name == "Timezone" else self.timezone
+            await self.say("stat/RESULT", {name: argument})
+        else:
+            await self.say("stat/RESULT", {"Command": "Unknown"})
+
+    async def told_power(self) -> None:
+        word = "ON" if self.relay else "OFF"
+        await self.say("stat/RESULT", {"POWER1": word})
+        await self.say("stat/POWER1", word)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "Time": "2026-03-02T06:00:00", "Uptime": "0T00:10:07", "UptimeSec": 607, "Heap": 26, "SleepMode": "Dynamic",
+            "LoadAvg": 19, "MqttCount": 1, "POWER1": "ON" if self.relay else "OFF",
+            "Wifi": {"AP": 1, "SSId": "home", "RSSI": 72, "Signal": -64},
+        }  # fmt: skip
+
+
+@dataclass
+class EspHome(Firmware):
+    """Answers nothing: it publishes the switch's state, retained, when it has changed."""
+
+    presence = ("status", "online", "offline")
+    filters = ("switch/relay/command",)
+
+    async def booted(self) -> None:
+        await self.say("switch/relay/state", "OFF", retain=True)
+        await self.say("sensor/room_temperature/state", "nan", retain=True)
+
+    async def on(self, below: str, payload: str) -> None:
+        before = self.relay
+        self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[payload]
+        if self.relay is not before:
+            await self.say("switch/relay/state", "ON" if self.relay else "OFF", retain=True)
+
+
+@dataclass
+class Shelly(Firmware):
+    """Gen2: answers RPC on `<src>/rpc`, notifies of what changed only, and says the whole switch on `status/switch:0`."""
+
+    presence = ("online", "true", "false")
+    filters = ("rpc", "command", "command/switch:0")
+
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    timezone: str | None = None
+    zones: tuple[str, ...] = ("Etc/UTC", "Europe/Berlin")
+
+    async def booted(self) -> None:
+        await self.notify({"output": self.relay}, source="init")
+
+    async def on(self, below: str, payload: str) -> None:
+        if below == "rpc":
+            await self.rpc(json.loads(payload))
+        elif payload == "status_update":
+            await self.status("init")
+
+    async def rpc(self, call: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"id": call["id"], "src": "shellyplus1pm-a8032ab12345", "dst": call["src"]}
+        try:
+            answer["result"] = await self.carry_out(call["method"], call.get("params", {}))
+        except LookupError as error:
+            answer["error"] = {"code": 404, "message": str(error)}
+        except ValueError as error:
+            answer["error"] = {"code": -103, "message": str(error)}
+        await self.client.publish(f"{call['src']}/rpc", json.dumps(answer), qos=1)
+
+    async def carry_out(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "Switch.Set" or method == "Switch.Toggle":
+            before, self.relay = self.relay, params.get("on", not self.relay)
+            if self.relay is not before:
+                await self.notify({"output": self.relay})
+                await self.status("MQTT")
+            return {"was_on": before}
+        if method == "Switch.GetStatus":
+            return self.whole("MQTT")
+        if method.startswith("Schedule."):
+            return self.schedule(method, params)
+        if method == "Sys.SetConfig":
+            zone = params["config"]["location"]["tz"]
+            if zone not in self.zones:
+                raise ValueError(f"Invalid timezone {zone}")
+            self.timezone = zone
+            return {"restart_required": False}
+        raise LookupError(f"No handler for {method}")
+
+    def schedule(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "Schedule.DeleteAll":
+            self.jobs = []
+        elif method == "Schedule.Create":
+            self.jobs.append({"id": len(self.jobs) + 1, **params})
+            return {"id": len(self.jobs), "rev": len(self.jobs)}
+        return {"jobs": self.jobs, "rev": 5}
+
+    def whole(self, source: str) -> dict[str, Any]:
+        return {
+            "id": 0, "source": source, "output": self.relay, "apower": 18.4 if self.relay else 0.0, "voltage": 231.2,
+            "current": 0.08, "aenergy": {"total": 1184.2, "by_minute": [0.0, 12.1, 3.2], "minute_ts": 1772431200},
+            "temperature": {"tC": 41.3, "tF": 106.3},
+        }  # fmt: skip
+
+    async def status(self, source: str) -> None:
+        await self.say("status/switch:0", self.whole(source))
+
+    async def notify(self, part: dict[str, Any], source: str = "MQTT") -> None:
+        params = {"ts": 1772431200.12, "switch:0": {"id": 0, "source": source, **part}}
+        message = {"src": "shellyplus1pm-a8032ab12345", "dst": "devices/events", "method": "NotifyStatus", "params": params}
+        await self.say("events/rpc", message)

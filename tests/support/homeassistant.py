@@ -1,0 +1,178 @@
+"""Home Assistant as it looks from its broker: a real Mosquitto, and a client that believes discovery messages as it would.
+
+What it believes is checked as strictly as Home Assistant does, by the published options of its MQTT switch and sensor: an unknown
+option, a wrong unit for a device class or an id with a foreign sign makes it ignore the whole entity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from support.device import PATIENCE, ended
+from support.mosquitto import BINARY, required
+
+PASSWORD = "p@ss:w/rd%"
+IN_URL = "p%40ss%3Aw%2Frd%25"
+_SHARED = {
+    "name", "unique_id", "state_topic", "device", "origin", "availability", "availability_mode", "qos",
+    "payload_available", "payload_not_available", "icon", "entity_category", "enabled_by_default", "value_template",
+}  # fmt: skip
+OPTIONS = {
+    "switch": _SHARED | {"command_topic", "payload_on", "payload_off", "state_on", "state_off", "optimistic", "retain"},
+    "sensor": _SHARED | {"unit_of_measurement", "device_class", "state_class", "expire_after", "options"},
+}
+DEVICE = {"identifiers", "name", "manufacturer", "model", "suggested_area", "sw_version", "hw_version", "serial_number"}
+UNITS = {
+    "temperature": {"°C", "°F", "K"}, "power": {"W", "kW"}, "voltage": {"V", "mV"}, "current": {"A", "mA"},
+    "atmospheric_pressure": {"hPa", "kPa", "mbar", "Pa"},
+}  # fmt: skip
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+class Broker:
+    """Keeps nothing over a restart."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://latchboard:{IN_URL}@127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        required()
+        maker = shutil.which("mosquitto_passwd")
+        if maker is None or BINARY is None:
+            pytest.skip("mosquitto_passwd is not installed")
+        passwords = self._folder / "passwords"
+        passwords.touch(mode=0o600)
+        for user in ("latchboard", "homeassistant"):
+            subprocess.run([maker, "-b", str(passwords), user, PASSWORD], check=True, timeout=10, capture_output=True)
+        configuration = self._folder / "mosquitto.conf"
+        configuration.write_text(
+            f"user root\nlog_dest none\nlistener {self.port} 127.0.0.1\nallow_anonymous false\n"
+            f"password_file {passwords}\nmax_queued_messages 0\npersistence false\n"
+        )
+        command = [BINARY, "-c", str(configuration)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE
+        while not self._listens():
+            assert time.monotonic() < deadline, "mosquitto does not listen"
+            time.sleep(0.02)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(PATIENCE)
+            self._process = None
+
+
+@dataclass
+class HomeAssistant:
+    """`retained`: what stands on the broker, by topic."""
+
+    client: aiomqtt.Client
+    retained: dict[str, str] = field(default_factory=dict)
+    said: list[tuple[str, str]] = field(default_factory=list)
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def listen(self) -> None:
+        with contextlib.suppress(aiomqtt.MqttError):
+            async for message in self.client.messages:
+                topic, text = str(message.topic), bytes(message.payload).decode()
+                async with self.news:
+                    self.said.append((topic, text))
+                    self.retained[topic] = text
+                    if not text:
+                        del self.retained[topic]
+                    self.news.notify_all()
+
+    async def until(self, wanted: Any) -> Any:
+        """Until `wanted(self)` is true; gives that."""
+        async with asyncio.timeout(PATIENCE), self.news:
+            return await self.news.wait_for(lambda: wanted(self))
+
+    def configs(self) -> dict[str, dict[str, Any]]:
+        return {topic: json.loads(text) for topic, text in self.retained.items() if topic.endswith("/config")}
+
+    def switch(self, device: Any) -> dict[str, Any] | None:
+        """The switch of a device that Home Assistant would have made, checked; None without one."""
+        found = self.configs().get(f"homeassistant/switch/{device.device_id}/config")
+        return None if found is None else checked("switch", found)
+
+    def sensor(self, device: Any, name: str) -> dict[str, Any] | None:
+        at = f"homeassistant/sensor/{device.device_id}/"
+        found = [config for topic, config in self.configs().items() if topic.startswith(at) and config["name"] == name]
+        return checked("sensor", found[0]) if found else None
+
+    def shown(self, config: dict[str, Any] | None) -> str | None:
+        """An entity's state as the user sees it."""
+        if config is None:
+            return None
+        ready = [self.retained.get(each["topic"]) == "online" for each in config["availability"]]
+        return self.retained.get(config["state_topic"], "unknown") if all(ready) else "unavailable"
+
+    def about(self, device: Any) -> list[str]:
+        """What names the device, but for what Home Assistant said itself."""
+        told = {topic: text for topic, text in self.retained.items() if not topic.endswith("/set")}
+        return [topic for topic, text in told.items() if device.device_id in topic + text]
+
+    async def press(self, device: Any, word: str, *, retain: bool = False) -> None:
+        await self.client.publish(f"{self.base(device)}/set", word, qos=1, retain=retain, timeout=PATIENCE)
+
+    def base(self, device: Any) -> str:
+        config = self.switch(device)
+        assert config is not None
+        return str(config["state_topic"]).rpartition("/")[0]
+
+
+def checked(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    assert config.keys() <= OPTIONS[kind], config.keys() - OPTIONS[kind]
+    assert config["device"].keys() <= DEVICE
+    assert config["device"]["identifiers"]
+    assert config["device"]["name"]
+    assert _ID.fullmatch(config["unique_id"])
+    assert config["origin"]["name"] == "Latchboard"
+    topics = [config["state_topic"], config.get("command_topic", "x"), *(each["topic"] for each in config["availability"])]
+    assert not any(sign in topic for topic in topics for sign in "+#\0")
+    if "device_class" in config:
+        assert config["unit_of_measurement"] in UNITS[config["device_class"]]
+    return config
+
+
+@asynccontextmanager
+async def home_assistant(broker: Broker) -> AsyncIterator[HomeAssistant]:
+    options: dict[str, Any] = {"username": "homeassistant", "password": PASSWORD, "timeout": PATIENCE}
+    async with aiomqtt.Client("127.0.0.1", broker.port, protocol=aiomqtt.ProtocolVersion.V5, **options) as client:
+        home = HomeAssistant(client)
+        listening = asyncio.create_task(home.listen())
+        try:
+            for each in ("homeassistant/#", "latchboard/#"):
+                await client.subscribe(each, qos=1)
+            yield home
+        finally:
+            await ended(listening)
