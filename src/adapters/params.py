@@ -3,6 +3,7 @@
 What a schema may cost is bounded before it is compiled: its size, its depth, the number of its nodes once every local `$ref` is
 followed (a few references of references can stand for millions), and no reference may lead back to itself. Patterns run on an
 engine without backtracking, so their time is linear in the text; look-around and back-references therefore do not exist here.
+What a check may cost is bounded before it is made: the schema's nodes, enum values too, times the values of the parameters.
 Nothing is ever fetched: a `$ref` names a place in the same schema.
 """
 
@@ -26,6 +27,10 @@ MAX_REFS = 16
 MAX_PATTERN = 256
 REGEX_BYTES = 1 << 20
 """Of one compiled pattern; `a{1000}{1000}` would otherwise take gigabytes."""
+MAX_WORK = 100_000
+"""Schema nodes times values of the parameters, in one check: some 300 ms at the worst, in which nobody else is served."""
+TEXT_STEP = 64
+"""Characters that count as one value more."""
 MAX_FAULTS = 20
 MAX_FIELD = 200
 COMPILED = 512
@@ -47,7 +52,7 @@ class _Unfit(Exception):
 class JsonSchemaChecker:
     def __init__(self, size: int = COMPILED) -> None:
         self._size = size
-        self._compiled: OrderedDict[str, jsonschema_rs.Validator] = OrderedDict()
+        self._compiled: OrderedDict[str, tuple[jsonschema_rs.Validator, int]] = OrderedDict()
         self.compilations = 0
 
     def check_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
@@ -66,13 +71,17 @@ class JsonSchemaChecker:
     def check(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
         """At most `MAX_FAULTS` faults, a path for each."""
         faults: list[FieldFault] = []
-        for error in self._validator(schema).iter_errors(params):
+        validator, weight = self._validator(schema)
+        if weight * _values(params) > MAX_WORK:
+            return (FieldFault("params", "has more values than can be checked against this command's schema; send fewer."),)
+        for error in validator.iter_errors(params):
             faults += _faults(error)
             if len(faults) >= MAX_FAULTS:
                 break
         return faults[:MAX_FAULTS]
 
-    def _validator(self, schema: JsonObject) -> jsonschema_rs.Validator:
+    def _validator(self, schema: JsonObject) -> tuple[jsonschema_rs.Validator, int]:
+        """Compiled, and its weight; one that was stored when more was taken than now weighs the most."""
         key = json.dumps(schema, sort_keys=True, separators=(",", ":"))
         known = self._compiled.get(key)
         if known is not None:
@@ -81,10 +90,14 @@ class JsonSchemaChecker:
         self.compilations += 1
         options = jsonschema_rs.RegexOptions(size_limit=REGEX_BYTES, dfa_size_limit=REGEX_BYTES)
         made = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
-        self._compiled[key] = made
+        try:
+            weight = _Weight(schema).of(schema, "paramsSchema")
+        except _Unfit:
+            weight = MAX_NODES
+        self._compiled[key] = made, weight
         if len(self._compiled) > self._size:
             self._compiled.popitem(last=False)
-        return made
+        return self._compiled[key]
 
 
 def _bound(schema: JsonObject) -> None:
@@ -118,6 +131,15 @@ def _inside(value: Json) -> Sequence[Json]:
     return value if isinstance(value, list) else ()
 
 
+def _values(value: Json) -> int:
+    """Values in it, itself among them; long text counts for more. Its depth has been bounded."""
+    if isinstance(value, str):
+        return 1 + len(value) // TEXT_STEP
+    if isinstance(value, dict):
+        return 1 + sum(1 + len(name) // TEXT_STEP + _values(inner) for name, inner in value.items())
+    return 1 + sum(map(_values, value)) if isinstance(value, list) else 1
+
+
 class _Weight:
     """The number of nodes of a schema with its references followed; each target is weighed once."""
 
@@ -138,6 +160,8 @@ class _Weight:
         return weight
 
     def _keyword(self, name: str, value: Json, field: str) -> int:
+        if name in ("enum", "const") and isinstance(value, list):
+            return _values(value)  # each is compared
         if name in _DATA and not isinstance(value, dict):
             return 1
         if name in _FOREIGN and isinstance(value, str):

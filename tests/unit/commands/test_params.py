@@ -118,3 +118,21 @@ def test_an_honest_schema_is_taken(checker: JsonSchemaChecker, schema: dict[str,
 
 def test_a_pattern_that_ruins_backtracking_engines_is_answered(checker: JsonSchemaChecker) -> None:
     assert checker.check({"pattern": "^(a+)+$"}, "a" * 50_000 + "b")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"allOf": [{"not": {"const": 9}}] * 600}},
+        {"items": {"enum": list(range(10, 3000))}},
+        {"items": {"anyOf": [{"type": "string", "minLength": least} for least in range(400)]}},
+        {"allOf": [{"contains": {"const": number}} for number in range(400)]},
+        {"$defs": {"a": {"allOf": [{"type": "number"}] * 60}}, "items": {"allOf": [{"$ref": "#/$defs/a"}] * 20}},
+    ],
+)
+def test_a_check_that_would_take_seconds_is_refused(checker: JsonSchemaChecker, schema: dict[str, Any]) -> None:
+    assert not checker.check_schema(schema)
+    [fault] = checker.check(schema, [1] * 8_000)
+    assert fault.field == "params"
+    assert "more values" in fault.message
+    assert not any("more values" in fault.message for fault in checker.check(schema, [1] * 20))
