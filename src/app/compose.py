@@ -152,6 +152,7 @@ def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
             seen=seen,
             faults=faults,
             ready=dispatch.ready,
+            subscribed=dispatch.subscribed,
             timers=bells.timers,
         ),
         deliveries=DeliveryLoop(deliveries=services.deliveries, courier=outside.courier, clock=clock, bell=bells.deliveries),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.storage import NOW, World
+from domain.devices.model import Device
+from support.storage import NOW, World, a_device
 
 
 async def test_a_reading_that_comes_twice_is_kept_once(world: World) -> None:
@@ -101,3 +102,17 @@ async def test_pages_go_on_behind_a_key_however_many_messages_one_instant_has(wo
                 found += some
                 after = some[-1][:2]
             assert found == (expected[::-1] if newest_first else expected)
+
+
+async def test_readings_of_a_deleted_device_are_not_replayed(world: World) -> None:
+    kept = await _another(world)
+    async with world.uow.write() as tx:
+        await tx.readings.add([(world.device.device_no, NOW, 1, b"gone"), (kept.device_no, NOW, 1, b"kept")])
+        await tx.devices.delete(world.device.device_id, NOW)
+        assert [tuple(row) for row in await tx.readings.newer_than_latest(9, None)] == [(kept.device_no, NOW, 1, b"kept")]
+
+
+async def _another(world: World) -> Device:
+    async with world.uow.write() as tx:
+        device: Device = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
+    return device

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiomqtt
+import pytest
 
 from adapters.engine import _native
 from support.device import Device, Line, a_device, ended
+from support.looking import standing_still
 from support.service import Api, Service
+from support.ways import DATABASES, on
 
 STALL_S = 7.0
 """Longer than the service waits for a lock (5 s), so that it sees the database fail and tries again."""
@@ -19,21 +22,16 @@ MOST_MIB = 100
 """The broker's queue holds 32 MiB; the rest is room for the allocator and what a batch needs."""
 
 
+@pytest.fixture(scope="module", params=DATABASES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **on(request.param)) as service:
+        yield service
+
+
 def resident_mib(service: Service) -> int:
     assert service.process is not None
     status = Path(f"/proc/{service.process.pid}/status").read_text()
     return int(next(row for row in status.splitlines() if row.startswith("VmRSS")).split()[1]) // 1024
-
-
-@contextlib.asynccontextmanager
-async def stalled(service: Service):
-    """Somebody else holds the lock; whoever writes waits."""
-    holder = sqlite3.connect(service.data_dir / "latchboard.db", isolation_level=None, timeout=20, check_same_thread=False)
-    try:
-        await asyncio.to_thread(holder.execute, "BEGIN IMMEDIATE")
-        yield
-    finally:
-        holder.close()
 
 
 async def count_up(line: Line, acknowledged: list[int]) -> None:
@@ -62,7 +60,7 @@ async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: 
             while min(map(len, acknowledged)) < 20 or pressure.stats()["confirmed"] < 1_000:
                 await asyncio.sleep(0.05)
         before_mib = resident_mib(service)
-        async with stalled(service):
+        async with standing_still(service):
             await asyncio.sleep(2.0)  # what was under way is answered by now
             counts, confirmed = [len(each) for each in acknowledged], pressure.stats()["confirmed"]
             await asyncio.sleep(STALL_S - 2.0)

@@ -7,11 +7,13 @@ import base64
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support import postgres
 from support.device import a_device
+from support.looking import rows
 from support.service import Service
 from support.storage import emptied
 
@@ -112,6 +114,42 @@ async def test_a_client_follows_the_log_across_kills_of_both(pair: tuple[Service
                 message = await asyncio.wait_for(feed.socket.recv(), 10)
                 seen.append(_event_id(message))
         assert seen == wanted
+
+
+async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_the_same(pair: tuple[Service, Service]) -> None:
+    back, front = pair
+    hour_ms, now_ms = 3_600_000, int(time.time() * 1000)
+    async with front.api() as owner, back.api() as there:
+        meter = await a_device(owner)
+        meter.credentials["mqttPort"] = back.mqtt_port
+        sent = [(now_ms - hours * hour_ms - minutes * 60_000, float(hours * minutes)) for hours in range(9) for minutes in range(9)]
+        for turn in range(3):  # late ones too, and each instance dies once in between
+            async with meter.online(back) as line:
+                await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[turn::3]])
+            await (front, back, front)[turn].kill_and_start()
+        over = (now_ms - 121_000) // hour_ms
+        async with asyncio.timeout(30):
+            while await rows(back, f"SELECT 1 FROM rollups_due WHERE hour < {over}"):
+                await asyncio.sleep(0.1)
+        assert await hours_summed(front) == 0
+        for step, step_ms in (("1h", hour_ms), ("3h", 3 * hour_ms)):
+            wanted: dict[int, list[float]] = {}
+            for at_ms, value in sent:
+                wanted.setdefault(at_ms // step_ms, []).append(value)
+            told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}")
+            assert [(one["count"], one["min"], one["max"], one["sum"]) for one in told] == [
+                (len(of), min(of), max(of), sum(of)) for _, of in sorted(wanted.items(), reverse=True)
+            ]
+            assert await there.get(f"{meter.path}/telemetry?metric=power&step={step}") == told
+        [[stored]] = await rows(back, f"SELECT count(*) FROM rollups WHERE hour < {over}")
+        assert stored >= 7
+
+
+async def hours_summed(service: Service) -> float:
+    async with httpx.AsyncClient() as client:
+        text = (await client.get(f"{service.url}/metrics")).text
+    line = next(line for line in text.splitlines() if line.startswith('latchboard_upkeep{name="hours_summed"}'))
+    return float(line.split()[1])
 
 
 def _event_id(message: str | bytes) -> str:

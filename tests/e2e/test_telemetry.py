@@ -8,14 +8,24 @@ import io
 import json
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from support.device import Line, a_device
+from support.device import Device, Line, a_device
+from support.looking import rows
 from support.service import Api, Service
+from support.ways import DATABASES, on
 
 HOUR_MS = 3_600_000
+STEPS = (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("1d", 24 * HOUR_MS), ("30m", HOUR_MS // 2))
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **on(request.param)) as service:
+        yield service
 
 
 def stretches(sent: list[tuple[int, float]], step_ms: int) -> list[dict[str, Any]]:
@@ -49,11 +59,36 @@ async def test_downsampled_telemetry_is_true_through_late_readings_and_kills(ser
                 await past(line, sent, 40, 12, dice)
         await asyncio.sleep(dice.random())
         await service.kill_and_start()
-        for step, step_ms in (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("30m", HOUR_MS // 2)):
-            told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
-            assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == stretches(sent, step_ms)
-            assert [one["mean"] for one in told] == [one["sum"] / one["count"] for one in told]
-            assert sum(one["sum"] for one in told) == pytest.approx(sum(value for _, value in sent))
+        for step, step_ms in STEPS:
+            await told_is_true(owner, meter, sent, step, step_ms)
+    await summed_up(service)
+    for step, step_ms in STEPS:
+        await told_is_true(owner, meter, sent, step, step_ms)
+    await without_its_readings(service, meter)
+    for step, step_ms in STEPS[:3]:
+        await told_is_true(owner, meter, sent, step, step_ms)
+
+
+async def told_is_true(owner: Api, meter: Device, sent: list[tuple[int, float]], step: str, step_ms: int) -> None:
+    told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
+    assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == stretches(sent, step_ms)
+    assert [one["mean"] for one in told] == [one["sum"] / one["count"] for one in told]
+    assert sum(one["sum"] for one in told) == pytest.approx(sum(value for _, value in sent))
+
+
+async def summed_up(service: Service) -> None:
+    """Until every hour that is over is a roll-up."""
+    over = int(time.time() - 121) // 3_600
+    async with asyncio.timeout(20):
+        while await rows(service, f"SELECT 1 FROM rollups_due WHERE hour < {over}"):
+            await asyncio.sleep(0.1)
+
+
+async def without_its_readings(service: Service, meter: Device) -> None:
+    """As if the time for which readings are kept were over, but for the last two hours: only roll-ups can answer."""
+    before_ms = (int(time.time() - 121) // 3_600 - 1) * HOUR_MS
+    of = f"(SELECT device_no FROM devices WHERE device_id = '{meter.device_id}')"
+    await rows(service, f"DELETE FROM readings WHERE device_no = {of} AND ts < {before_ms} RETURNING 1")
 
 
 async def test_the_payload_forms_units_and_kinds_of_values_come_back(service: Service, owner: Api) -> None:

@@ -11,34 +11,21 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from support.certificate import certificate
 from support.device import Device, Line, a_device
-from support.service import Api, Service, free_ports
-
-WAYS = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
-NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
+from support.service import Api, Service
+from support.ways import WAYS, all_ways_open, name_of, options
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    chain, key = certificate(folder)
-    tls = {
-        "LATCHBOARD_MQTT_TLS_PORT": free_ports(1)[0],
-        "LATCHBOARD_MQTT_TLS_CERTIFICATE": chain,
-        "LATCHBOARD_MQTT_TLS_KEY": key,
-    }
-    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **tls) as service:
+    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **all_ways_open(folder)) as service:
         yield service
 
 
-@pytest.fixture(params=WAYS, ids=[f"{NAMES[version]} over {transport}" for version, transport in WAYS])
+@pytest.fixture(params=WAYS, ids=name_of)
 def way(request: pytest.FixtureRequest, service: Service) -> dict[str, Any]:
-    version, transport = request.param
-    if transport == "tls":
-        context = ssl.create_default_context(cafile=service.settings["LATCHBOARD_MQTT_TLS_CERTIFICATE"])
-        return {"version": version, "port": service.settings["LATCHBOARD_MQTT_TLS_PORT"], "tls_context": context}
-    return {"version": version, "websocket": transport == "websocket"}
+    return options(service, request.param)
 
 
 @pytest.fixture

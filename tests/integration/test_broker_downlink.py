@@ -172,3 +172,27 @@ async def test_an_mqtt_5_client_gets_nothing_larger_than_it_takes() -> None:
             await world.link.send(device.device_id, "cmd", b"small")
             assert (await heard(client)).payload == b"small"
         assert world.link.stats()["downlink_too_large"] == 1
+
+
+async def test_subscribing_again_to_what_it_hears_is_no_news_and_a_session_found_again_is() -> None:
+    async with broker() as world:
+        device = await world.device()
+        raw = await world.login(device, clean=False)
+        assert world.link.subscribed_ms(device.device_id) == 0
+        await raw.say(subscribe_packet(device.topic("cmd")))
+        await raw.packet()
+        first = await world.event(Subscribed, topic_filter="cmd")
+        assert world.link.subscribed_ms(device.device_id) == first.at_ms
+        await raw.close()
+        await world.until(lambda: not world.link.connected(device.device_id))
+        world.events.clear()
+        again = await world.login(device, clean=False)
+        found = await world.event(Subscribed, topic_filter="cmd")
+        assert world.link.subscribed_ms(device.device_id) == found.at_ms > first.at_ms
+        world.events.clear()
+        for topic in ("cmd", "sched"):
+            await again.say(subscribe_packet(device.topic(topic)))
+            await again.packet()
+        other = await world.event(Subscribed, topic_filter="sched")
+        assert [event.topic_filter for event in world.events if isinstance(event, Subscribed)] == ["sched"]
+        assert world.link.subscribed_ms(device.device_id) == other.at_ms > found.at_ms

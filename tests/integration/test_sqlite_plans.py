@@ -23,6 +23,7 @@ from adapters.storage.sql.tables import metadata
 SMALL_OR_AT_START = {
     "accounts.ANY_ACCOUNT": "stops at the first row",
     "accounts.ALL_ACCOUNTS": "a handful of accounts",
+    "devices.DELETING": "once after a deletion, by a reader, and few are found",
     "devices.GRAVES": "devices deleted in the last quarter of an hour",
     "devices.ADMITTED": "all of them are wanted, once at start",
     "devices.COUNT_CREDENTIALS": "counted once a rotation of keys, for its progress bar",

@@ -138,6 +138,7 @@ class FakeLink:
     deaf_for: int = 0
     """So many sends from now on are heard by nobody, though the device is connected."""
     on_send: Callable[[Told], None] | None = None
+    subscribed: dict[str, int] = field(default_factory=dict)
 
     async def start(self) -> None: ...
 
@@ -183,6 +184,9 @@ class FakeLink:
 
     def connected(self, device_id: str) -> bool:
         return device_id in self.listening
+
+    def subscribed_ms(self, device_id: str) -> int:
+        return self.subscribed.get(device_id, 0)
 
     def stats(self) -> dict[str, int]:
         return {}

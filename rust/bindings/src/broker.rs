@@ -180,6 +180,10 @@ impl PyBroker {
         self.broker.connected(device_id)
     }
 
+    fn subscribed_ms(&self, device_id: &str) -> i64 {
+        self.broker.subscribed_ms(device_id)
+    }
+
     #[pyo3(signature = (device_id, topic, payload, qos=1, retain=false, expiry_s=None))]
     fn publish(
         &self,

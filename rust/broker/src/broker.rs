@@ -175,6 +175,11 @@ impl Broker {
         self.shared.registry.connected(device_id)
     }
 
+    /// When the device has last subscribed (Unix ms; 0: never), as its event says, which may still be on its way.
+    pub fn subscribed_ms(&self, device_id: &str) -> i64 {
+        self.shared.registry.subscribed_ms(device_id)
+    }
+
     /// Whether a live connection of the device has taken the message into its queue.
     pub fn publish(&self, message: Outgoing) -> bool {
         let Outgoing {

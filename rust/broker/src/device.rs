@@ -55,6 +55,7 @@ impl Device {
             retained: Vec::new(),
             bucket: Bucket::full(limits.rate_burst),
             faults: [i64::MIN / 2; 3],
+            subscribed_ms: 0,
         };
         Self {
             id,
@@ -123,6 +124,9 @@ impl Device {
         let inherited = old.or(stored).filter(|_| !clean);
         let session_present = inherited.is_some();
         let (subscriptions, waiting) = inherited.unwrap_or_default();
+        if !subscriptions.is_empty() {
+            state.subscribing();
+        }
         let outbox = Outbox {
             subscriptions,
             waiting,
@@ -197,15 +201,25 @@ impl Device {
         due
     }
 
+    /// When a connection of the device has last begun to hear something, as its announcement says or will say.
+    pub fn subscribed_ms(&self) -> i64 {
+        self.state.lock().subscribed_ms
+    }
+
     /// Enter subscriptions and lay the retained messages they cover into the outbox, in one step for every publisher. Returns how
-    /// many of those had no place: whoever subscribes again and again without reading gets no longer a queue for it.
+    /// many of those had no place: whoever subscribes again and again without reading gets no longer a queue for it. `news`:
+    /// something of it is to be announced.
     pub fn subscribe(
         &self,
         connection: &Connection,
         wanted: Vec<(Subscription, u8)>,
+        news: bool,
         limits: &Limits,
     ) -> usize {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if news {
+            state.subscribing();
+        }
         let (now, mut left_out) = (Instant::now(), 0);
         connection.change(|outbox| {
             for (subscription, retain_handling) in wanted {

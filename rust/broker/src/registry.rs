@@ -108,6 +108,11 @@ impl Registry {
             .is_some_and(|device| device.connected())
     }
 
+    pub fn subscribed_ms(&self, device_id: &str) -> i64 {
+        self.find(device_id)
+            .map_or(0, |device| device.subscribed_ms())
+    }
+
     /// What is held for all devices at this moment.
     pub fn depths(&self) -> Depths {
         let devices: Vec<_> = self.devices.read().values().cloned().collect();

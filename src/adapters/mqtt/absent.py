@@ -47,5 +47,8 @@ class AbsentLink:
     def connected(self, device_id: str) -> bool:
         return False
 
+    def subscribed_ms(self, device_id: str) -> int:
+        return 0
+
     def stats(self) -> Mapping[str, int]:
         return {}

@@ -184,6 +184,9 @@ class EmbeddedLink:
     def connected(self, device_id: str) -> bool:
         return self._broker.connected(device_id)
 
+    def subscribed_ms(self, device_id: str) -> int:
+        return self._broker.subscribed_ms(device_id)
+
     def stats(self) -> Mapping[str, int]:
         return self._broker.stats()
 

@@ -75,7 +75,7 @@ class MosquittoLink:
         self._clock = clock
         self._provisioner = provisioner
         self._numbers: dict[str, tuple[int, str]] = {}
-        self._here: set[str] = set()
+        self._here: dict[str, int] = {}  # and since when it is taken to listen
         self._retained: dict[str, set[str]] = {}
         self._inbox = Inbox(telemetry, self._acknowledge, self._reconnect)
         self._answers: dict[int, asyncio.Future[int]] = {}
@@ -186,7 +186,7 @@ class MosquittoLink:
         now = self._clock.now_ms()
         gone = topic in _PRESENCE and message.payload in _GONE
         if not gone and device_id not in self._here and (topic in _PRESENCE or not message.retain):
-            self._here.add(device_id)
+            self._here[device_id] = now
             self._inbox.put(Connected(number, device_id, "unknown", "", now))
             self._inbox.put(Subscribed(number, device_id, "#", now))
         if topic == "telemetry" and profile == "native":
@@ -196,8 +196,7 @@ class MosquittoLink:
             self._counts["uplink_publish"] += 1
             published = Published(number, device_id, topic, message.payload, message.qos, message.retain, now)
             self._inbox.put(published, receipt)
-        if gone and device_id in self._here:
-            self._here.discard(device_id)
+        if gone and self._here.pop(device_id, None) is not None:
             self._inbox.put(Disconnected(number, device_id, LOST, now))
 
     async def take(self, limit: int) -> Batch:
@@ -217,8 +216,7 @@ class MosquittoLink:
         self._numbers.pop(device_id, None)
 
     def _leave(self, device_id: str) -> None:
-        if device_id in self._here:
-            self._here.discard(device_id)
+        if self._here.pop(device_id, None) is not None:
             self._inbox.put(Disconnected(self._numbers[device_id][0], device_id, REVOKED, self._clock.now_ms()))
 
     async def send(
@@ -282,13 +280,17 @@ class MosquittoLink:
         def again() -> None:
             del self._retries[device_id]
             if device_id in self._here:
-                self._inbox.put(Subscribed(self._numbers[device_id][0], device_id, "#", self._clock.now_ms()))
+                now = self._here[device_id] = self._clock.now_ms()
+                self._inbox.put(Subscribed(self._numbers[device_id][0], device_id, "#", now))
 
         if device_id not in self._retries:
             self._retries[device_id] = asyncio.get_running_loop().call_later(_RETRY_S, again)
 
     def connected(self, device_id: str) -> bool:
         return device_id in self._here
+
+    def subscribed_ms(self, device_id: str) -> int:
+        return self._here.get(device_id, 0)
 
     def stats(self) -> Mapping[str, int]:
         return {**self._counts, "connections": len(self._here), "uplink_queue": len(self._inbox)}

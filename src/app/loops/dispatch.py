@@ -29,11 +29,16 @@ class DispatchLoop(WakingLoop):
         for device_no, since_ms in devices:
             self._dispatch.on_device_ready(device_no, since_ms)
 
+    def subscribed(self, devices: Sequence[tuple[int, int]]) -> None:
+        """(number, when in Unix ms) of devices that have subscribed to something else."""
+        for device_no, at_ms in devices:
+            self._dispatch.on_subscribed(device_no, at_ms)
+
     async def _rest(self, sleep_s: float) -> None:
         await self._bell.wait(sleep_s)
         if monotonic() - self._looked_at >= LONGEST_SLEEP_S:
             self._looked_at = monotonic()
-            self._dispatch.look_again()
+            self._dispatch.look_after_all()
 
     async def _work(self) -> float:
         """All there is to do now; returns for how long there is nothing, in seconds."""

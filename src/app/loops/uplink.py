@@ -57,6 +57,7 @@ class UplinkLoop:
         seen: Seen,
         faults: FaultLog,
         ready: Ready,
+        subscribed: Ready,
         timers: Doorbell,
     ) -> None:
         self._link = link
@@ -70,6 +71,7 @@ class UplinkLoop:
         self._seen = seen
         self._faults = faults
         self._ready = ready
+        self._subscribed = subscribed
         self._timers = timers
         self.batches = 0
         self.messages = 0
@@ -166,6 +168,8 @@ class UplinkLoop:
     async def _carry_out(self, answers: Answers) -> None:
         if answers.ready:
             self._ready(answers.ready)
+        if answers.subscribed:
+            self._subscribed(answers.subscribed)
         for device_id, message in answers.sends:
             await self._link.send(
                 device_id, message.topic, message.payload, retain=message.retain, expiry_s=message.expiry_s, qos=message.qos

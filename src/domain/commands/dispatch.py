@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from domain.commands import policy
+from domain.commands.listening import Listening
 from domain.commands.model import Execution, ExecutionStatus
-from domain.commands.offers import Offer, Offers
+from domain.commands.offers import Offer, Offered, Offers, and_later, by_device
 from domain.commands.ports import CommandsTx, Move, Outcomes
-from domain.commands.reports import ended
+from domain.commands.reports import ended, expired, said
 from domain.devices.codec import DeviceCodec, Order
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device
@@ -57,14 +57,13 @@ class DispatchService:
         self._outcomes = outcomes
         self._offers = offers
         self._bell = bell
-        self._ready: dict[int, int] = {}
-        """Device number → since when (Unix ms) it hears its commands."""
+        self._listening = Listening(link)
         self._behind: set[DeviceId] = set()
         """Devices with something in QUEUED that could not be handed over."""
         self._looking_after: int | None = 0
         """The queue is being looked through; done up to this `seq`."""
         self._unmarked: list[Move] = []
-        """Handed over, and not yet stored as such; in the order in which it came about."""
+        """Handed over, and not yet stored as such, in this order."""
         self._recent: dict[ExecutionId, None] = {}
         self._expiry_ms: int | None = None
         """No deadline is earlier; None: not known."""
@@ -73,7 +72,13 @@ class DispatchService:
 
     def on_device_ready(self, device_no: int, since_ms: int) -> None:
         """The device now hears its commands."""
-        self._ready[device_no] = since_ms
+        self.on_subscribed(device_no, since_ms, to_commands=True)
+
+    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool = False) -> None:
+        if self._listening.subscribed(device_no, at_ms, to_commands=to_commands):
+            self.look_again()
+        elif not to_commands:
+            return
         self._bell()
 
     def look_again(self) -> None:
@@ -81,19 +86,22 @@ class DispatchService:
         self._looking_after = 0
         self._expiry_ms = None
 
+    def look_after_all(self) -> None:
+        """Now and then: `look_again`, and wait no longer for what should have come long ago."""
+        self._listening.give_in()
+        self.look_again()
+
     async def send_queued(self) -> bool:
         """One bounded round. True when there is more to do at once."""
         await self._mark()
-        ready = dict(islice(self._ready.items(), READY_AT_ONCE))
-        for device_no in ready:
-            del self._ready[device_no]
+        ready = self._listening.take(READY_AT_ONCE)
         try:
             more = await self._round(ready)
         except BaseException:
-            self._ready = ready | self._ready
+            self._listening.put_back(ready)
             self.look_again()
             raise
-        return more or bool(self._ready) or len(self._offers) > 0
+        return more or len(self._listening) > 0 or len(self._offers) > 0
 
     async def expire(self) -> bool:
         """End one batch of what is past its deadline. True when there may be more."""
@@ -101,7 +109,7 @@ class DispatchService:
         self._expiry_ms = None
         async with self._uow.write() as tx:
             overdue = await tx.executions.overdue(now_ms, PAGE)
-            await self._write(tx, [_expired(execution, now_ms) for execution in overdue], now_ms)
+            await self._write(tx, [expired(execution, now_ms) for execution in overdue], now_ms)
         return len(overdue) == PAGE
 
     async def next_expiry_ms(self) -> int | None:
@@ -123,9 +131,9 @@ class DispatchService:
             offers = self._offered()
             if any(self._has_caught_up(offer.device.device_id) for offer in offers):
                 async with self._uow.read() as tx:
-                    work = await self._reachable(tx, offers, set())
+                    work = await self._reachable(tx, by_device(offers))
             else:
-                work = await self._reachable(None, offers, set())
+                work = await self._reachable(None, by_device(offers))
         for device, executions, since_ms in work:
             await self._serve(device, executions, since_ms)
         await self._mark()
@@ -148,7 +156,9 @@ class DispatchService:
                 after = page[-1].seq if len(page) == PAGE else None
             if after is None:
                 offers = [*offers, *self._offered()]
-            work += await self._reachable(tx, offers, {device.device_id for device, _, _ in work})
+            offered = by_device(offers)
+            work = [(device, and_later(open_, offered.pop(device.device_id, None)), since) for device, open_, since in work]
+            work += await self._reachable(tx, offered)
         self._looking_after = after
         return work
 
@@ -161,21 +171,14 @@ class DispatchService:
     def _has_caught_up(self, device_id: DeviceId) -> bool:
         return device_id in self._behind and self._link.connected(device_id)
 
-    async def _reachable(
-        self, tx: CommandsTx | None, offers: Sequence[Offer], served: set[DeviceId]
-    ) -> Sequence[Work]:
-        """The offers by device, without those that are not there. One that was behind gets its whole queue, to keep its order."""
-        by_device: dict[DeviceId, tuple[Device, dict[ExecutionId, Execution]]] = {}
-        for offer in offers:
-            if offer.device.device_id not in served:
-                _, executions = by_device.setdefault(offer.device.device_id, (offer.device, {}))
-                executions[offer.execution.execution_id] = offer.execution
+    async def _reachable(self, tx: CommandsTx | None, offered: Mapping[DeviceId, Offered]) -> Sequence[Work]:
+        """What is offered, without devices that are not there. One that was behind gets its whole queue, to keep its order."""
         work: list[Work] = []
-        for device_id, (device, executions) in by_device.items():
+        for device_id, (device, executions) in offered.items():
             if not self._link.connected(device_id):
                 self._behind.add(device_id)
             elif tx is not None and device_id in self._behind:
-                work.append((device, await tx.executions.open_of(device_id), None))
+                work.append((device, and_later(await tx.executions.open_of(device_id), (device, executions)), None))
             elif device_id not in self._behind:
                 work.append((device, list(executions.values()), None))
             else:  # it has come back since we asked: next time, with all that waits for it
@@ -193,13 +196,16 @@ class DispatchService:
                 continue
             if execution.expires_ms <= now_ms or not device.enabled:
                 continue
+            if not self._listening.may_be_sent(device, since_ms):
+                self._behind.add(device.device_id)
+                return
             heard = await self._hand_over(device, execution, now_ms)
             if heard is False:
                 self._behind.add(device.device_id)
                 return
             self._remember(execution)
             if heard is None:
-                self._move(execution, ExecutionStatus.FAILED, now_ms, _said("UNSUPPORTED"))
+                self._move(execution, ExecutionStatus.FAILED, now_ms, said("UNSUPPORTED"))
             elif was_sent:
                 self.resent += 1
             else:
@@ -210,7 +216,7 @@ class DispatchService:
         ends = policy.ends_when_handed_over(device, execution.cmd)
         if ends:
             after = replace(execution, sent_ms=now_ms)
-            self._move(after, ExecutionStatus.DONE, now_ms, _said("STATE_MATCH"))
+            self._move(after, ExecutionStatus.DONE, now_ms, said("STATE_MATCH"))
         else:
             self._move(execution, ExecutionStatus.SENT, now_ms, None)
 
@@ -279,17 +285,6 @@ async def _as_offers(tx: CommandsTx, page: Sequence[Execution]) -> Sequence[Offe
     return [Offer(devices[one.device_id], one) for one in page if one.device_id in devices]
 
 
-def _expired(execution: Execution, now_ms: int) -> Move:
-    never_had = execution.status is ExecutionStatus.QUEUED
-    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
-    result = _said("NOT_DELIVERED" if never_had else "NO_ANSWER")
-    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
-
-
 def _may_be_lost(device: Device, execution: Execution, since_ms: int | None) -> bool:
     before = since_ms is not None and (execution.sent_ms or 0) < since_ms
     return before and policy.may_resend(device.profile, execution.cmd)
-
-
-def _said(code: str) -> Json:
-    return {"code": code, "relay": None, "data": None}

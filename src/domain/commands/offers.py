@@ -12,7 +12,7 @@ from itertools import islice
 
 from domain.commands.model import Execution
 from domain.devices.model import Device
-from domain.kernel.ids import ExecutionId
+from domain.kernel.ids import DeviceId, ExecutionId
 
 MOST = 20_000
 
@@ -52,3 +52,22 @@ class Offers:
     def drop(self, execution_id: ExecutionId) -> None:
         """Somebody has found this one already."""
         self._waiting.pop(execution_id, None)
+
+
+Offered = tuple[Device, dict[ExecutionId, Execution]]
+"""What is offered for a device, in its order."""
+
+
+def by_device(offers: Sequence[Offer]) -> dict[DeviceId, Offered]:
+    found: dict[DeviceId, Offered] = {}
+    for offer in offers:
+        _, executions = found.setdefault(offer.device.device_id, (offer.device, {}))
+        executions[offer.execution.execution_id] = offer.execution
+    return found
+
+
+def and_later(found: Sequence[Execution], offered: Offered | None) -> Sequence[Execution]:
+    """What was queued since the snapshot in which `found` was read is only in the offers."""
+    known = {execution.execution_id for execution in found}
+    later = [] if offered is None else [one for key, one in offered[1].items() if key not in known]
+    return [*found, *later]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
-from domain.commands.ports import CommandsTx, Outcomes
+from domain.commands.ports import CommandsTx, Move, Outcomes
 from domain.commands.scene import Scene
 from domain.devices.model import Device, DeviceStatus, Profile
 from domain.kernel.facts import Fact, Json
@@ -50,7 +51,7 @@ class ReportService:
         cause = await self._cause(scene, device, relay, execution_id, at_ms)
         self._set_relay(scene, device, relay, cause, by, at_ms)
         if cause is not None and execution_id is None and device.profile is Profile.ESPHOME:
-            self._end(scene, device, cause, ExecutionStatus.DONE, _result("STATE_MATCH", relay, None), at_ms)
+            self._end(scene, device, cause, ExecutionStatus.DONE, said("STATE_MATCH", relay), at_ms)
 
     async def on_result(
         self,
@@ -74,7 +75,7 @@ class ReportService:
             cause = execution if execution and policy.may_have_caused(execution, device, at_ms) else None
             self._set_relay(scene, device, relay, cause, None, at_ms)
         if execution is not None:
-            self._end(scene, device, execution, STATUS_OF[status], _result(code, relay, data), at_ms)
+            self._end(scene, device, execution, STATUS_OF[status], said(code, relay, data), at_ms)
 
     async def _cause(
         self, scene: Scene, device: Device, relay: bool, execution_id: str | None, at_ms: int
@@ -140,10 +141,19 @@ def ended(execution: Execution, source: str, at_ms: int, device_name: str | None
     )
 
 
+def said(code: str | None, relay: bool | None = None, data: Json = None) -> Json:
+    """A result, as it is stored and shown."""
+    return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
+
+
+def expired(execution: Execution, now_ms: int) -> Move:
+    """Its deadline is past."""
+    never_had = execution.status is ExecutionStatus.QUEUED
+    status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
+    result = said("NOT_DELIVERED" if never_had else "NO_ANSWER")
+    return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
+
+
 def _unprompted(by: str | None) -> TriggeredBy:
     """A device that runs its own copy of the schedules says so; all else is a button, a wire, or its own logic."""
     return TriggeredBy.SCHEDULE if by in _BY_PLAN else TriggeredBy.DEVICE
-
-
-def _result(code: str | None, relay: bool | None, data: Json) -> Json:
-    return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}

@@ -2,17 +2,17 @@
 
 The device is marked first, and with that it is gone for everybody. What it may have many of (executions, webhook deliveries) goes
 in small steps, then the row and with it all else, in one transaction that digs a grave: the device's number, under which its
-readings still lie. A worker empties graves in small steps. It closes one only when nothing has come for a while, because a
-message that was on its way when the device was deleted is stored like any other. A crash leaves the mark or the grave, and both
-are taken up again at the next start.
+readings still lie. A worker empties graves in small steps and rests between them, so that whoever else writes waits for one step
+at the most. It closes a grave only when nothing has come for a while, because a message that was on its way when the device was
+deleted is stored like any other. A crash leaves the mark or the grave, and both are taken up again at the next start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from domain.devices.model import Device, DeviceStatus
+from domain.devices.model import Device
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
@@ -23,6 +23,10 @@ STEPS_AT_ONCE = 25
 """What a caller waits for, about 50,000 commands; more is left to the worker."""
 OPEN_MS = 15 * MINUTE_MS
 """How long a grave stays open. The longest way of a message: a broker's queue while the database does not answer."""
+
+
+Rest = Callable[[], Awaitable[None]]
+"""Waited for between two steps."""
 
 
 class Eraser(Protocol):
@@ -62,27 +66,22 @@ class Erasure:
         self._bell()
         return False
 
-    async def marked(self) -> Sequence[Device]:
-        """Devices whose deletion is under way, of all accounts."""
-        found: list[Device] = []
-        async with self._uow.read() as tx:
-            for account_id in await tx.accounts.all_ids():
-                found += [one for one in await tx.devices.list(account_id) if one.status is DeviceStatus.DELETING]
-        return found
-
-    async def finish(self) -> int | None:
+    async def finish(self, rest: Rest) -> int | None:
         """Erase what is marked, to the end, and empty every grave. Returns when there is something to do again (Unix ms)."""
-        for device in await self.marked():
-            while not await self.erase(device):
-                pass
+        async with self._uow.read() as tx:
+            marked = await tx.devices.deleting()
+        for device in marked:
+            while not await self.erase(device, steps=1):
+                await rest()
         async with self._uow.read() as tx:
             graves = await tx.devices.graves()
-        left = [deleted_ms for device_no, deleted_ms in graves if not await self._empty(device_no, deleted_ms)]
+        left = [deleted_ms for device_no, deleted_ms in graves if not await self._empty(device_no, deleted_ms, rest)]
         return min(left) + OPEN_MS if left else None
 
-    async def _empty(self, device_no: int, deleted_ms: int) -> bool:
+    async def _empty(self, device_no: int, deleted_ms: int, rest: Rest) -> bool:
         """Whether the grave could be closed."""
         while True:
+            await rest()
             async with self._uow.write() as tx:
                 gone = await tx.readings.delete_some(device_no, STEP_ROWS)
                 if gone == 0:

@@ -140,6 +140,10 @@ class DeviceLink(Protocol):
 
     def connected(self, device_id: str) -> bool: ...
 
+    def subscribed_ms(self, device_id: str) -> int:
+        """When the device has last subscribed, as its `Subscribed` says or will say, which may still be on the way; 0: never."""
+        ...
+
     def stats(self) -> Mapping[str, int]:
         """Counters and gauges since the start, by name, for the metrics page."""
         ...

@@ -71,6 +71,10 @@ class DeviceRepository(Protocol):
         """Every device that is marked online; the service puts that right after a restart."""
         ...
 
+    async def deleting(self) -> Sequence[Device]:
+        """Devices whose deletion is under way, of all accounts."""
+        ...
+
     async def shed(self, device_id: DeviceId, limit: int) -> int:
         """Delete up to `limit` each of the device's executions and deliveries, which may be many; 0 when none are left."""
         ...

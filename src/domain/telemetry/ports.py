@@ -68,7 +68,7 @@ class ReadingRepository(Protocol):
 
     async def newer_than_latest(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         """Rows newer than their device's checkpoint (all rows where there is none), by (device, time, digest); pages by the
-        last key seen."""
+        last key seen. Not those of deleted devices, which may be millions on their way out."""
         ...
 
     async def delete_some(self, device_no: int, limit: int, before_ms: int = END_OF_TIME_MS) -> int:

@@ -71,10 +71,13 @@ class Answers:
     sends: list[tuple[DeviceId, Downlink]] = field(default_factory=list)
     ready: list[tuple[int, int]] = field(default_factory=list)
     """(number, since when in Unix ms) of devices that now hear their commands."""
+    subscribed: list[tuple[int, int]] = field(default_factory=list)
+    """(number, when in Unix ms) of devices that have subscribed to something else."""
 
     def extend(self, other: Answers) -> None:
         self.sends += other.sends
         self.ready += other.ready
+        self.subscribed += other.subscribed
 
 
 class UplinkService:
@@ -131,8 +134,8 @@ class UplinkService:
             case Disconnected(reason=reason, at_ms=at_ms):
                 await self._presence.on_disconnected(tx, device, reason, at_ms)
             case Subscribed(topic_filter=topic_filter, at_ms=at_ms):
-                if self._codec.listens(device.profile, topic_filter):
-                    answers.ready.append((device.device_no, at_ms))
+                heard = answers.ready if self._codec.listens(device.profile, topic_filter) else answers.subscribed
+                heard.append((device.device_no, at_ms))
             case Published(at_ms=at_ms):
                 for report in item.reports:
                     await self._apply_report(tx, scene, device, report, at_ms, answers)

@@ -11,6 +11,10 @@ from domain.kernel.ids import ProjectId
 from support.device_world import DeviceWorld
 
 
+async def at_once() -> None:
+    pass
+
+
 async def test_a_registered_device_is_pending_in_the_default_project_without_credentials(world: DeviceWorld) -> None:
     device = await world.devices.register(world.session(), Registration("Pump", "ESP32", "PUMP"))
     found = await world.devices.get(world.session(), device.device_id)
@@ -167,7 +171,7 @@ async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_fol
     assert world.link.expelled == [device.device_id]
     assert world.deleted == [device.device_no]
     assert len(world.facts("device_deleted")) == 1
-    await world.erasure.finish()
+    await world.erasure.finish(at_once)
     assert await left_of(world, device.device_no) == 0
 
 
@@ -182,7 +186,7 @@ async def left_of(world: DeviceWorld, device_no: int) -> int:
 async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceWorld) -> None:
     device = await world.device()
     await world.devices.delete(world.session(), device.device_id)
-    again_ms = await world.erasure.finish()
+    again_ms = await world.erasure.finish(at_once)
     async with world.uow.write() as tx:
         await tx.readings.add([(device.device_no, 5, 0, b"late")])
         await tx.readings.add_names([(1, "temperature")])
@@ -191,7 +195,7 @@ async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceW
         await tx.rollups.mark([(device.device_no, 0)], 1)
     assert again_ms == world.clock.now_ms() + OPEN_MS
     world.clock.forward(OPEN_MS)
-    assert await world.erasure.finish() is None
+    assert await world.erasure.finish(at_once) is None
     assert await left_of(world, device.device_no) == 0
     assert world.deleted == [device.device_no, device.device_no]
 
@@ -207,7 +211,7 @@ async def test_a_device_with_very_many_commands_is_gone_at_once_and_erased_by_th
     with pytest.raises(NotFound):
         await world.devices.get(world.session(), device.device_id)
     world.erasure.erase = erase  # type: ignore[method-assign]
-    await world.erasure.finish()
+    await world.erasure.finish(at_once)
     async with world.uow.read() as tx:
         assert await tx.devices.find(device.device_id) is None
 
@@ -222,7 +226,7 @@ async def test_a_crash_while_deleting_is_taken_up_at_the_next_start(world: Devic
     with pytest.raises(RuntimeError):
         await world.devices.delete(world.session(), device.device_id)
     world.erasure.erase = erase  # type: ignore[method-assign]
-    await world.erasure.finish()
+    await world.erasure.finish(at_once)
     assert world.deleted[0] == device.device_no
 
 

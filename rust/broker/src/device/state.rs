@@ -8,6 +8,7 @@ use bytestring::ByteString;
 
 use super::Standing;
 use crate::bucket::Bucket;
+use crate::clock::now_ms;
 use crate::connection::{Close, Connection, Downlink, Subscription, unsent};
 use crate::topics::matches;
 
@@ -27,12 +28,18 @@ pub(super) struct State {
     pub(super) retained: Vec<(Box<str>, Downlink)>,
     pub(super) bucket: Bucket,
     pub(super) faults: [i64; 3],
+    /// Unix milliseconds, and of each time another one.
+    pub(super) subscribed_ms: i64,
 }
 
 /// What a session passes on to the next of the same client.
 pub(super) type Inheritance = (Vec<Subscription>, VecDeque<Downlink>);
 
 impl State {
+    pub(super) fn subscribing(&mut self) {
+        self.subscribed_ms = now_ms().max(self.subscribed_ms + 1);
+    }
+
     pub(super) fn close_all(&self, why: Close) {
         for connection in &self.connections {
             connection.close(why);

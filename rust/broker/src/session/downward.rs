@@ -5,7 +5,6 @@ use std::time::Instant;
 use bytestring::ByteString;
 
 use super::{End, Session};
-use crate::clock::now_ms;
 use crate::connection::{Downlink, Subscription};
 use crate::topics;
 use crate::uplink::{Event, OVERHEAD};
@@ -91,15 +90,32 @@ impl Session {
             granted.push((subscription, filter.retain_handling));
         }
         self.wire.suback(&mut self.output, packet_id, &codes);
-        let patterns = granted.iter().map(|(each, _)| each.pattern.to_string());
-        let announced: Vec<String> = patterns.collect();
+        let announced = self.news(&granted);
         let limits = &self.shared.limits;
-        let left_out = self.device.subscribe(&self.connection, granted, limits);
+        let left_out = self.device.subscribe(
+            &self.connection,
+            granted,
+            !announced.is_empty(),
+            limits,
+        );
         self.shared.stats.retained_left_out.add(left_out as u64);
+        let at_ms = self.device.subscribed_ms();
         for filter in announced {
-            self.announce_subscription(filter).await?;
+            self.announce_subscription(filter, at_ms).await?;
         }
         Ok(())
+    }
+
+    /// What this connection did not hear before. A client that subscribes once more to what it has, as one does that finds its
+    /// session again, has missed nothing: were it announced, all that it has not answered yet would be sent a second time.
+    fn news(&self, granted: &[(Subscription, u8)]) -> Vec<String> {
+        let outbox = self.connection.outbox.lock();
+        let held = |each: &Subscription| {
+            let mut all = outbox.subscriptions.iter();
+            all.any(|other| other.pattern == each.pattern)
+        };
+        let new = granted.iter().filter(|(each, _)| !held(each));
+        new.map(|(each, _)| each.pattern.to_string()).collect()
     }
 
     /// The granted QoS, or the reason of a refusal.
@@ -122,13 +138,17 @@ impl Session {
         filter.qos.min(1)
     }
 
-    pub(super) async fn announce_subscription(&mut self, filter: String) -> Result<(), End> {
+    pub(super) async fn announce_subscription(
+        &mut self,
+        filter: String,
+        at_ms: i64,
+    ) -> Result<(), End> {
         self.shared.stats.subscribes.one();
         if let Some(room) = self.room(OVERHEAD + filter.len(), 1).await? {
             let event = Event::Subscribe {
                 source: self.source(),
                 filter,
-                at_ms: now_ms(),
+                at_ms,
             };
             self.shared.uplink.push_patiently(event, room);
         }

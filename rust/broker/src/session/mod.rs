@@ -164,8 +164,9 @@ impl Session {
             let patterns = outbox.subscriptions.iter();
             patterns.map(|each| each.pattern.to_string()).collect()
         };
+        let at_ms = self.device.subscribed_ms();
         for filter in resumed {
-            self.announce_subscription(filter).await?;
+            self.announce_subscription(filter, at_ms).await?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ from dataclasses import replace
 from adapters.storage.memory.commands import EXECUTIONS
 from adapters.storage.memory.erasure import drop_definitions, drop_device, drop_values
 from adapters.storage.memory.shelves import Book, Shelf
+from adapters.storage.memory.telemetry import GRAVES
 from adapters.storage.memory.webhooks import DELIVERIES, drop_deliveries
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
 from domain.kernel.errors import NotFound
@@ -15,7 +16,6 @@ from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 
 DEVICES: Shelf[DeviceId, Device] = Shelf("devices")
 CREDENTIALS: Shelf[DeviceId, DeviceCredentials] = Shelf("credentials")
-GRAVES: Shelf[int, int] = Shelf("graves")
 TYPES: Shelf[DeviceTypeId, DeviceType] = Shelf("device_types")
 
 
@@ -96,6 +96,9 @@ class MemoryDevices:
             at_ms = seen.get(device.device_no)
             if at_ms is not None and (device.last_seen_ms is None or at_ms > device.last_seen_ms):
                 rows[device.device_id] = replace(device, last_seen_ms=at_ms)
+
+    async def deleting(self) -> Sequence[Device]:
+        return [device for device in self._all() if device.status is DeviceStatus.DELETING]
 
     async def bump_sched_rev(self, device_id: DeviceId) -> int:
         rows = self._book.edit(DEVICES)

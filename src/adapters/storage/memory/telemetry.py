@@ -11,6 +11,7 @@ READINGS: Shelf[tuple[int, int, int], bytes] = Shelf("readings")
 NAMES: Shelf[int, str] = Shelf("metric_names")
 METRICS: Shelf[tuple[int, int], str | None] = Shelf("device_metrics")
 LATEST: Shelf[int, tuple[int, bytes]] = Shelf("latest")
+GRAVES: Shelf[int, int] = Shelf("graves")
 
 
 class MemoryReadings:
@@ -69,7 +70,8 @@ class MemoryReadings:
 
     async def newer_than_latest(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         rows, latest = self._book.rows(READINGS), self._book.rows(LATEST)
-        newer = [key for key in rows if key[0] not in latest or key[1] > latest[key[0]][0]]
+        graves = self._book.rows(GRAVES)
+        newer = [key for key in rows if key[0] not in graves and (key[0] not in latest or key[1] > latest[key[0]][0])]
         return [(*key, rows[key]) for key in sorted(newer) if after is None or key > after][:limit]
 
     async def delete_some(self, device_no: int, limit: int, before_ms: int = END_OF_TIME_MS) -> int:

@@ -87,6 +87,7 @@ BUMP_ALL = {
 }
 SET_REV = update(devices).where(_ID)
 ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
+DELETING = _SELECT.where(d.status == DeviceStatus.DELETING.value)
 NUMBER = select(d.device_no).where(_ID)
 DELETE = delete(devices).where(_ID)
 DELETE_OWED = delete(deliveries).where(deliveries.c.device_id == bindparam("at_id"))
@@ -221,6 +222,9 @@ class SqlDevices:
 
     async def online(self) -> Sequence[Device]:
         return [device_of(row) for row in await self._session.read(ONLINE)]
+
+    async def deleting(self) -> Sequence[Device]:
+        return [device_of(row) for row in await self._session.read(DELETING)]
 
     async def shed(self, device_id: DeviceId, limit: int) -> int:
         gone = await self._session.write(SHED_EXECUTIONS, at_id=device_id, at_limit=limit)

@@ -61,6 +61,7 @@ WITH RECURSIVE hop (device_no) AS (
 )
 """
 _SKIPPED = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
+_NOT_DELETED = "NOT EXISTS (SELECT 1 FROM graves AS g WHERE g.device_no = hop.device_no)"
 _NEWER = (
     _HOPS
     + f"""
@@ -68,7 +69,7 @@ SELECT r.device_no, r.ts, r.digest, r.packed
 FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no CROSS JOIN readings AS r
 WHERE r.device_no = hop.device_no
   AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
-  AND NOT ({_SKIPPED})
+  AND NOT ({_SKIPPED}) AND {_NOT_DELETED}
 """  # noqa: S608 - put together from constants of this module
 )
 _OLDER = f"""{_HOPS}

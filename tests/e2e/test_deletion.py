@@ -1,0 +1,113 @@
+"""Deleting a device that has very much, killed in the middle of it again and again: in the end no table has a row of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from domain.telemetry.packing import pack
+from support.device import Device, a_device
+from support.looking import KEPT, dangling, left_of, put, rows
+from support.service import Api, Service
+from support.ways import DATABASES, on
+
+HOUR_MS = 3_600_000
+MESSAGES, HOURS, KILLS = 30_000, 3_000, 3
+NOTHING = pack([])
+HOT = {"metric": "power", "comparator": ">", "value": 1e9}
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **on(request.param)) as service:
+        yield service
+
+
+async def one_that_has_everything(service: Service, owner: Api) -> Device:
+    """A row at least in every table that can hold one of a device."""
+    device = await a_device(owner, "Meter")
+    key = await owner.post("/keys", {"name": "Robot"}, expect=201)
+    await owner.post(f"{device.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
+    await owner.post("/webhooks", {"keyId": key["keyId"], "url": "http://127.0.0.1:9/"}, expect=201)
+    opening = {"name": "OPEN", "label": "Open", "requiresApproval": True}
+    await owner.post(f"{device.path}/commands", opening, expect=201)
+    later = int(time.time()) + 3_600
+    await owner.post(f"{device.path}/schedules", {"slot": 0, "onTs": later, "offTs": later + 60}, expect=201)
+    now_ms = int(time.time() * 1000)
+    async with device.online(service) as line, service.api(**{"X-Api-Key": key["key"]}) as robot:
+        await line.report(power=1.5, mode="eco")
+        await line.publish("telemetry", {"ts": now_ms - 5 * HOUR_MS, "m": {"power": 2}})
+        rule = {"name": "hot", "conditions": [HOT], "action": {"command": "OFF"}}
+        await owner.post(f"{device.path}/rules", rule, expect=201)
+        await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 10})
+        await robot.post(f"{device.path}/command", {"cmd": "OPEN"}, expect=202)
+    return device
+
+
+async def number_of(service: Service, device: Device) -> int:
+    [[number]] = await rows(service, f"SELECT device_no FROM devices WHERE device_id = '{device.device_id}'")
+    return int(number)
+
+
+async def filled(service: Service, owner: Api) -> tuple[Device, int]:
+    device = await one_that_has_everything(service, owner)
+    service.restart()  # the last values are written down when it stops
+    number = await number_of(service, device)
+    await put(service, "readings", [(number, 1_000 + at, 0, NOTHING) for at in range(MESSAGES)])
+    await put(service, "rollups", [(number, 1_000 + hour, b"") for hour in range(HOURS)])
+    future = 10**6
+    await put(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
+    async with asyncio.timeout(20):  # the webhook, whose receiver is not there, has been tried
+        while not (await left_of(service, device.device_id, number))["attempts"]:
+            await asyncio.sleep(0.1)
+    return device, number
+
+
+async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_killed(service: Service, owner: Api) -> None:
+    dice = random.Random(3)
+    gone, number = await filled(service, owner)
+    kept, other = await filled(service, owner)
+    before = await left_of(service, gone.device_id, number)
+    assert {name for name, count in before.items() if not count} == {"graves"}, "every table is looked into"
+    was = await left_of(service, kept.device_id, other)
+
+    await owner.delete(gone.path)
+    for _ in range(KILLS):
+        await asyncio.sleep(dice.uniform(0.0, 0.4))
+        await service.kill_and_start()
+        await owner.get(gone.path, expect=404)
+        assert gone.device_id not in {each["deviceId"] for each in await owner.get("/devices")}
+    await erased(service, gone, number)
+    await closed(service, number)
+
+    assert await erased(service, gone, number) == {"events"}
+    assert await dangling(service) == []
+    now: dict[str, Any] = await left_of(service, kept.device_id, other)
+    assert {name for name, count in was.items() if now[name] < count} <= {"rollups_due"}, "the other device has kept all of it"
+    assert (await owner.get(kept.path))["deviceStatus"] == "ACTIVE"
+    assert service.errors() == []
+
+
+async def erased(service: Service, device: Device, number: int) -> set[str]:
+    """Waits until only what is meant to stay is left; the names of those tables."""
+    async with asyncio.timeout(120):
+        while left := {name for name, count in (await left_of(service, device.device_id, number)).items() if count}:
+            if left <= KEPT:
+                return left
+            await asyncio.sleep(0.5)
+    return left
+
+
+async def closed(service: Service, number: int) -> None:
+    """The grave is made old; then it closes by itself."""
+    service.kill()
+    await rows(service, f"UPDATE graves SET deleted_ms = 0 WHERE device_no = {number} RETURNING 1")
+    await asyncio.to_thread(service.start)
+    async with asyncio.timeout(20):
+        while await rows(service, f"SELECT 1 FROM graves WHERE device_no = {number}"):
+            await asyncio.sleep(0.1)

@@ -1,0 +1,236 @@
+"""Commands whose outcome is known, whatever happens on the way: absent devices, deadlines, answers twice and late, kills."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiomqtt
+import httpx
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from support.device import Device, a_device, ended
+from support.service import Api, Service
+from support.ways import DATABASES, WAYS, Way, all_ways_open, name_of, on, options
+
+LEVEL = {"name": "LEVEL", "label": "Level", "paramsSchema": {"type": "object", "required": ["n"]}}
+KILLS = 4
+LONG_S, SHORT_S = 600, 1
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **all_ways_open(folder), **on(request.param)) as service:
+        yield service
+
+
+@pytest.fixture(params=WAYS, ids=name_of)
+def way(request: pytest.FixtureRequest) -> Way:
+    return request.param  # type: ignore[no-any-return]
+
+
+async def a_dimmer(owner: Api) -> Device:
+    device = await a_device(owner, "Dimmer")
+    await owner.post(f"{device.path}/commands", LEVEL, expect=201)
+    return device
+
+
+async def queued(owner: Api, device: Device, n: int, ttl_s: int) -> str:
+    answer = await owner.post(f"{device.path}/command", {"cmd": "LEVEL", "params": {"n": n}, "ttlSeconds": ttl_s})
+    assert answer["status"] == "QUEUED"
+    return str(answer["executionId"])
+
+
+async def statuses(owner: Api, device: Device) -> dict[str, str]:
+    page = await owner.get(f"{device.path}/executions?limit=200")
+    return {each["executionId"]: each["status"] for each in page["data"]}
+
+
+async def figure(service: Service, name: str) -> int:
+    """Of `latchboard_commands`."""
+    async with httpx.AsyncClient() as client:
+        text = (await client.get(f"{service.url}/metrics")).text
+    found = re.search(rf'latchboard_commands{{name="{name}"}} ([\d.]+)', text)
+    return int(float(found[1])) if found else 0
+
+
+async def ended_all(owner: Api, device: Device) -> dict[str, str]:
+    async with asyncio.timeout(60):
+        while not (found := await statuses(owner, device)) or {"QUEUED", "SENT", "ACKED"} & set(found.values()):
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def test_what_waits_comes_in_order_and_what_expired_never(service: Service, owner: Api, way: Way) -> None:
+    dimmer = await a_dimmer(owner)
+    async with dimmer.online(service, **options(service, way), **kept(way)) as line:
+        await line.settled(owner)  # a session that is kept is no way around the deadline either
+    async with asyncio.timeout(10):
+        while (await owner.get(dimmer.path))["isOnline"]:
+            await asyncio.sleep(0.05)
+    ids = [await queued(owner, dimmer, n, SHORT_S if n % 3 == 0 else LONG_S) for n in range(15)]
+    short, long = ids[::3], [each for n, each in enumerate(ids) if n % 3]
+    async with asyncio.timeout(10):
+        while {(await statuses(owner, dimmer))[each] for each in short} != {"EXPIRED"}:
+            await asyncio.sleep(0.05)
+
+    async with dimmer.online(service, **options(service, way), **kept(way)) as line:
+        assert await line.settled(owner) == ["LEVEL"] * len(long)
+    assert [order["id"] for order in line.orders[: len(long)]] == long
+    assert [order["params"]["n"] for order in line.orders[: len(long)]] == [n for n in range(15) if n % 3]
+    found = await statuses(owner, dimmer)
+    assert {found[each] for each in long} == {"DONE"}
+    assert {found[each] for each in short} == {"EXPIRED"}
+
+
+def kept(way: Way) -> dict[str, Any]:
+    """A session the broker keeps for a client that is away."""
+    if way[0] == 4:
+        return {"clean_session": False}
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = 600
+    return {"clean_start": False, "properties": properties}
+
+
+async def test_what_expired_while_the_service_was_dead_never_runs(service: Service, owner: Api) -> None:
+    dimmers = [await a_dimmer(owner) for _ in WAYS]
+    for dimmer in dimmers:
+        await queued(owner, dimmer, 1, 2)
+        await queued(owner, dimmer, 2, LONG_S)
+    begun = time.monotonic()
+    service.kill()
+    await asyncio.sleep(max(0.0, 2.1 - (time.monotonic() - begun)))
+    await service.kill_and_start()
+    for dimmer, way in zip(dimmers, WAYS, strict=True):
+        async with dimmer.online(service, **options(service, way)) as line:
+            await line.settled(owner)
+        assert [order["params"]["n"] for order in line.orders[:-1]] == [2]
+        assert sorted((await ended_all(owner, dimmer)).values()) == ["DONE", "DONE", "EXPIRED"]
+
+
+async def test_results_that_come_twice_late_or_for_nothing_change_nothing_and_are_counted(
+    service: Service, owner: Api, way: Way
+) -> None:
+    pump, other = await a_device(owner), await a_device(owner)
+    before = {name: await figure(service, name) for name in ("duplicate", "late", "unknown")}
+    async with pump.online(service, obeys=False, **options(service, way)) as line:
+        first = (await owner.post(f"{pump.path}/command", {"cmd": "STATUS"}))["executionId"]
+        await line.order("STATUS")
+        for status in ("ack", "ack", "done", "done", "error", "ack"):
+            await line.publish("result", {"id": first, "status": status, "code": status})
+        await owner.until(f"{pump.path}/executions/{first}", lambda each: each["finishedAt"])
+
+        slow = (await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "ttlSeconds": SHORT_S}))["executionId"]
+        await line.order("STATUS")
+        await owner.until(f"{pump.path}/executions/{slow}", lambda each: each["status"] == "TIMED_OUT")
+        await line.publish("result", {"id": slow, "status": "done", "data": "too late"})
+
+        foreign = (await owner.post(f"{other.path}/command", {"cmd": "STATUS"}))["executionId"]
+        await line.publish("result", {"id": foreign, "status": "done"})
+        await line.publish("result", {"id": "exe_00000000000000000000", "status": "done"})
+
+    async def counted() -> dict[str, int]:
+        return {name: await figure(service, name) - was for name, was in before.items()}
+
+    async with asyncio.timeout(10):
+        while sum((await counted()).values()) < 7:
+            await asyncio.sleep(0.05)
+    assert await counted() == {"duplicate": 2, "late": 3, "unknown": 2}
+    found = await owner.get(f"{pump.path}/executions/{first}")
+    assert (found["status"], found["result"]["code"]) == ("DONE", "done")
+    assert (await owner.get(f"{pump.path}/executions/{slow}"))["status"] == "TIMED_OUT"
+    assert (await owner.get(f"{other.path}/executions/{foreign}"))["status"] == "QUEUED"
+    told = await owner.get("/events", params={"deviceId": pump.device_id, "type": "command_result"})
+    assert told["total"] == 2
+
+
+class Firmware:
+    """A device that comes back whenever it is cut, and remembers, as ours does, the ids it has run."""
+
+    def __init__(self, device: Device, service: Service, way: Way) -> None:
+        self.device, self._service, self._way = device, service, way
+        self.ran: list[int] = []
+        self.repeats = 0
+        self._known: set[str] = set()
+
+    async def play(self) -> None:
+        while True:
+            with contextlib.suppress(aiomqtt.MqttError, OSError):
+                async with self.device.client(self._service, **options(self._service, self._way)) as client:
+                    await client.subscribe(self.device.topic("cmd"), qos=1)
+                    async for message in client.messages:
+                        await self._obey(client, json.loads(bytes(message.payload)))
+            await asyncio.sleep(0.05)
+
+    async def _obey(self, client: aiomqtt.Client, order: dict[str, Any]) -> None:
+        if order["id"] in self._known:
+            self.repeats += 1
+        elif order["cmd"] == "LEVEL":
+            self.ran.append(order["params"]["n"])
+        self._known.add(order["id"])
+        result = json.dumps({"id": order["id"], "status": "done"})
+        await client.publish(self.device.topic("result"), result, qos=1, timeout=5)
+
+
+@contextlib.asynccontextmanager
+async def at_work(*coroutines: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        yield
+    finally:
+        await ended(*tasks)
+
+
+async def accepted_at_last(owner: Api, device: Device, accepted: list[str]) -> None:
+    """One more command. Whose answer was lost looks whether it was taken before giving it again."""
+    n = len(accepted)
+    async with asyncio.timeout(60):
+        while len(accepted) == n:
+            with contextlib.suppress(httpx.TransportError):
+                page = await owner.get(f"{device.path}/executions?limit=5")
+                taken = [each["executionId"] for each in page["data"] if each["params"] == {"n": n}]
+                if not taken:
+                    order = {"cmd": "LEVEL", "params": {"n": n}, "ttlSeconds": LONG_S}
+                    taken = [(await owner.post(f"{device.path}/command", order))["executionId"]]
+                accepted += taken
+            await asyncio.sleep(0.02)
+
+
+async def test_kills_at_any_moment_neither_lose_nor_repeat_nor_reorder_a_command(service: Service, owner: Api) -> None:
+    """One device for each way in; each is sent numbered commands one after the other, also while the service is dead."""
+    dice, stop = random.Random(11), asyncio.Event()
+    fleet = [Firmware(await a_dimmer(owner), service, way) for way in WAYS]
+    given: dict[str, list[str]] = {each.device.device_id: [] for each in fleet}
+
+    async def command(device: Device) -> None:
+        accepted = given[device.device_id]
+        while not stop.is_set():
+            await accepted_at_last(owner, device, accepted)
+
+    sending = [asyncio.create_task(command(each.device)) for each in fleet]
+    async with at_work(*(each.play() for each in fleet)):
+        for _ in range(KILLS):
+            counts = {name: len(ids) for name, ids in given.items()}
+            async with asyncio.timeout(90):
+                while any(len(ids) < counts[name] + 2 for name, ids in given.items()):
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(dice.uniform(0.0, 0.3))
+            await service.kill_and_start()
+        stop.set()
+        await asyncio.wait_for(asyncio.gather(*sending), 90)
+        for each in fleet:
+            found = await ended_all(owner, each.device)
+            assert set(found) <= set(given[each.device.device_id])
+            assert set(found.values()) == {"DONE"}
+    for each in fleet:
+        assert each.ran == list(range(len(given[each.device.device_id]))), name_of(each._way)
+    assert service.errors() == []

@@ -1,0 +1,116 @@
+"""A look into the database of a running service from outside it, whichever kind it is; and rows put there past the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Table
+
+from adapters.storage.sql.tables import metadata
+from support import postgres
+from support.service import Service
+
+PATIENCE_S = 20.0
+KEPT = {"events", "graves"}
+"""The log outlives its devices; a grave says what is still to be erased."""
+
+
+def on_postgres(service: Service) -> bool:
+    return "LATCHBOARD_DATABASE_URL" in service.settings
+
+
+async def rows(service: Service, sql: str) -> Sequence[Sequence[Any]]:
+    """What a statement gives, in a transaction of its own."""
+    if on_postgres(service):
+        async with _postgres() as connection:
+            return [tuple(row) for row in await connection.fetch(sql)]
+
+    def read() -> list[Any]:
+        with contextlib.closing(_sqlite(service)) as connection:
+            return connection.execute(sql).fetchall()
+
+    return await asyncio.to_thread(read)
+
+
+async def put(service: Service, table: str, values: Sequence[tuple[Any, ...]]) -> None:
+    """Rows with a value for each column."""
+    if on_postgres(service):
+        async with _postgres() as connection:
+            await connection.copy_records_to_table(table, records=values)
+        return
+
+    def write() -> None:
+        with contextlib.closing(_sqlite(service)) as connection:
+            places = ", ".join("?" * len(values[0]))
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(f"INSERT INTO {table} VALUES ({places})", values)
+            connection.execute("COMMIT")
+
+    await asyncio.to_thread(write)
+
+
+@contextlib.asynccontextmanager
+async def standing_still(service: Service) -> AsyncIterator[None]:
+    """Somebody else holds a lock that whoever stores needs; whoever reads does not."""
+    if on_postgres(service):
+        async with _postgres() as connection, connection.transaction():
+            await connection.execute("LOCK TABLE readings, events, executions, devices IN EXCLUSIVE MODE")
+            yield
+        return
+    holder = _sqlite(service)
+    try:
+        await asyncio.to_thread(holder.execute, "BEGIN IMMEDIATE")
+        yield
+    finally:
+        holder.close()
+
+
+async def left_of(service: Service, device_id: str, device_no: int) -> dict[str, int]:
+    """How many rows of each table belong to a device, by the columns that say so."""
+    found: dict[str, int] = {}
+    for table in metadata.sorted_tables:
+        if "device_no" in table.c and table.name != "devices":
+            where = f"device_no = {device_no}"
+        elif "device_id" in table.c:
+            where = f"device_id = '{device_id}'"
+        else:
+            continue
+        [[count]] = await rows(service, f"SELECT count(*) FROM {table.name} WHERE {where}")
+        found[table.name] = int(count)
+    return found
+
+
+async def dangling(service: Service) -> list[str]:
+    """Foreign keys whose row is gone; those that the database watches over itself too."""
+    wrong = []
+    for table, column, other, key in _references(metadata.sorted_tables):
+        orphans = f"SELECT 1 FROM {other} WHERE {other}.{key} = {table}.{column}"
+        if await rows(service, f"SELECT 1 FROM {table} WHERE {column} IS NOT NULL AND NOT EXISTS ({orphans}) LIMIT 1"):
+            wrong.append(f"{table}.{column}")
+    return wrong
+
+
+def _references(tables: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
+    for table in tables:
+        for key in table.foreign_keys:
+            yield table.name, key.parent.name, key.column.table.name, key.column.name
+
+
+def _sqlite(service: Service) -> sqlite3.Connection:
+    path = service.data_dir / "latchboard.db"
+    return sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S, check_same_thread=False)
+
+
+@contextlib.asynccontextmanager
+async def _postgres() -> AsyncIterator[Any]:
+    import asyncpg
+
+    connection = await asyncpg.connect(postgres.plain_url(), timeout=PATIENCE_S, command_timeout=PATIENCE_S)
+    try:
+        yield connection
+    finally:
+        await connection.close()

@@ -1,0 +1,47 @@
+"""Every way a device may come in: MQTT 3.1.1 and 5 over TCP, WebSocket and TLS; and every database the service may stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+from support import postgres
+from support.certificate import certificate
+from support.service import Service, free_ports
+from support.storage import emptied
+
+Way = tuple[int, str]
+
+WAYS: list[Way] = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
+NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
+DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
+
+
+def name_of(way: Way) -> str:
+    return f"{NAMES[way[0]]} over {way[1]}"
+
+
+def all_ways_open(folder: Path) -> dict[str, Any]:
+    """Settings of a service that also speaks TLS, with a certificate of its own."""
+    chain, key = certificate(folder)
+    return {
+        "LATCHBOARD_MQTT_TLS_PORT": free_ports(1)[0],
+        "LATCHBOARD_MQTT_TLS_CERTIFICATE": chain,
+        "LATCHBOARD_MQTT_TLS_KEY": key,
+    }
+
+
+def options(service: Service, way: Way) -> dict[str, Any]:
+    """What `Device.client` and `Device.online` take."""
+    version, transport = way
+    if transport == "tls":
+        context = ssl.create_default_context(cafile=service.settings["LATCHBOARD_MQTT_TLS_CERTIFICATE"])
+        return {"version": version, "port": service.settings["LATCHBOARD_MQTT_TLS_PORT"], "tls_context": context}
+    return {"version": version, "websocket": transport == "websocket"}
+
+
+def on(database: str) -> dict[str, Any]:
+    """Settings of a service on an empty database of this kind."""
+    return {} if database == "sqlite" else {"LATCHBOARD_DATABASE_URL": asyncio.run(emptied())}

@@ -1,0 +1,115 @@
+"""A device gets its commands in the order they were given, whatever comes in between: reconnects, lost messages, late news."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from domain.commands.model import Execution, ExecutionStatus
+from domain.devices.model import Device
+from support.device_world import DeviceWorld
+
+
+async def given(world: DeviceWorld, device: Device, cmd: str) -> Execution:
+    submitted = await world.commands.submit(world.session(), device.device_id, cmd)
+    assert submitted.execution is not None
+    return submitted.execution
+
+
+def sent(world: DeviceWorld) -> list[str]:
+    return [json.loads(told.payload)["cmd"] for told in world.link.sent]
+
+
+def subscribes(world: DeviceWorld, device: Device) -> int:
+    """It hears from now on, and the news of that is still on the way."""
+    world.clock.forward(5)
+    at_ms = world.link.subscribed[device.device_id] = world.clock.now_ms()
+    world.link.listening.add(device.device_id)
+    world.clock.forward(1)
+    return at_ms
+
+
+async def test_what_was_lost_with_a_connection_goes_before_what_is_given_after_the_return(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await given(world, device, "ON")
+    await world.dispatch_all()
+    at_ms = subscribes(world, device)
+    await given(world, device, "OFF")
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
+    world.dispatch.on_device_ready(device.device_no, at_ms)
+    await world.dispatch_all()
+    assert sent(world) == ["ON", "ON", "OFF"]
+
+
+async def test_a_device_that_returns_twice_waits_for_the_news_of_the_second_time(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    await given(world, device, "ON")
+    await world.dispatch_all()
+    first_ms = subscribes(world, device)
+    second_ms = subscribes(world, device)
+    await given(world, device, "OFF")
+    world.dispatch.on_device_ready(device.device_no, first_ms)
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
+    world.dispatch.on_device_ready(device.device_no, second_ms)
+    await world.dispatch_all()
+    assert sent(world) == ["ON", "ON", "OFF"]
+
+
+async def test_a_later_subscription_to_something_else_is_waited_for_and_then_all_goes_on(world: DeviceWorld) -> None:
+    device = await world.device()
+    await given(world, device, "ON")
+    await world.dispatch_all()
+    commands_ms, plan_ms = subscribes(world, device), subscribes(world, device)
+    world.dispatch.on_device_ready(device.device_no, commands_ms)
+    await world.dispatch_all()
+    await given(world, device, "OFF")
+    await world.dispatch_all()
+    assert sent(world) == []
+    world.dispatch.on_subscribed(device.device_no, plan_ms)
+    await world.dispatch_all()
+    assert sent(world) == ["ON", "OFF"]
+
+
+async def test_news_that_never_come_are_not_waited_for_without_end(world: DeviceWorld) -> None:
+    device = await world.device(online=True)
+    subscribes(world, device)
+    await given(world, device, "ON")
+    for _ in range(2):
+        await world.dispatch_all()
+        assert sent(world) == []
+        world.dispatch.look_after_all()
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
+
+
+@pytest.mark.parametrize("returned", [True, False], ids=["has said that it listens", "is behind and there again"])
+async def test_what_is_queued_while_its_queue_is_read_is_not_forgotten(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch, returned: bool
+) -> None:
+    device = await world.device()
+    await given(world, device, "ON")
+    await world.dispatch_all()
+    world.link.listening.add(device.device_id)
+    if returned:
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
+    else:
+        await given(world, device, "STATUS")
+    repository: Any = type((await world.uow.read().__aenter__()).executions)
+    open_of, given_meanwhile = repository.open_of, []
+
+    async def slow(self: Any, device_id: Any) -> Any:
+        found = await open_of(self, device_id)
+        if not given_meanwhile:
+            given_meanwhile.append(await given(world, device, "OFF"))
+        return found
+
+    monkeypatch.setattr(repository, "open_of", slow)
+    await world.dispatch_all()
+    assert sent(world) == ["ON", "OFF"] if returned else ["ON", "STATUS", "OFF"]
+    async with world.uow.read() as tx:
+        executions = await tx.executions.page(device.device_id, limit=9)
+    assert {one.status for one in executions} == {ExecutionStatus.SENT}
