@@ -103,6 +103,8 @@ async def test_forgetting_old_events_keeps_the_totals_right(world: World) -> Non
             await tx.events.append(an_event(world, at_ms=NOW + number))
         assert [await tx.events.forget_before(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
         assert await tx.events.total(world.account.account_id) == 2
+        assert await tx.events.total(world.account.account_id, device_id=world.device.device_id) == 2
+        assert await tx.events.total(world.account.account_id, kind="relay_changed", device_id=world.device.device_id) == 2
         assert [event.at_ms for event in await tx.events.page(world.account.account_id, limit=9)] == [NOW + 4, NOW + 3]
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.pool import NullPool
 
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql import migrations as scripts
+from domain.kernel.ids import AccountId, DeviceId
 from support.storage import sqlite_url
 
 HOUR_MS = 3_600_000
@@ -50,4 +51,26 @@ async def test_a_database_without_readings_has_nothing_to_sum_up(tmp_path: Path)
     await database.start()
     async with database.uow.read() as tx:
         assert list(await tx.rollups.due(10**9, 100)) == []
+    await database.stop()
+
+
+async def test_the_log_of_an_older_version_is_counted_by_kind_and_device(tmp_path: Path) -> None:
+    at_revision(tmp_path / "db", "0003")
+    old = sqlite3.connect(tmp_path / "db")
+    old.execute("INSERT INTO accounts (account_id, name, plan, created_ms) VALUES ('acc_a', 'Acme', 'free', 0)")
+    for number, (device, kind) in enumerate([("dev_a", "x"), ("dev_a", "x"), ("dev_b", "x"), ("dev_a", "y"), (None, "y")]):
+        old.execute(
+            "INSERT INTO events (event_id, account_id, device_id, kind, description, at_ms, source, address, payload, public)"
+            " VALUES (?, 'acc_a', ?, ?, '', 0, '', '', '{}', 0)",
+            (f"evt_{number}", device, kind),
+        )
+    old.commit()
+    old.close()
+    database = SqlDatabase(sqlite_url(tmp_path / "db"))
+    await database.start()
+    async with database.uow.read() as tx:
+        account, device = AccountId("acc_a"), DeviceId("dev_a")
+        assert await tx.events.total(account, kind="x") == 3
+        assert await tx.events.total(account, device_id=device) == 3
+        assert await tx.events.total(account, kind="y", device_id=device) == 1
     await database.stop()

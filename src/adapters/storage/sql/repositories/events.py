@@ -1,4 +1,4 @@
-"""The log, and a counter beside it so that nobody counts millions of rows."""
+"""The log, and counters beside it so that nobody counts millions of rows: all of an account, and by kind and device."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BindParameter, Integer, Select, bindparam, func, insert, select, text
+from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql import ClauseElement
 
 from adapters.storage.sql.repositories.sessions import forgetting
 from adapters.storage.sql.rows import JSON, Mapper
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session
-from adapters.storage.sql.tables import event_totals, events
+from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId
 
 EVENT = Mapper(events, Event, {"payload": JSON})
 
+Counted = tuple[AccountId, str, str]
+"""Account, kind, and device or ""."""
+
 e = events.c
 _ACCOUNT = e.account_id == bindparam("at_account")
+_ACCOUNT_OF_DEVICE = func.coalesce(e.account_id, "") == bindparam("at_account")
+"""The same, but no reason to go by the account's index: SQLite takes that for as good as the device's, and reads the whole kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
 ADD = insert(events)
@@ -29,12 +35,28 @@ ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(5492025317), pg_notify('latch
 late. So there, transactions that write to the log commit one after the other. The number itself has no meaning. In the same
 breath the other instances are told; PostgreSQL does so when the transaction commits, and once, however often it was asked."""
 
-COUNT_UP = {
-    dialect: made.on_conflict_do_update(
-        index_elements=[event_totals.c.account_id], set_={"total": event_totals.c.total + made.excluded.total}
-    )
-    for dialect, made in ((SQLITE, sqlite.insert(event_totals)), (POSTGRES, postgresql.insert(event_totals)))
-}
+
+
+def _counting(table: Table) -> dict[str, ClauseElement]:
+    """Adds `total` to the counter, or begins with it."""
+    return {
+        dialect: made.on_conflict_do_update(
+            index_elements=list(table.primary_key.columns), set_={"total": table.c.total + made.excluded.total}
+        )
+        for dialect, made in ((SQLITE, sqlite.insert(table)), (POSTGRES, postgresql.insert(table)))
+    }
+
+
+COUNT_UP = _counting(event_totals)
+COUNT_EACH_UP = _counting(event_counts)
+_KEYS = ("at_account", "at_kind", "at_device")
+UNCOUNT = delete(event_counts).where(
+    event_counts.c.account_id == bindparam("at_account"),
+    event_counts.c.kind == bindparam("at_kind"),
+    event_counts.c.device_id == bindparam("at_device"),
+    event_counts.c.total == 0,
+)
+"""Of devices that are long gone."""
 NUMBERED = text("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
 """The position given last. SQLite has one writer and counts without gaps, so it is the last of those just written."""
 NUMBERS = text("SELECT nextval(pg_get_serial_sequence('events', 'position')) FROM generate_series(1, :at_count)").bindparams(
@@ -55,7 +77,7 @@ _DEVICE_LOG = EVENT.select().where(e.device_id == bindparam("at_device"))
 _NEWEST_FIRST = (e.at_ms.desc(), e.position.desc())
 LOG = _DEVICE_LOG.order_by(*_NEWEST_FIRST).limit(_LIMIT)
 LOG_BEFORE = _DEVICE_LOG.where(e.at_ms < bindparam("at_before")).order_by(*_NEWEST_FIRST).limit(_LIMIT)
-FORGET = forgetting(events, e.at_ms < bindparam("at_before"), e.at_ms).returning(e.account_id)
+FORGET = forgetting(events, e.at_ms < bindparam("at_before"), e.at_ms).returning(e.account_id, e.kind, e.device_id)
 
 
 @cache
@@ -66,11 +88,18 @@ def page(before: bool, kind: bool, device: bool) -> Select[Any]:
 
 @cache
 def count(kind: bool, device: bool) -> Select[Any]:
-    return _filtered(select(func.count()).select_from(events), False, kind, device)
+    """Of the counters; at most one a device or one a kind is read."""
+    c = event_counts.c
+    statement = select(func.coalesce(func.sum(c.total), 0)).where(c.account_id == bindparam("at_account"))
+    if kind:
+        statement = statement.where(c.kind == bindparam("at_kind"))
+    if device:
+        statement = statement.where(c.device_id == bindparam("at_device"))
+    return statement
 
 
 def _filtered(statement: Select[Any], before: bool, kind: bool, device: bool) -> Select[Any]:
-    statement = statement.where(_ACCOUNT)
+    statement = statement.where(_ACCOUNT_OF_DEVICE if kind and device else _ACCOUNT)
     if before:
         statement = statement.where(e.position < bindparam("at_before"))
     if kind:
@@ -99,11 +128,11 @@ class SqlEvents:
             numbers = sorted(row[0] for row in await self._session.write(NUMBERS, at_count=len(events)))
             numbered = [event.at(number) for event, number in zip(events, numbers, strict=True)]
             await self._session.later(ADD, [{**EVENT.values(event), "public": event.is_public} for event in numbered])
-            await self._count(Counter(event.account_id for event in events))
+            await self._count(Counter(map(_counted, events)))
             return numbered
         rows = [{**EVENT.values(event, "position"), "public": event.is_public} for event in events]
         await self._session.later(ADD, rows)
-        await self._count(Counter(event.account_id for event in events))
+        await self._count(Counter(map(_counted, events)))
         first = (await self._session.write(NUMBERED))[0][0] - len(events) + 1
         return [event.at(number) for number, event in enumerate(events, first)]
 
@@ -152,11 +181,24 @@ class SqlEvents:
 
     async def forget_before(self, at_ms: int, limit: int) -> int:
         rows = await self._session.write(FORGET, at_before=at_ms, at_limit=limit)
-        gone = Counter(account_id for _, account_id in rows)
-        await self._count({account_id: -number for account_id, number in gone.items()})
+        gone = Counter((account_id, kind, device_id or "") for _, account_id, kind, device_id in rows)
+        await self._count({counted: -number for counted, number in gone.items()})
+        await self._session.later(UNCOUNT, [dict(zip(_KEYS, counted, strict=True)) for counted in sorted(gone)])
         return len(rows)
 
-    async def _count(self, by: Mapping[AccountId, int]) -> None:
+    async def _count(self, by: Mapping[Counted, int]) -> None:
         """In the accounts' order, so that two that count do not wait for each other crosswise."""
-        rows = [{"account_id": account_id, "total": number} for account_id, number in sorted(by.items())]
+        accounts: Counter[AccountId] = Counter()
+        for (account_id, _, _), number in by.items():
+            accounts[account_id] += number
+        rows = [{"account_id": account_id, "total": number} for account_id, number in sorted(accounts.items())]
         await self._session.later(COUNT_UP[self._session.dialect], rows)
+        each = [
+            {"account_id": account_id, "kind": kind, "device_id": device_id, "total": number}
+            for (account_id, kind, device_id), number in sorted(by.items())
+        ]
+        await self._session.later(COUNT_EACH_UP[self._session.dialect], each)
+
+
+def _counted(event: Event) -> Counted:
+    return event.account_id, event.kind, event.device_id or ""

@@ -25,6 +25,7 @@ events = Table(
     Index(None, "account_id", "position"),
     Index(None, "account_id", "kind", "position"),
     Index(None, "device_id", "position"),
+    Index(None, "device_id", "kind", "position"),
     Index(None, "device_id", "at_ms", "position"),
     Index(None, "at_ms"),
     sqlite_autoincrement=True,
@@ -35,6 +36,16 @@ event_totals = Table(
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
     number("total"),
+)
+
+event_counts = Table(  # of an account's events, by kind and device; the device is "" where there is none
+    "event_counts",
+    metadata,
+    Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("device_id", Text, primary_key=True),
+    number("total"),
+    Index(None, "account_id", "device_id"),
 )
 
 readings = Table(
