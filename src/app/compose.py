@@ -95,6 +95,10 @@ class Loops:
         sending: list[Loop] = [self.checkpoint, self.watching, self.deliveries, self.dispatch]
         return [*between, *sending, *self.others, *self.of_devices, self.schedules, self.uplink]
 
+    def taken_over(self) -> list[Loop]:
+        """What is added when the devices become ours while we run."""
+        return [self.checkpoint, self.dispatch, *self.of_devices, self.uplink]
+
 
 @dataclass(slots=True)
 class Program:
@@ -127,7 +131,7 @@ def compose(settings: Settings) -> Program:
     _join_others(settings, outside, services, bells, loops)
     metrics = Metrics()
     loops.of_devices += home_assistant(settings, outside, services, metrics)
-    supervisor = Supervisor(loops.in_order(holds_devices=settings.holds_devices))
+    supervisor = Supervisor(loops.in_order(holds_devices=outside.holds_devices))
     program = Program(settings, outside, services, loops, supervisor, metrics, http=Quart("unused"))
     program.http = _http(program)
     _publish(program)
@@ -218,9 +222,7 @@ def _http(program: Program) -> Quart:
     return create_app(
         blueprints=_blueprints(program),
         authenticator=services.callers,
-        feed=LiveFeed(
-            audience=audience, hub=outside.feed, authenticator=services.callers, clock=outside.clock, proxies=proxies
-        ),
+        feed=LiveFeed(audience=audience, hub=outside.feed, authenticator=services.callers, clock=outside.clock, proxies=proxies),
         answers=AnswerBook(uow=services.uow, clock=outside.clock, vault=outside.vault),
         refusals=services.refusals,
         proxies=proxies,

@@ -22,6 +22,7 @@ from hypercorn.config import Config, Sockets
 
 from app import http11
 from app.compose import Program
+from app.loops.standby import StandbyLoop
 from app.refused import StartRefused
 from app.settings import SettingsError
 from domain.kernel.errors import Unavailable
@@ -76,9 +77,27 @@ async def start(program: Program, prepare: Prepare) -> None:
     outside.claim.take()
     await outside.database.start()
     await prepare(program)
-    if program.loops.log is not None and program.loops.herald is not None:
-        await program.loops.herald.open()
-        await program.loops.log.look()
+    loops, herald = program.loops, program.loops.herald
+    if loops.log is not None and herald is not None:
+        await herald.open()
+        await loops.log.look()
+    if outside.standby is None or herald is None:
+        replayed = await _open_devices(program)
+        program.supervisor.start()
+    elif herald.claimed.is_set():
+        program.supervisor.start()
+        replayed = await take_over(program)
+    else:
+        replayed = await warm_up(outside.engine.engine, services.uow)
+        program.supervisor.start()
+        program.supervisor.add([StandbyLoop(herald.claimed, lambda: take_over(program))])
+        log.warning("another instance holds the devices; this one serves people, and takes them over when the other is gone")
+    log.info("started", replayed=replayed, engine=outside.engine.name)
+
+
+async def _open_devices(program: Program) -> int:
+    """The engine brought up to date, then whoever may connect told to the link, then the link opened."""
+    outside, services = program.outside, program.services
     replayed = await warm_up(outside.engine.engine, services.uow)
     await services.admission.admit_all()
     if services.admission.unreadable:
@@ -89,8 +108,19 @@ async def start(program: Program, prepare: Prepare) -> None:
         )
     await program.loops.watching.look()
     await outside.link.start()
-    program.supervisor.start()
-    log.info("started", replayed=replayed, engine=outside.engine.name)
+    return replayed
+
+
+async def take_over(program: Program) -> int:
+    """The devices are ours from now on, whether the one who held them before said goodbye or not."""
+    outside = program.outside
+    if outside.standby is not None:
+        outside.standby.take_over()
+    async with program.services.turnstile:
+        replayed = await _open_devices(program)
+    program.supervisor.add(program.loops.taken_over())
+    log.info("the devices are let in", replayed=replayed)
+    return replayed
 
 
 async def _stop(program: Program) -> float:
@@ -125,7 +155,8 @@ async def _let_go(program: Program) -> None:
 
 async def _last_writes(program: Program) -> None:
     try:
-        await program.loops.checkpoint.write()
+        if program.outside.holds_devices:
+            await program.loops.checkpoint.write()
         await program.services.callers.flush_used()
         await program.services.sessions.flush_hasty()
         await program.services.refusals.flush(everything=True)

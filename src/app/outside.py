@@ -30,6 +30,7 @@ from adapters.mail.log import LogMailer
 from adapters.mail.smtp import SmtpAddress, SmtpMailer
 from adapters.mqtt.absent import AbsentLink
 from adapters.mqtt.codec import ProfileCodec
+from adapters.mqtt.standby import StandbyLink
 from adapters.outcomes import InProcessOutcomes
 from adapters.params import JsonSchemaChecker
 from adapters.recurrence import DateutilRecurrence
@@ -63,7 +64,11 @@ class Outside:
         self.claim = Claim(self.database.file)
         self.exclusive = self.database.file is not None
         """No other service writes to this database: the claim sees to it."""
-        self.link = device_link(settings, self.clock, self.engine)
+        link = device_link(settings, self.clock, self.engine)
+        self.standby = None if self.exclusive or not settings.holds_devices else StandbyLink(link)
+        """Where several instances may want the devices, the link is one that waits for them."""
+        self.link: DeviceLink = self.standby or link
+        self._wants_devices = settings.holds_devices
         self.courier = courier(settings, self.clock)
         self.jitter = RandomJitter()
         self.feed = InProcessFeed(on_interest=on_interest)
@@ -71,6 +76,11 @@ class Outside:
         self.checker = JsonSchemaChecker()
         self.recurrence = DateutilRecurrence()
         self.outcomes = InProcessOutcomes()
+
+    @property
+    def holds_devices(self) -> bool:
+        """Now: false beside another instance that does."""
+        return self._wants_devices and (self.standby is None or self.standby.here)
 
 
 def prepare_data_dir(path: Path) -> None:

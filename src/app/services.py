@@ -209,8 +209,9 @@ class Services:
         self.ingest = IngestService(
             ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, announcer=self.recorder
         )
-        follows = not settings.holds_devices
-        self.telemetry = TelemetryService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate, follows=follows)
+        self.telemetry = TelemetryService(
+            uow=uow, clock=clock, engine=engine.engine, gate=self.gate, follows=lambda: not outside.holds_devices
+        )
         self.stretches = StretchService(uow=uow, clock=clock, engine=engine.engine, gate=self.gate)
         self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
         self.trials = TrialService(

@@ -35,6 +35,10 @@ class Loop(Protocol):
         ...
 
 
+class GoesNoFurther(Exception):
+    """A loop says that the program must end: going on would do harm. The message says what has happened, and what to do."""
+
+
 @dataclass(slots=True)
 class Watch:
     """How one loop fares. `failures` counts since the start, `trouble` says what ails it now."""
@@ -52,7 +56,16 @@ class Supervisor:
 
     def start(self) -> None:
         for watch in self.watches:
-            watch.task = asyncio.create_task(self._keep(watch), name=watch.loop.name)
+            self._begin(watch)
+
+    def add(self, loops: Sequence[Loop]) -> None:
+        """More loops while the others run; they are the first to be stopped."""
+        for loop in loops:
+            self.watches.append(watch := Watch(loop))
+            self._begin(watch)
+
+    def _begin(self, watch: Watch) -> None:
+        watch.task = asyncio.create_task(self._keep(watch), name=watch.loop.name)
 
     async def stop(self) -> None:
         """Cancel and wait. A loop that does not let go in time is named and left."""
@@ -78,6 +91,11 @@ class Supervisor:
                 raise RuntimeError("returned, though a worker never does")
             except asyncio.CancelledError:
                 raise
+            except GoesNoFurther as error:
+                watch.trouble = str(error)
+                log.error("the program ends", worker=watch.loop.name, error=str(error))
+                self.given_up.set()
+                return
             except Exception as error:
                 faults += not isinstance(error, Unavailable)
                 watch.failures += 1

@@ -165,20 +165,39 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
     assert all(one == log for one in seen)
 
 
-async def test_the_devices_belong_to_one_instance_until_its_connection_ends() -> None:
+async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_connection_ends() -> None:
     url = await emptied()
-    first = PostgresHerald(url, heard=lambda: None, holds_devices=True)
+    first, second = (PostgresHerald(url, heard=lambda: None, holds_devices=True) for _ in range(2))
     await first.open()
-    second = PostgresHerald(url, heard=lambda: None, holds_devices=True)
-    waiting = asyncio.create_task(second.open())
+    await second.open()
+    assert (first.claimed.is_set(), second.claimed.is_set()) == (True, False)
+    waiting = asyncio.create_task(second.keep())
     await asyncio.sleep(0.3)
-    assert not waiting.done()
+    assert not second.claimed.is_set()
     await first.close()
-    await asyncio.wait_for(waiting, PATIENCE)
+    await asyncio.wait_for(second.claimed.wait(), PATIENCE)
+    waiting.cancel()
+    await asyncio.wait([waiting])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.herald.CLAIM_TRIES", 2)
-        with pytest.raises(DevicesHeldElsewhere, match="LATCHBOARD_BROKER=none"):
+        patch.setattr("adapters.storage.sql.herald.RECLAIM_TRIES", 2)
+        with pytest.raises(DevicesHeldElsewhere, match="wait beside the other"):
             await first.open()
+    await second.close()
+
+
+async def test_who_lost_the_devices_ends_the_program() -> None:
+    url = await emptied()
+    first, second = (PostgresHerald(url, heard=lambda: None, holds_devices=True) for _ in range(2))
+    await first.open()
+    await second.open()
+    supervisor = Supervisor([HeraldLoop(first)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adapters.storage.sql.herald.RECLAIM_TRIES", 2)
+        await first.close()
+        await second._claim()
+        supervisor.start()
+        await asyncio.wait_for(supervisor.given_up.wait(), PATIENCE)
+    await supervisor.stop()
     await second.close()
 
 

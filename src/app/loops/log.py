@@ -12,7 +12,9 @@ from adapters.feed import FollowedFeed
 from app.loops.doorbell import Doorbell
 from app.loops.waking import WakingLoop
 from app.neighbours import Neighbours
+from app.supervisor import GoesNoFurther
 from domain.events.ports import EventsTx
+from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -66,4 +68,9 @@ class HeraldLoop:
         self._herald = herald
 
     async def run(self) -> None:
-        await self._herald.keep()
+        try:
+            await self._herald.keep()
+        except Unavailable as error:
+            if error.code == "DEVICES_HELD_ELSEWHERE":
+                raise GoesNoFurther(error.message) from None
+            raise

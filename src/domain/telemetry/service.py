@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from domain.devices.lookup import device_of
@@ -54,9 +54,16 @@ class Names:
 
 class TelemetryService:
     def __init__(
-        self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, gate: Gate, follows: bool = False
+        self,
+        *,
+        uow: UnitOfWork[TelemetryTx],
+        clock: Clock,
+        engine: TelemetryEngine,
+        gate: Gate,
+        follows: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`follows`: another instance takes the telemetry in; this one's engine is shown what is new before it is asked."""
+        """`follows`: whether another instance takes the telemetry in now. Then our engine is shown what is new before it is
+        asked."""
         self._uow = uow
         self._clock = clock
         self._follows = follows
@@ -67,7 +74,7 @@ class TelemetryService:
         """Straight from the engine: the last value of each metric, by name."""
         async with self._uow.read() as tx:
             device = await self._visible(tx, caller, device_id)
-            if self._follows:
+            if self._follows():
                 await self._show_newest(tx, device)
         values = sorted(self._engine.latest(device.device_no), key=lambda reading: reading.metric)
         return Latest(device, tuple(_plain(r.metric, r.value, r.unit, r.ts_ms) for r in values))

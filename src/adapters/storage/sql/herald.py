@@ -21,11 +21,18 @@ CHANNEL = "latchboard_log"
 DEVICES = 5492025319
 """The advisory lock of the one instance that holds the devices."""
 HEARTBEAT_S = 10.0
-CLAIM_TRIES, CLAIM_EVERY_S = 50, 0.2
-"""The server notices at once that a killed process is gone, and within seconds that a machine is stopping."""
+STANDBY_EVERY_S = 0.5
+"""How often who waits asks whether the devices are free. PostgreSQL notices at once that a killed process is gone."""
+CLAIM_TRIES, CLAIM_EVERY_S = 5, 0.2
+RECLAIM_TRIES = 25
+"""Who held the devices and lost the connection has a better right to them than who waits; but not for long."""
+ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
+"""A machine that is gone without a word is noticed by the server after eleven seconds."""
 
 
 class DevicesHeldElsewhere(Unavailable):
+    """We held them. Somebody else does now."""
+
     code = "DEVICES_HELD_ELSEWHERE"
 
 
@@ -38,13 +45,17 @@ class PostgresHerald:
         self._patience_s = patience_s
         self._connection: Any = None
         self._lost = asyncio.Event()
+        self.claimed = asyncio.Event()
+        """The devices are this instance's; set once, because who loses them does not go on."""
 
     async def open(self) -> None:
         """Raises DevicesHeldElsewhere, Unavailable."""
         await self.close()
         _, options = self._url.get_dialect()().create_connect_args(self._url)
         try:
-            connection = await asyncpg.connect(**options, timeout=self._patience_s, command_timeout=self._patience_s)
+            connection = await asyncpg.connect(
+                **options, timeout=self._patience_s, command_timeout=self._patience_s, server_settings=ALIVE
+            )
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise Unavailable(f"The database does not answer ({error}). Check LATCHBOARD_DATABASE_URL.") from error
         self._connection = connection
@@ -60,11 +71,15 @@ class PostgresHerald:
         if self._connection is None or self._lost.is_set():
             await self.open()
         while not self._lost.is_set():
+            waits = self._holds_devices and not self.claimed.is_set()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), HEARTBEAT_S)
+                await asyncio.wait_for(self._lost.wait(), STANDBY_EVERY_S if waits else HEARTBEAT_S)
                 break
             try:
-                await self._connection.fetchval("SELECT 1")
+                if not waits:
+                    await self._connection.fetchval("SELECT 1")
+                elif await self._try_claim():
+                    self.claimed.set()
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 break
         await self.close()
@@ -76,12 +91,18 @@ class PostgresHerald:
             connection.terminate()
 
     async def _claim(self) -> None:
-        for _ in range(CLAIM_TRIES):
-            if await self._connection.fetchval("SELECT pg_try_advisory_lock($1)", DEVICES):
+        held = self.claimed.is_set()
+        for _ in range(RECLAIM_TRIES if held else CLAIM_TRIES):
+            if await self._try_claim():
+                self.claimed.set()
                 return
             await asyncio.sleep(CLAIM_EVERY_S)
-        await self.close()
-        raise DevicesHeldElsewhere(
-            "Another instance on this database holds the devices, and only one can. "
-            "Set LATCHBOARD_BROKER=none here, or stop the other."
-        )
+        if held:
+            await self.close()
+            raise DevicesHeldElsewhere(
+                "The database did not hear from this instance for a while, and another one has taken the devices over. "
+                "Start this one anew: it will wait beside the other."
+            )
+
+    async def _try_claim(self) -> bool:
+        return bool(await self._connection.fetchval("SELECT pg_try_advisory_lock($1)", DEVICES))

@@ -26,7 +26,7 @@ Counted = tuple[AccountId, str, str]
 e = events.c
 _ACCOUNT = e.account_id == bindparam("at_account")
 _ACCOUNT_OF_DEVICE = func.coalesce(e.account_id, "") == bindparam("at_account")
-"""The same, but no reason to go by the account's index: SQLite takes that for as good as the device's, and reads the whole kind."""
+"""The same, but no reason to go by the account's index: SQLite takes it for as good as the device's, and reads a whole kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
 ADD = insert(events)

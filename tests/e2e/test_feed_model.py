@@ -1,0 +1,161 @@
+"""A model of the feed: devices that switch, clients that come, go, dawdle and come back, grants that come and go, and a service that
+is killed at any moment. What each client has seen over all its connections is exactly what the log says it should have."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
+
+from support import postgres
+from support.device import Device, Line, a_device
+from support.service import Api, Service
+from support.storage import emptied
+
+SHOWN = ("relay_changed", "device_online", "device_offline")
+TURNS = 4
+AWAY = (OSError, WebSocketException, TimeoutError, EOFError)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
+    settings: dict[str, Any] = {"LATCHBOARD_INGEST_LIMIT": 0}
+    if request.param == "postgres":
+        if not postgres.available():
+            pytest.skip("needs PostgreSQL")
+        settings["LATCHBOARD_DATABASE_URL"] = await emptied()
+        settings["LATCHBOARD_SECRET_KEYS"] = "model:" + base64.b64encode(b"k" * 32).decode()
+    with Service(tmp_path, **settings) as running:
+        yield running
+
+
+@dataclass
+class Client:
+    """It remembers its cursor and what it saw; `slow` ones dawdle, all are cut now and then."""
+
+    headers: dict[str, str]
+    cursor: str
+    slow: bool
+    chance: random.Random
+    seen: list[str] = field(default_factory=list)
+    resyncs: int = 0
+
+    async def follow(self, service: Service, done: asyncio.Event) -> None:
+        while not done.is_set():
+            with contextlib.suppress(*AWAY):
+                await self._connection(service, self.chance.randrange(1, 40))
+            await asyncio.sleep(self.chance.random() / 5)
+
+    async def catch_up(self, service: Service, wanted: list[str]) -> None:
+        """Until all of these have been seen."""
+        async with asyncio.timeout(60):
+            while missing := set(wanted) - set(self.seen):
+                with contextlib.suppress(*AWAY):
+                    await self._connection(service, len(missing))
+
+    async def _connection(self, service: Service, events: int) -> None:
+        address = f"ws://127.0.0.1:{service.port}/api/v1/ws?types={','.join(SHOWN)}&cursor={self.cursor}"
+        async with connect(address, additional_headers=self.headers, open_timeout=5, close_timeout=0.5, max_queue=2) as socket:
+            while events:
+                said = json.loads(await asyncio.wait_for(socket.recv(), 2))
+                self.cursor = said.get("cursor", self.cursor)
+                self.resyncs += said["type"] == "resync"
+                if said["type"] in SHOWN:
+                    self.seen.append(said["eventId"])
+                    events -= 1
+                    if self.slow:
+                        await asyncio.sleep(self.chance.random() / 20)
+            if self.chance.random() < 0.5:
+                socket.transport.abort()
+
+
+async def test_what_resuming_clients_have_seen_is_exactly_the_log(service: Service) -> None:
+    chance = random.Random(5)
+    async with contextlib.AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(service.api())
+        pumps = [await a_device(owner) for _ in range(3)]
+        key = await owner.post("/keys", {"name": "Robot"}, expect=201)
+        granted = {"apiKeyId": key["keyId"], "commands": ["*"], "scope": "READ"}
+        await owner.post(f"{pumps[0].path}/grants", granted, expect=201)
+        async with service.feed(owner) as feed:
+            begin = feed.state["cursor"]
+        people = [Client(owner.headers, begin, number % 2 == 1, random.Random(number)) for number in range(4)]
+        robots = [Client({"X-Api-Key": key["key"]}, begin, number == 1, random.Random(9 + number)) for number in range(2)]
+        done = asyncio.Event()
+        following = [asyncio.create_task(client.follow(service, done)) for client in (*people, *robots)]
+        coming = asyncio.create_task(come_and_go(owner, pumps[1], granted, chance, done))
+        for turn in range(TURNS):
+            happening = asyncio.create_task(happen(service, pumps, chance))
+            if turn < TURNS - 1:
+                await asyncio.sleep(0.2 + chance.random())
+                await service.kill_and_start()
+            await happening
+        done.set()
+        await asyncio.gather(coming, *following)
+        await owner.until("/devices", lambda devices: not any(device["isOnline"] for device in devices))
+        log = await whole_log(owner)
+    everything = [event["id"] for event in log]
+    for client in people:
+        await client.catch_up(service, everything)
+        assert (client.resyncs, client.seen) == (0, everything)
+    always, never = ([event["id"] for event in log if event["deviceId"] == pump.device_id] for pump in (pumps[0], pumps[2]))
+    for robot in robots:
+        await robot.catch_up(service, always)
+        assert [one for one in robot.seen if one in set(always)] == always
+        assert not set(robot.seen) & set(never)
+        assert len(robot.seen) == len(set(robot.seen))
+        order = {one: number for number, one in enumerate(everything)}
+        assert [order[one] for one in robot.seen] == sorted(order[one] for one in robot.seen)
+
+
+async def happen(service: Service, pumps: list[Device], chance: random.Random) -> None:
+    """Each device switches a random number of times, or until the service is gone."""
+
+    async def one(pump: Device) -> None:
+        with contextlib.suppress(aiomqtt.MqttError, TimeoutError):
+            async with asyncio.timeout(30), pump.online(service) as line:
+                await switch(line)
+
+    async def switch(line: Line) -> None:
+        for number in range(chance.randrange(20, 60)):
+            await line.switched(number % 2 == 0)
+            await asyncio.sleep(chance.random() / 50)
+
+    await asyncio.gather(*[one(pump) for pump in pumps])
+
+
+async def come_and_go(owner: Api, pump: Device, granted: dict[str, Any], chance: random.Random, done: asyncio.Event) -> None:
+    """The robot's second grant is given and taken away, over and over."""
+    grant: str | None = None
+    while not done.is_set():
+        with contextlib.suppress(httpx.HTTPError, AssertionError):  # the service may be dead at this moment
+            if grant is None:
+                grant = (await owner.post(f"{pump.path}/grants", granted, expect=201))["grantId"]
+            else:
+                await owner.delete(f"{pump.path}/grants/{grant}")
+                grant = None
+        await asyncio.sleep(chance.random() / 3)
+
+
+async def whole_log(owner: Api) -> list[dict[str, Any]]:
+    """Public events, oldest first, page by page."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = await owner.get(f"/events?limit=50{cursor}")
+        found += [event for event in page["data"] if event["eventType"] in SHOWN]
+        if not page["hasMore"]:
+            return found[::-1]
+        cursor = f"&cursor={page['cursor']}"

@@ -1,0 +1,167 @@
+"""Two instances that both want the devices: one holds them, the other waits, and takes them over however the first one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from support import postgres
+from support.device import Device, a_device
+from support.service import Api, Service
+from support.storage import emptied
+
+pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
+
+PATIENCE = 30.0
+HOT = {"name": "hot", "conditions": [{"metric": "n", "comparator": ">=", "value": 1_000}], "action": {"command": "ON"}}
+
+
+@pytest.fixture
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
+    shared = {
+        "LATCHBOARD_DATABASE_URL": asyncio.run(emptied()),
+        "LATCHBOARD_SECRET_KEYS": "shared:" + base64.b64encode(b"k" * 32).decode(),
+        "LATCHBOARD_INGEST_LIMIT": 0,
+    }
+    with (
+        Service(tmp_path_factory.mktemp("first"), **shared) as first,
+        Service(tmp_path_factory.mktemp("second"), **shared) as second,
+    ):
+        yield first, second
+
+
+def lets_devices_in(service: Service) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", service.mqtt_port), 1):
+        return True
+    return False
+
+
+async def taken_over(service: Service) -> float:
+    """Seconds until this instance has the devices."""
+    began = time.monotonic()
+    async with asyncio.timeout(PATIENCE):
+        while not lets_devices_in(service):
+            await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def a_pump(holder: Service) -> Device:
+    """Made where the devices are, so that it is let in from the first moment."""
+    async with holder.api() as owner:
+        return moved(await a_device(owner), holder)
+
+
+def moved(pump: Device, service: Service) -> Device:
+    """What a load balancer in front of both does: the device's next connection goes to whoever takes it."""
+    pump.credentials["mqttPort"] = service.mqtt_port
+    return pump
+
+
+async def test_one_holds_the_devices_and_both_serve_people(pair: tuple[Service, Service]) -> None:
+    first, second = pair
+    assert (lets_devices_in(first), lets_devices_in(second)) == (True, False)
+    async with second.api() as owner:
+        pump = await a_pump(first)
+        async with pump.online(first) as line:
+            done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
+            assert done["status"] == "DONE"
+            assert (await line.order("ON"))["id"] == done["executionId"]
+
+
+async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing(pair: tuple[Service, Service]) -> None:
+    """Telemetry that was confirmed is stored, once; the log is what a client has seen that goes from one instance to the other."""
+    holder, other = pair
+    confirmed: list[int] = []
+    seen: list[str] = []
+    waits: list[float] = []
+    async with contextlib.AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(other.api())
+        pump = await a_pump(holder)
+        async with other.feed(owner) as feed:
+            cursor = feed.state["cursor"]
+        for turn in range(3):
+            async with other.api() as owner:
+                follower = asyncio.create_task(follow(other, owner, pump, cursor))
+                await work(holder, owner, moved(pump, holder), turn, confirmed)
+                if turn == 1:
+                    holder.stop()
+                else:
+                    holder.kill()
+                waits.append(await taken_over(other))
+                async with moved(pump, other).online(other) as line:
+                    await line.switched(turn % 2 == 0)
+                    events = await stood_still(follower)
+                    seen += [str(event["eventId"]) for event in events]
+                    cursor = str(events[-1]["cursor"])
+            holder.start()  # waits beside the other from now on
+            holder, other = other, holder
+        async with holder.api() as owner:
+            shown = ("relay_changed", "device_online", "device_offline")
+            last = asyncio.create_task(follow(holder, owner, pump, cursor))
+            log = (await owner.get(f"/events?limit=200&deviceId={pump.device_id}"))["data"]
+            seen += [str(event["eventId"]) for event in await stood_still(last)]
+            assert seen == [event["id"] for event in reversed(log) if event["eventType"] in shown]
+            stored = await owner.get(f"{pump.path}/telemetry?metric=n&limit=1000")
+    numbers = [int(reading["value"]) for reading in stored]
+    assert len(numbers) == len(set(numbers))
+    assert set(confirmed) <= set(numbers)
+    print("seconds until the devices were let in again:", [round(wait, 2) for wait in waits])
+
+
+async def work(holder: Service, owner: Api, pump: Device, turn: int, confirmed: list[int]) -> None:
+    """A device that reports, switches and obeys, and is still at it when the holder dies."""
+    async with pump.online(holder) as line:
+        for number in range(turn * 100, turn * 100 + 30):
+            await line.report(n=number)
+            confirmed.append(number)
+            if number % 10 == 0:
+                await line.switched(number % 20 == 0)
+        done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
+        assert done["status"] == "DONE"
+
+
+async def follow(service: Service, owner: Api, pump: Device, cursor: str) -> list[dict[str, object]]:
+    seen: list[dict[str, object]] = []
+    query = f"?cursor={cursor}&deviceId={pump.device_id}&types=relay_changed,device_online,device_offline"
+    async with service.feed(owner, query) as feed:
+        with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
+            while True:
+                seen.append(json.loads(await feed.socket.recv()))
+    return seen
+
+
+async def stood_still(follower: asyncio.Task[list[dict[str, object]]]) -> list[dict[str, object]]:
+    """What the client has seen so far; where it stopped, the next one goes on."""
+    await asyncio.sleep(1.0)
+    follower.cancel()
+    return await follower
+
+
+async def test_rules_go_on_where_they_stood_after_a_takeover(pair: tuple[Service, Service]) -> None:
+    first, second = pair
+    pump = await a_pump(first)
+    async with first.api() as owner, pump.online(first) as line:
+        await line.report(n=1)
+        await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
+        await owner.post(f"{pump.path}/rules", HOT, expect=201)
+        await line.report(n=2_000)
+        await line.order("ON")
+        await owner.until(f"{pump.path}/executions", lambda answer: answer["data"][0]["status"] == "DONE")
+    first.kill()
+    await taken_over(second)
+    async with second.api() as owner, moved(pump, second).online(second) as line:
+        await line.report(n=3_000)  # still matched: nothing happens
+        done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
+        assert done["status"] == "DONE"
+        assert [order["cmd"] for order in line.orders] == ["STATUS"]
+        await line.report(n=1)
+        await line.report(n=4_000)
+        assert (await line.order("ON"))["cmd"] == "ON"
