@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 from support.storage import NOW, World, an_account, an_event, new
@@ -27,6 +28,56 @@ async def test_positions_follow_the_order_of_commits(world: World) -> None:
     assert len(set(commits)) == 50
     async with world.uow.read() as tx:
         assert [event.position for event in await tx.events.since(world.account.account_id, 0, 99)] == sorted(commits)
+
+
+async def test_who_follows_the_log_while_many_write_never_misses_a_position_that_comes_in_late(world: World) -> None:
+    """Transactions that begin together, write early and commit late: the order of positions is the order of commits."""
+    chance = random.Random(3)
+    writing = True
+    followed: list[int] = []
+
+    async def write() -> None:
+        for _ in range(12):
+            async with world.uow.write() as tx:
+                await asyncio.sleep(chance.random() / 500)
+                await tx.events.append_all([an_event(world) for _ in range(chance.randrange(1, 4))])
+                await asyncio.sleep(chance.random() / 200)
+
+    async def follow() -> None:
+        while True:
+            last_look = not writing
+            async with world.uow.read() as tx:
+                found = await tx.events.following(followed[-1] if followed else 0, 10_000)
+            followed.extend(event.position for event in found)
+            if last_look:
+                return
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(60):
+        following = asyncio.create_task(follow())
+        await asyncio.gather(*[write() for _ in range(8)])
+        writing = False
+        await following
+    async with world.uow.read() as tx:
+        assert followed == [event.position for event in await tx.events.following(0, 10_000)]
+    assert len(followed) >= 96
+
+
+async def test_pages_stand_still_while_events_come_in(world: World) -> None:
+    account_id = world.account.account_id
+    async with world.uow.write() as tx:
+        before = [await tx.events.append(an_event(world)) for _ in range(20)]
+    shown: list[int] = []
+    cursor: int | None = None
+    while True:
+        async with world.uow.write() as tx:
+            await tx.events.append_all([an_event(world) for _ in range(3)])
+            page = await tx.events.page(account_id, limit=6, before=before[-1].position + 1 if cursor is None else cursor)
+        if not page:
+            break
+        shown += [event.position for event in page]
+        cursor = page[-1].position
+    assert shown == [event.position for event in reversed(before)]
 
 
 async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: World) -> None:

@@ -106,6 +106,28 @@ async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[
         assert await client.closed() == 4003
 
 
+async def test_a_grant_that_goes_in_one_instance_ends_what_a_client_of_the_other_sees(pair: tuple[Instance, Instance]) -> None:
+    """What happened before the grant went is seen, what happened after it is not, in the order of the log."""
+    here, there = pair
+    seen, other = await here.feed.world.device(), await here.feed.world.device()
+    key_id = await here.feed.world.key()
+    await here.feed.world.grant(key_id, other)
+    async with there.feed.client(f"?token={there.feed.callers.let_key_in(key_id)}") as client:
+        await client.next()
+        for turn in range(10):
+            grant = await here.feed.world.grant(key_id, seen)
+            await here.switch(seen.device_id, number=turn)
+            await here.feed.world.revoke(grant)
+            await here.switch(seen.device_id, number=-1)
+            await there.switch(seen.device_id, number=-1)
+            await here.switch(other.device_id, number=100 + turn)
+        told = [(await client.next())["number"] for _ in range(10)]
+        while told[-1] != 109:
+            told.append((await client.next())["number"])
+    assert -1 not in told
+    assert [number for number in told if number >= 100] == list(range(100, 110))
+
+
 async def test_a_lost_notification_connection_loses_no_event(pair: tuple[Instance, Instance]) -> None:
     here, there = pair
     device = await here.feed.world.device()

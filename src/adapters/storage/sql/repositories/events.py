@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, insert, select, text
+from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, insert, literal_column, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import ClauseElement
 
@@ -25,7 +25,7 @@ Counted = tuple[AccountId, str, str]
 
 e = events.c
 _ACCOUNT = e.account_id == bindparam("at_account")
-_ACCOUNT_OF_DEVICE = func.coalesce(e.account_id, "") == bindparam("at_account")
+_ACCOUNT_OF_DEVICE = func.coalesce(e.account_id, literal_column("''")) == bindparam("at_account")
 """The same, but no reason to go by the account's index: SQLite takes it for as good as the device's, and reads a whole kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
