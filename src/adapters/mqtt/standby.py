@@ -54,5 +54,8 @@ class StandbyLink:
     def connected(self, device_id: str) -> bool:
         return self.here and self._link.connected(device_id)
 
+    def subscribed_ms(self, device_id: str) -> int:
+        return self._link.subscribed_ms(device_id) if self.here else 0
+
     def stats(self) -> Mapping[str, int]:
         return self._link.stats() if self.here else {}
