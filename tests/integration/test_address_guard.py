@@ -49,6 +49,8 @@ def test_public_addresses_are_open(address: str) -> None:
         "https://",
         "https:///hook",
         "https://user@example.com/",
+        "https://@example.com/",
+        "https://:@example.com/",
         "https://user:secret@example.com/",
         "https://example.com:22/",
         "https://example.com:99999/",
@@ -74,7 +76,7 @@ def test_urls_that_can_never_be_delivered_to_are_refused_with_a_reason(url: str)
     assert GUARD.refusal(url)
 
 
-@pytest.mark.parametrize("url", ["https://example.com/hook?a=b", "https://example.com:8443/", "https://8.8.8.8/", "https://xn--bcher-kva.example/"])
+@pytest.mark.parametrize("url", ["https://example.com/hook?a=b", "https://example.com/@me?to=a@b.example#@", "https://example.com?a@b", "https://example.com:8443/", "https://8.8.8.8/", "https://xn--bcher-kva.example/"])
 def test_ordinary_urls_are_accepted(url: str) -> None:
     assert GUARD.refusal(url) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import gzip
 import ssl
@@ -140,6 +141,13 @@ async def test_retry_after_is_read_as_seconds_and_as_a_date(courier: Counter) ->
         assert (await courier.post(post(receiver.url))).retry_after_s is None
 
 
+@pytest.mark.parametrize("wild", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -0000", "9" * 60, "-5", "x" * 300])
+async def test_a_senseless_retry_after_harms_neither_its_own_nor_any_other_answer(courier: Counter, wild: str) -> None:
+    async with receiving(answers(503, f"Retry-After: {wild}\r\n")) as receiver, receiving(answers()) as other:
+        replies = await courier.posts([post(receiver.url), post(other.url), post(receiver.url), post(other.url)])
+    assert [reply.status for reply in replies] == [503, 200, 503, 200]
+
+
 async def test_the_environments_proxy_and_cookies_are_ignored(courier: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -185,6 +193,45 @@ async def test_a_certificate_is_checked(kind: type[NativeCourier], certificates:
     assert "The TLS certificate is not trusted" in str(refused.error)
     assert [reply.status for reply in accepted] == [200, 200, 200]
     assert "The TLS certificate is not trusted" in str(elsewhere.error)
+
+
+async def test_the_deadline_covers_a_tls_handshake_that_stalls(courier: Counter) -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()  # the client's hello, and no answer
+        writer.close()
+
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    reply = await courier.post(post(f"https://127.0.0.1:{port}/", SHORT_S))
+    server.close()
+    await server.wait_closed()
+    assert "No complete answer within 0.4 seconds" in str(reply.error)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_the_deadline_covers_a_request_that_is_not_read(courier: Counter) -> None:
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await over.wait()
+        writer.close()
+
+    over = asyncio.Event()
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    reply = await courier.post(replace(post(f"http://127.0.0.1:{port}/", SHORT_S), body=bytes(20_000_000)))
+    over.set()
+    server.close()
+    await server.wait_closed()
+    assert "No complete answer within 0.4 seconds" in str(reply.error)
+
+
+async def test_a_receiver_that_speaks_only_http_2_is_a_failure_in_words(courier: Counter) -> None:
+    settings = b"\0\0\0\x04\0\0\0\0\0"
+    async with receiving(says_and_closes(settings)) as receiver:
+        reply = await courier.post(post(receiver.url))
+    assert reply.status is None
+    assert "not HTTP" in str(reply.error)
 
 
 def interim(*statuses: int) -> Behaviour:

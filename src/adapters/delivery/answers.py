@@ -57,6 +57,6 @@ def retry_after_s(text: str | None, now_ms: int) -> int | None:
         return min(int(text), 10**9)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+        return max(0, int(moment.timestamp() - now_ms / SECOND_MS))
+    except (ValueError, OverflowError):  # no date, or one beyond what a date can be
         return None
-    return max(0, int(moment.timestamp() - now_ms / SECOND_MS))

@@ -39,6 +39,7 @@ _CLOSED_V6 = [
     for text in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
 ]
 
+_AUTHORITY = re.compile(r"[^/]*//([^/?#]*).*")
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 
 
@@ -79,7 +80,7 @@ class AddressGuard:
             return "must be a whole https URL, such as https://example.com/hook."
         if parts.scheme == "http" and not self.allow_private:
             return "must be https, so that nobody on the way can read or change a delivery."
-        if parts.user is not None or parts.password is not None:
+        if parts.user is not None or parts.password is not None or "@" in _AUTHORITY.sub(r"\1", url):
             return "must not contain a user name or password; check the signature instead."
         return self._port_refusal(port) or self._host_refusal(host)
 
