@@ -290,7 +290,7 @@ def _publish(program: Program) -> None:
         "Commands handed to devices, and results that changed nothing.",
         lambda: {"sent": services.dispatch.sent, "resent": services.dispatch.resent, **dict(services.reports.ignored)},
     )
-    metrics.read("feed", "Live feed.", lambda: {name: getattr(outside.feed, name) for name in ("clients", "published", "dropped")})
+    metrics.read("feed", "Live feed.", lambda: {key: getattr(outside.feed, key) for key in ("clients", "published", "dropped")})
     metrics.read(
         "worker_failures",
         "How often each worker failed and was started again.",
