@@ -67,7 +67,7 @@ async def test_waiting_goes_on_while_the_service_is_dead_and_the_device_offline(
     async with pump.online(service) as line:
         await reported(line, 20)
         await a_rule(owner, pump, forSeconds=2)
-        before_ms = time.time() * 1_000
+        before_ms = int(time.time() * 1_000)  # whole milliseconds, as the service counts
         await reported(line, 31)
     await service.kill_and_start()
 
@@ -85,7 +85,7 @@ async def test_a_lapse_begins_the_waiting_anew(service: Service, owner: Api) -> 
         await reported(line, 20)
         await a_rule(owner, pump, forSeconds=1)
         await reported(line, 31, 20)
-        lapsed_ms = time.time() * 1_000
+        lapsed_ms = int(time.time() * 1_000)  # whole milliseconds, as the service counts
         await reported(line, 31)
         [matched] = await until_told(owner, pump, "rule_matched")
         assert matched["timestamp"] >= lapsed_ms + 1_000
