@@ -1,0 +1,76 @@
+"""A device that holds its slots runs them while it is away; the service knows, and runs nothing again when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from support.clockwork import Clockwork
+from support.device import a_device
+from support.firmware import Tasmota, register, running
+from support.service import Api, Service
+
+_clocks: dict[int, Clockwork] = {}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("away")
+    clock = Clockwork(folder)
+    with Service(folder / "service", clock.folder) as service:
+        _clocks[id(service)] = clock
+        yield service
+
+
+@pytest.fixture
+async def owner(service: Service) -> AsyncIterator[Api]:
+    async with service.api() as api:
+        await service.sign_in_again(api)
+        yield api
+
+
+async def pass_over(service: Service, owner: Api, seconds: int) -> None:
+    """The time goes by. The ticker sleeps on another clock than the one we set, and wakes for a slot that is saved."""
+    clock, other = _clocks[id(service)], await a_device(owner, "Other")
+    clock.step(seconds)
+    later = clock.now() + 3_000
+    await owner.post(f"{other.path}/schedules", {"slot": 0, "onTs": later, "offTs": later + 60}, expect=201)
+
+
+async def test_our_own_firmware_runs_its_slot_away_and_says_so(service: Service, owner: Api) -> None:
+    clock, pump = _clocks[id(service)], await a_device(owner)
+    path, on_ts = f"{pump.path}/schedules", clock.now() + 300
+    slot = await owner.post(path, {"slot": 2, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)
+    assert slot["firmwareSynced"] is False
+    async with pump.online(service) as line:
+        plan = await line.plan(lambda plan: plan["s"])
+        assert plan["s"] == [[2, on_ts, on_ts + 3_600, True]]
+        await line.publish("sched/rev", {"rev": plan["rev"] - 1}, retain=True)
+        await line.publish("sched/rev", {"rev": plan["rev"]}, retain=True)
+        await owner.until(path, lambda found: found[0]["firmwareSynced"])
+    await owner.until(pump.path, lambda found: not found["isOnline"])
+    await pass_over(service, owner, 400)
+    [ran] = await owner.until(path, lambda found: found[0]["status"] == "ACTIVE")
+    assert ran["lastOutcome"] == "RAN_ON_DEVICE"
+    async with service.feed(owner, f"?deviceId={pump.device_id}") as feed, pump.online(service) as line:
+        await line.publish("state", {"relay": "ON", "by": "sched"}, retain=True)
+        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
+        assert await line.settled(owner) == []
+
+
+async def test_a_tasmota_runs_its_timer_away_and_is_not_switched_again(service: Service, owner: Api) -> None:
+    clock, device = _clocks[id(service)], await register(owner, "tasmota")
+    path, on_ts = f"{device.path}/schedules", clock.now() // 60 * 60 + 300
+    await owner.post(path, {"slot": 0, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)
+    async with running(Tasmota, device, service):
+        await owner.until(path, lambda found: found[0]["firmwareSynced"])
+    await owner.until(device.path, lambda found: not found["isOnline"])
+    await pass_over(service, owner, 400)
+    [ran] = await owner.until(path, lambda found: found[0]["status"] == "ACTIVE")
+    assert ran["lastOutcome"] == "RAN_ON_DEVICE"
+    async with running(Tasmota, device, service, relay=True) as plug:
+        await owner.until(device.path, lambda found: found["relayState"] in (True, "ON"))
+        done = await owner.post(f"{device.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
+        assert done["status"] == "DONE"
+        assert not any("Power1" in payload for _, payload in plug.heard)
