@@ -40,6 +40,8 @@ ForgetOld = Callable[[RetentionTx, int, int], Awaitable[int]]
 class RetentionService:
     STEP = 2_000
     """Rows that go in one transaction."""
+    EVENTS = 250
+    """The same of the log, whose rows stand in eight indexes."""
     DEVICES = 200
     """Devices that are looked for, and served, at a time."""
 
@@ -70,7 +72,7 @@ class RetentionService:
                 async with self._uow.write() as tx:
                     gone = await forget(tx, self._clock.now_ms())
                 yield gone
-                if gone < self.STEP:
+                if gone < (self.EVENTS if forget == self._events else self.STEP):
                     break
 
     async def _by_device(self, old: FindOld, forget: ForgetOld) -> AsyncIterator[int]:
@@ -115,11 +117,11 @@ class RetentionService:
         return (self._clock.now_ms() - self._keep.rollups * DAY_MS) // HOUR_MS
 
     async def _events(self, tx: RetentionTx, now_ms: int) -> int:
-        return await tx.events.forget_before(now_ms - self._keep.events * DAY_MS, self.STEP)
+        return await tx.events.forget_before(now_ms - self._keep.events * DAY_MS, self.EVENTS)
 
     async def _approvals(self, tx: RetentionTx, now_ms: int) -> int:
         """Who decided what is part of the log, and kept as long."""
-        return await tx.approvals.forget_before(now_ms - self._keep.events * DAY_MS, self.STEP)
+        return await tx.approvals.forget_before(now_ms - self._keep.events * DAY_MS, self.EVENTS)
 
     async def _executions(self, tx: RetentionTx, now_ms: int) -> int:
         return await tx.executions.forget_before(now_ms - self._keep.executions * DAY_MS, self.STEP)
