@@ -6,23 +6,26 @@ so that one which comes late, or twice, does no harm; and so a thousand of a kin
 
 from __future__ import annotations
 
+from app.loops.deliveries import DeliveryLoop
 from app.services import Bells, Services
 from domain.commands.ports import Outcomes
 from domain.events.model import Event
-from domain.kernel.ids import DeviceId, ExecutionId
+from domain.kernel.ids import DeviceId, ExecutionId, WebhookId
 
 MOST_RESULTS = 10_000
 """Results remembered for those who wait. More: who waits looks into the database when the time is up."""
 
 
 class Neighbours:
-    def __init__(self, *, services: Services, bells: Bells, outcomes: Outcomes) -> None:
+    def __init__(self, *, services: Services, bells: Bells, outcomes: Outcomes, deliveries: DeliveryLoop) -> None:
         self._services = services
+        self._deliveries = deliveries
         self._bells = bells
         self._outcomes = outcomes
         self._rules: set[DeviceId] = set()
         self._logins: set[DeviceId] = set()
         self._results: set[ExecutionId] = set()
+        self._webhooks: set[WebhookId] = set()
 
     def note(self, event: Event) -> None:
         """An event of another instance. Quick; `settle` does the work."""
@@ -42,6 +45,7 @@ class Neighbours:
             self._logins.add(device_id)
             self._bells.upkeep.ring()
         elif kind == "webhook":
+            self._webhooks.add(WebhookId(str(event.payload.get("webhookId"))))
             self._bells.deliveries.ring()
 
     async def settle(self) -> None:
@@ -54,6 +58,11 @@ class Neighbours:
             device_id = next(iter(self._logins))
             await self._services.admission.settle(device_id)  # what the link does not take is told again by the upkeep
             self._logins.discard(device_id)
+        while self._webhooks:
+            webhook_id = next(iter(self._webhooks))
+            async with self._services.uow.read() as tx:
+                self._deliveries.look_again(webhook_id, await tx.webhooks.find(webhook_id))
+            self._webhooks.discard(webhook_id)
         while self._results:
             execution_id = next(iter(self._results))
             async with self._services.uow.read() as tx:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from app.loops.doorbell import Doorbell
 from app.loops.waking import LONGEST_SLEEP_S, WakingLoop, until
 from domain.kernel.clock import SECOND_MS, Clock
+from domain.kernel.ids import WebhookId
 from domain.webhooks.delivery import DeliveryService, Ended, Job, Turn
 from domain.webhooks.model import Webhook
 from domain.webhooks.policy import succeeded
@@ -66,6 +67,13 @@ class DeliveryLoop(WakingLoop):
         """The webhook has changed: nothing signed, addressed or allowed by what it was goes out any more."""
         self._deliveries.on_changed(webhook)
         self._cut([ticket for ticket, job in self._jobs.items() if job.webhook.webhook_id == webhook.webhook_id])
+
+    def look_again(self, webhook_id: WebhookId, now: Webhook | None) -> None:
+        """Another instance has changed the webhook, or (None) deleted it. What began with what it is now goes on."""
+        if now is not None:
+            self._deliveries.on_changed(now)
+        mine = [(ticket, job.webhook) for ticket, job in self._jobs.items() if job.webhook.webhook_id == webhook_id]
+        self._cut([ticket for ticket, began in mine if now is None or not now.enabled or _differ(began, now)])
 
     async def _work(self) -> float:
         taken = len(self._ended)
@@ -147,3 +155,7 @@ class DeliveryLoop(WakingLoop):
             self._log.warning("the last deliveries are left to their leases", error=repr(error))
         else:
             self._ended.clear()
+
+
+def _differ(began: Webhook, now: Webhook) -> bool:
+    return (began.generation, began.url) != (now.generation, now.url)
