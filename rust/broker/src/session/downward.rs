@@ -92,12 +92,9 @@ impl Session {
         self.wire.suback(&mut self.output, packet_id, &codes);
         let announced = self.news(&granted);
         let limits = &self.shared.limits;
-        let left_out = self.device.subscribe(
-            &self.connection,
-            granted,
-            !announced.is_empty(),
-            limits,
-        );
+        let left_out =
+            self.device
+                .subscribe(&self.connection, granted, !announced.is_empty(), limits);
         self.shared.stats.retained_left_out.add(left_out as u64);
         let at_ms = self.device.subscribed_ms();
         for filter in announced {
