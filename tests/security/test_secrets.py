@@ -27,6 +27,8 @@ SHOWN_BY = {
     "accessToken": {("POST", "login"), ("POST", "refresh")},
 }
 """The field of a reply that is a secret, and the calls (method, last word of the path) whose reply may have it."""
+DOCUMENT = ("GET", "openapi.json")
+"""Its examples look like secrets and are none; whether it has a real one is looked at all the same."""
 OF_ANY_USE = 8
 """Shorter blobs are numbers and flags."""
 
@@ -85,7 +87,7 @@ async def test_secrets_stay_where_they_belong(tmp_path: Path, caplog: pytest.Log
         blobs = kept(program.sqlite())
     secrets: dict[str, str] = {}
     for answer in replies:
-        for name, secret in secrets_in(content(answer)):
+        for name, secret in secrets_in(content(answer)) if call_of(answer) != DOCUMENT else ():
             assert call_of(answer) in SHOWN_BY[name], f"{name} in the reply to {call_of(answer)}"
             secrets[secret] = name
     assert set(secrets.values()) == SHOWN_BY.keys(), "the calls above make no secret of some kind any more"
