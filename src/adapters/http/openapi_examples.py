@@ -35,10 +35,10 @@ OVERHEAT: Mapping[str, Any] = {
 }
 
 BODIES: dict[str, Any] = {
-    "Login": {"email": "ada@example.com", "password": "correct horse battery staple"},
+    "Login": {"email": "ada@example.com", "password": "four words only you know"},
     "RefreshTokenBody": {"refreshToken": "Zk3vXq81mPbT0wYd5nRc7uHs2LgJ9aEo4iKfNx6QyBtVrCzM"},
     "ChangePassword": {"otp": "402913", "newPassword": "a new and longer passphrase"},
-    "NewMember": {"email": "grace@example.com", "name": "Grace", "role": "Member", "password": "correct horse battery staple"},
+    "NewMember": {"email": "grace@example.com", "name": "Grace", "role": "Member", "password": "four words only you know"},
     "MemberChange": {"role": "Admin"},
     "ProjectBody": {"name": "Greenhouse"},
     "NewKey": {"name": "Irrigation robot"},
@@ -46,7 +46,7 @@ BODIES: dict[str, Any] = {
     "NewDevice": {"name": "Pump 1", "boardType": "ESP32", "appType": "PUMP", "projectId": PROJECT, "tags": ["north"]},
     "DeviceChanges": {"name": "Pump 1, left", "location": "Hall 2"},
     "NewCredentials": {"rotate": True},
-    "Reveal": {"password": "correct horse battery staple"},
+    "Reveal": {"password": "four words only you know"},
     "NewDeviceType": {"name": "Dimmer", "commands": [{"name": "LEVEL", "label": "Level", "paramsSchema": {"type": "integer"}}]},
     "DeviceTypeChanges": {"name": "Dimmer, 2 channels"},
     "Command": {"cmd": "ON", "ttlSeconds": 60, "waitSeconds": 5},
