@@ -41,6 +41,7 @@ SORTS_A_HANDFUL = {
     "commands.OF_ALL",
     "commands.OF_DEVICE",
     "commands.OF_TYPE",
+    "facing.DEFINITIONS",
     "grants.ON_DEVICE",
     "grants.OF_KEY_ON",
     "grants.OF_MEMBERSHIP_ON",

@@ -111,7 +111,7 @@ async def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"dear diary, " * 100)
-    with pytest.raises(DatabaseUnusable, match="Check that it is a Latchboard database"):
+    with pytest.raises(DatabaseUnusable, match="Check that it is Latchboard's"):
         await _start_and_stop(tmp_path / "db")
 
 

@@ -15,7 +15,7 @@ from support import postgres
 from support.service import Service
 
 PATIENCE_S = 20.0
-KEPT = {"events", "graves"}
+KEPT = {"events", "event_counts", "graves"}
 """The log outlives its devices; a grave says what is still to be erased."""
 
 
