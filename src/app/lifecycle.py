@@ -73,7 +73,7 @@ async def run(program: Program, prepare: Prepare, started: Started) -> None:
 
 async def start(program: Program, prepare: Prepare) -> None:
     """Raises DatabaseUnusable, Unavailable (broker), and what the storage raises."""
-    outside, services = program.outside, program.services
+    outside = program.outside
     outside.claim.take()
     await outside.database.start()
     await prepare(program)
@@ -88,7 +88,7 @@ async def start(program: Program, prepare: Prepare) -> None:
         program.supervisor.start()
         replayed = await take_over(program)
     else:
-        replayed = await warm_up(outside.engine.engine, services.uow)
+        replayed = await _warm_up(program)
         program.supervisor.start()
         program.supervisor.add([StandbyLoop(herald.claimed, lambda: take_over(program))])
         log.warning("another instance holds the devices; this one serves people, and takes them over when the other is gone")
@@ -98,7 +98,7 @@ async def start(program: Program, prepare: Prepare) -> None:
 async def _open_devices(program: Program) -> int:
     """The engine brought up to date, then whoever may connect told to the link, then the link opened."""
     outside, services = program.outside, program.services
-    replayed = await warm_up(outside.engine.engine, services.uow)
+    replayed = await _warm_up(program)
     await services.admission.admit_all()
     if services.admission.unreadable:
         log.warning(
@@ -109,6 +109,18 @@ async def _open_devices(program: Program) -> int:
     await program.loops.watching.look()
     await outside.link.start()
     return replayed
+
+
+async def _warm_up(program: Program) -> int:
+    done = await warm_up(program.outside.engine.engine, program.services.uow)
+    if done.unreadable:
+        log.error(
+            "readings of devices are spoiled in the database and were passed over; their last values may be old until they "
+            "report again. Look after the disk, and restore a backup if more is missing",
+            devices=len(done.unreadable),
+            device_numbers=sorted(done.unreadable)[:20],
+        )
+    return done.replayed
 
 
 async def take_over(program: Program) -> int:

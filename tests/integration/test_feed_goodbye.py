@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from adapters.http.feed_seats import Bounds
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
 from support.feed_world import FeedWorld, Listener, feeding
@@ -78,12 +79,44 @@ async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(q
 
 
 async def test_one_client_too_many_is_told_to_come_later() -> None:
-    async with feeding(most_clients=1) as feed:
+    async with feeding(bounds=Bounds(everybody=1)) as feed:
         token = feed.callers.let_in("ada")
-        async with feed.client(f"?token={token}") as first:
-            await first.next()
-            async with feed.client(f"?token={token}") as second:
-                assert await second.closed() == 1013
+        for _ in range(3):  # a seat is given back
+            async with feed.client(f"?token={token}") as first:
+                await first.next()
+                async with feed.client(f"?token={token}") as second:
+                    assert await second.closed() == 1013
+            await feed.empty()
+
+
+async def test_one_caller_does_not_take_the_seats_of_others() -> None:
+    async with feeding(bounds=Bounds(one_caller=2)) as feed:
+        ada, eve = feed.callers.let_in("ada"), feed.callers.let_key_in(await feed.world.key())
+        for _ in range(2):
+            async with feed.client(f"?token={ada}") as first, feed.client(f"?token={ada}") as second:
+                assert (await first.next())["type"] == (await second.next())["type"] == "initial_state"
+                async with feed.client(f"?token={ada}") as third:
+                    assert await third.closed() == 1013
+                    assert "2 connections" in (third.raw.close_reason or "")
+                async with feed.client(f"?token={eve}") as other:
+                    assert (await other.next())["type"] == "initial_state"
+            await feed.empty()
+
+
+async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() -> None:
+    async with feeding(bounds=Bounds(silent=2)) as feed:
+        token = feed.callers.let_in("ada")
+        async with feed.client() as first, feed.client() as second:
+            async with feed.client() as third:
+                assert await third.closed() == 1013
+            async with feed.client(f"?token={token}") as ada:
+                assert (await ada.next())["type"] == "initial_state"
+            for late in (first, second):
+                await late.say(type="auth", token=token)
+                assert (await late.next())["type"] == "initial_state"
+            async with feed.client() as again:
+                await again.say(type="auth", token=token)
+                assert (await again.next())["type"] == "initial_state"
 
 
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 300_000, 2_000_000])

@@ -45,9 +45,7 @@ class Site:
     async def record(self, kind: str, device_id: str | None = None, **data: Any) -> None:
         device = None if device_id is None else DeviceId(device_id)
         async with self.hooks.uow.write() as tx:
-            await tx.record(
-                Fact(self.account_id, kind, f"It {kind}", self.hooks.clock.now_ms(), "device", device, data)
-            )
+            await tx.record(Fact(self.account_id, kind, f"It {kind}", self.hooks.clock.now_ms(), "device", device, data))
 
 
 @pytest.fixture
@@ -205,3 +203,14 @@ async def finished(site: Site, path: str) -> dict[str, Any]:
             await asyncio.sleep(0.01)
 
 
+async def test_the_log_which_all_members_read_says_no_more_of_an_address_than_its_host(site: Site) -> None:
+    made = await site.webhook("http://127.0.0.1:9/T0/verySecretPath?token=verySecretQuery")
+    path = f"/webhooks/{made['webhookId']}"
+    await site.http.patch(path, {"enabled": False})
+    await site.http.post(f"{path}/rotate-secret")
+    await site.http.delete(path)
+    log = await site.http.get("/events?limit=200")
+    told = [event["description"] for event in log.json()["data"] if event["eventType"].startswith("webhook_")]
+    assert len(told) == 4
+    assert all("127.0.0.1:9" in line for line in told)
+    assert "verySecret" not in log.text

@@ -84,8 +84,9 @@ class Listener:
 
 
 class FeedWorld:
-    def __init__(self, world: WebhookWorld, url: str, callers: KnownCallers) -> None:
+    def __init__(self, world: WebhookWorld, url: str, callers: KnownCallers, live: LiveFeed) -> None:
         self.world = world
+        self.live = live
         self.callers = callers
         self.url = url.replace("http://", "ws://") + "/api/v1/ws"
 
@@ -94,6 +95,12 @@ class FeedWorld:
         # A client that leaves with its buffer full does not read the server's close frame; ten seconds a time would be waited for it.
         async with connect(self.url + query, **{"close_timeout": 0.5, **options}) as connection:
             yield Listener(connection)
+
+    async def empty(self) -> None:
+        """Until everybody has left."""
+        async with asyncio.timeout(PATIENCE):
+            while self.live.connected:
+                await asyncio.sleep(0.005)
 
 
 @contextlib.contextmanager
@@ -117,5 +124,5 @@ async def feeding(world: WebhookWorld | None = None, *, wired: bool = True, **mo
     live = LiveFeed(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
     with served_as_in_the_program() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live)) as url:
-            yield FeedWorld(world, url, callers)
+            yield FeedWorld(world, url, callers, live)
             world.feed.stop()

@@ -14,6 +14,7 @@ import msgspec
 
 from adapters.http.auth import Authenticator, Shown
 from adapters.http.feed_outlet import Send
+from adapters.http.feed_seats import Bounds, Full, Seats
 from adapters.http.feed_stream import EXPIRED, FeedStream, Identity, Terms
 from adapters.http.feed_talk import Gone, Over, Receive, Talk, TooLong, as_shown
 from adapters.http.proxies import TrustedProxies
@@ -29,7 +30,6 @@ from domain.webhooks.audience import AudienceService
 PATH = "/api/v1/ws"
 FIRST_WORD_WITHIN_S = 5.0
 BETWEEN_RENEWALS_S = 1.0
-MOST_CLIENTS = 5_000
 BAD_REQUEST = 1008  # RFC 6455 7.4.1: policy violation
 TRY_LATER = 1013
 UNEXPECTED = 1011
@@ -47,15 +47,18 @@ class LiveFeed:
         authenticator: Authenticator,
         clock: Clock,
         proxies: TrustedProxies | None = None,
-        most_clients: int = MOST_CLIENTS,
+        bounds: Bounds | None = None,
     ) -> None:
         self._audience = audience
         self._hub = hub
         self._authenticator = authenticator
         self._clock = clock
         self._proxies = proxies
-        self._most_clients = most_clients
-        self._connected = 0
+        self._seats = Seats(bounds or Bounds())
+
+    @property
+    def connected(self) -> int:
+        return self._seats.taken
 
     @staticmethod
     def serves(scope: dict[str, Any]) -> bool:
@@ -64,29 +67,32 @@ class LiveFeed:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         talk = Talk(scope, receive, send)
         await talk.accept()
-        self._connected += 1
         try:
-            full = self._connected > self._most_clients
-            over = Over(TRY_LATER, "Too many clients. Come back in a moment.") if full else await self._serve(talk)
+            with self._seats.any():
+                over = await self._serve(talk)
         except Gone:
             return
+        except Full as full:
+            over = Over(TRY_LATER, str(full))
         except TooLong:
             over = MESSAGE_TOO_LONG
         except DomainError as error:
             over = _over(error)
-        finally:
-            self._connected -= 1
         if over is not GONE:
             await talk.close(over)
 
     async def _serve(self, talk: Talk) -> Over:
         address = talk.address(self._proxies)
         terms = _terms(talk.args())
-        identity = await self._authenticate(await _first_word(talk), address)
+        identity = await self._authenticate(await self._first_word(talk), address)
         if terms.device_id is not None and not looks_like(Prefix.DEVICE, terms.device_id):
             raise Invalid.field("deviceId", "is not a device id.")
         interest = Interest(identity.viewer.account_id, terms.kinds, terms.device_id)
-        stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, terms, talk.outlet)
+        with self._seats.of(identity.viewer):
+            stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, terms, talk.outlet)
+            return await self._run(talk, stream, address)
+
+    async def _run(self, talk: Talk, stream: FeedStream, address: str) -> Over:
         hearing = asyncio.create_task(self._hear(talk, stream, address), name="feed hears")
         hearing.add_done_callback(lambda done: stream.end(_outcome(done)))
         try:
@@ -94,6 +100,21 @@ class LiveFeed:
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _first_word(self, talk: Talk) -> Shown:
+        """The credentials, by query, header or first message."""
+        shown = talk.shown()
+        if shown.token is not None or shown.key is not None:
+            return shown
+        try:
+            with self._seats.silent():
+                async with asyncio.timeout(FIRST_WORD_WITHIN_S):
+                    message = await talk.hear()
+        except TimeoutError:
+            raise Unauthenticated("No credentials within 5 seconds.") from None
+        if message.get("type") != "auth":
+            raise Unauthenticated('The first message must be {"type": "auth", "token": "..."}.')
+        return _shown(message)
 
     async def _hear(self, talk: Talk, stream: FeedStream, address: str) -> Over:
         """Everything the client sends is taken off the wire; only a renewal and a ping mean something."""
@@ -116,21 +137,6 @@ class LiveFeed:
         if shown.token is None:
             raise Unauthenticated("No credentials. Give a token or an apiKey.")
         return Identity(*await self._authenticator.by_token(shown.token, address))
-
-
-async def _first_word(talk: Talk) -> Shown:
-    """The credentials, by query, header or first message."""
-    shown = talk.shown()
-    if shown.token is not None or shown.key is not None:
-        return shown
-    try:
-        async with asyncio.timeout(FIRST_WORD_WITHIN_S):
-            message = await talk.hear()
-    except TimeoutError:
-        raise Unauthenticated("No credentials within 5 seconds.") from None
-    if message.get("type") != "auth":
-        raise Unauthenticated('The first message must be {"type": "auth", "token": "..."}.')
-    return _shown(message)
 
 
 def _terms(args: dict[str, str]) -> Terms:

@@ -275,7 +275,7 @@ def _disabled_fact(webhook: Webhook, now_ms: int) -> Fact:
     return Fact(
         account_id=webhook.account_id,
         kind="webhook_disabled",
-        description=f"Webhook to {webhook.url} was disabled. {webhook.disabled_reason}",
+        description=f"Webhook to {webhook.host} was disabled. {webhook.disabled_reason}",
         at_ms=now_ms,
         source="service",
         data={"webhookId": webhook.webhook_id, "reason": webhook.disabled_reason},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
 
@@ -25,7 +26,9 @@ CALL_OFF = 500
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """`sealed_secret` opens with the vault, bound to the webhook's id. `generation` counts up with each rotation."""
+    """`sealed_secret` opens with the vault, bound to the webhook's id. `generation` counts up with each rotation.
+
+    `host` is all of the URL that the event log says: the log is for every member, and path and query are often a password."""
 
     webhook_id: WebhookId
     account_id: AccountId
@@ -39,6 +42,10 @@ class Webhook:
     failing_since_ms: int | None
     created_ms: int
     updated_ms: int
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).netloc
 
 
 class DeliveryState(StrEnum):

@@ -80,12 +80,10 @@ class WebhookService:
         async with self._uow.write() as tx:
             await _check_key(tx, webhook)
             await tx.webhooks.add(webhook)
-            await self._record(tx, caller, webhook, "webhook_created", f"Webhook to {url} was created")
+            await self._record(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
         return MadeSecret(webhook, secret)
 
-    async def change(
-        self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None
-    ) -> None:
+    async def change(self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None) -> None:
         """Disabling drops what is still owed. Enabling begins anew, without old failures. Raises Refused, Invalid, NotFound."""
         require_role(caller, Role.ADMIN)
         if url is not None:
@@ -103,7 +101,7 @@ class WebhookService:
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
             await tx.webhooks.save(after)
-            said = f"Webhook to {after.url} was changed and is {'enabled' if after.enabled else 'disabled'}"
+            said = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
             await self._record(tx, caller, after, "webhook_updated", said)
             tx.after_commit(lambda: self._on_changed(after))
 
@@ -121,7 +119,7 @@ class WebhookService:
                 updated_ms=self._clock.now_ms(),
             )
             await tx.webhooks.save(after)
-            await self._record(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.url} was rotated")
+            await self._record(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
             tx.after_commit(lambda: self._on_changed(after))
         return MadeSecret(after, secret)
 
@@ -132,7 +130,7 @@ class WebhookService:
         async with self._uow.write() as tx:
             webhook = await webhook_of(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
-            await self._record(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.url} was deleted")
+            await self._record(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
             tx.after_commit(lambda: self._on_changed(policy.disabled(webhook, None, now_ms)))
 
     async def _call_off(self, caller: Session, webhook_id: str) -> None:
@@ -152,7 +150,7 @@ class WebhookService:
             raise Invalid.field("url", refusal)
 
     async def _record(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: str, said: str) -> None:
-        data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "url": webhook.url}
+        data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
         now_ms = self._clock.now_ms()
         await tx.record(Fact(caller.account_id, kind, said, now_ms, caller.label, data=data, address=caller.address))
 

@@ -99,8 +99,23 @@ async def test_after_a_restart_the_engine_knows_checkpoint_rows_and_rule_states(
     await world.report(device, temperature=32)
 
     fresh = ReferenceEngine()
-    assert await warm_up(fresh, world.uow) == 1
+    assert (await warm_up(fresh, world.uow)).replayed == 1
     assert {r.metric: r.value for r in fresh.latest(device.device_no)} == {"temperature": 32, "humidity": 40}
     world.engine = fresh
     await world.report(device, temperature=33)
     assert await world.commands_of(device) == ["OFF"]
+
+
+async def test_a_spoiled_row_or_checkpoint_keeps_no_other_device_from_its_values(world: TelemetryWorld) -> None:
+    broken, halved, sound = [await world.device() for _ in range(3)]
+    for device in (broken, halved, sound):
+        await world.report(device, temperature=20)
+    async with world.uow.write() as tx:
+        await tx.readings.put_latest([(halved.device_no, world.clock.now_ms() - 1, b"\xff\xff")])
+        await tx.readings.add([(broken.device_no, world.clock.now_ms() + 1, 7, b"\xff")])
+
+    fresh = ReferenceEngine()
+    done = await warm_up(fresh, world.uow)
+    assert done.unreadable == {broken.device_no, halved.device_no}
+    for device in (broken, sound):
+        assert {r.metric: r.value for r in fresh.latest(device.device_no)} == {"temperature": 20}
