@@ -7,14 +7,15 @@ import base64
 import time
 from collections.abc import Iterator
 
+import aiomqtt
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support import postgres
-from support.device import a_device
+from support.device import Device, a_device
 from support.looking import rows
-from support.service import Service
+from support.service import Api, Service
 from support.storage import emptied
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
@@ -38,11 +39,23 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
         yield back, front
 
 
+async def a_device_of(back: Service, owner: Api) -> Device:
+    """Made through the other instance: the one that holds the devices hears of its password a moment after the answer."""
+    device = await a_device(owner)
+    device.credentials["mqttPort"] = back.mqtt_port
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                async with device.client(back):
+                    return device
+            except aiomqtt.MqttConnectError:
+                await asyncio.sleep(0.02)
+
+
 async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[Service, Service]) -> None:
     back, front = pair
     async with front.api() as owner:
-        pump = await a_device(owner)
-        pump.credentials["mqttPort"] = back.mqtt_port
+        pump = await a_device_of(back, owner)
         async with front.feed(owner) as feed, pump.online(back) as line:
             await feed.next("device_online", deviceId=pump.device_id)
             done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
@@ -55,8 +68,7 @@ async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[
 async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair: tuple[Service, Service]) -> None:
     back, front = pair
     async with front.api() as owner:
-        pump = await a_device(owner)
-        pump.credentials["mqttPort"] = back.mqtt_port
+        pump = await a_device_of(back, owner)
         async with front.feed(owner) as feed, pump.online(back) as line:
             await line.report(temperature=20)
             latest = await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
@@ -92,10 +104,9 @@ async def test_a_key_deleted_in_one_is_closed_by_the_other(pair: tuple[Service, 
 async def test_a_client_follows_the_log_across_kills_of_both(pair: tuple[Service, Service]) -> None:
     back, front = pair
     async with front.api() as owner:
-        pump = await a_device(owner)
-        pump.credentials["mqttPort"] = back.mqtt_port
         async with front.feed(owner) as feed:
             cursor = feed.state["cursor"]
+        pump = await a_device_of(back, owner)
         seen: list[str] = []
         for turn in range(3):
             async with pump.online(back) as line:
@@ -120,8 +131,7 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
     back, front = pair
     hour_ms, now_ms = 3_600_000, int(time.time() * 1000)
     async with front.api() as owner, back.api() as there:
-        meter = await a_device(owner)
-        meter.credentials["mqttPort"] = back.mqtt_port
+        meter = await a_device_of(back, owner)
         sent = [(now_ms - hours * hour_ms - minutes * 60_000, float(hours * minutes)) for hours in range(9) for minutes in range(9)]
         for turn in range(3):  # late ones too, and each instance dies once in between
             async with meter.online(back) as line:
