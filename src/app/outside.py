@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from adapters.clock import SystemClock
 from adapters.crypto.digest import RingDigest
@@ -40,6 +41,7 @@ from app.engines import EngineParts, load_engine
 from app.refused import StartRefused
 from app.settings import Settings, SettingsError
 from domain.accounts.ports import Mailer
+from domain.devices.configblock import Endpoint
 from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
 from domain.webhooks.ports import Courier
@@ -159,12 +161,28 @@ def _external(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLi
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
-    external = ExternalSettings(url.hostname or "127.0.0.1", url.port or 1883, user, password)
+    external = ExternalSettings(url.hostname or "127.0.0.1", _port(url), user, password, tls=url.scheme == "mqtts")
     files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:
         provisioner = Provisioner(MosquittoFiles(files[0], files[1], files[2]), user, password)
     return MosquittoLink(external, clock, engine.batch, provisioner)
+
+
+def reached_at(settings: Settings) -> Endpoint:
+    """Where devices reach the broker. An external one is where we reach it, but for what the settings say."""
+    chosen = Endpoint(settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
+    if settings.broker in ("embedded", "none"):
+        return chosen
+    url, said = urlsplit(settings.broker), settings.model_fields_set
+    if "mqtt_public_host" not in said:
+        chosen = replace(chosen, host=url.hostname or chosen.host)
+    name = "tls_port" if url.scheme == "mqtts" else "port"
+    return chosen if f"mqtt_{name}" in said else replace(chosen, **{name: _port(url)})
+
+
+def _port(url: SplitResult) -> int:
+    return url.port or (8883 if url.scheme == "mqtts" else 1883)
 
 
 def _embedded(settings: Settings) -> DeviceLink:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from adapters.feed import FollowedFeed
 from app.loops.doorbell import Doorbell
 from app.loops.schedules import PlanOutbox
-from app.outside import Outside
+from app.outside import Outside, reached_at
 from app.patience import PatientLock
 from app.settings import Settings
 from domain.accounts.operator import OperatorService
@@ -27,7 +27,6 @@ from domain.commands.offers import Offers
 from domain.commands.reports import ReportService
 from domain.commands.service import CommandService
 from domain.devices.admission import Admission
-from domain.devices.configblock import Endpoint
 from domain.devices.credentials import CredentialService
 from domain.devices.erasure import Erasure
 from domain.devices.presence import PresenceService
@@ -135,7 +134,7 @@ class Services:
             hasher=outside.hasher,
             admission=self.admission,
             presence=self.presence,
-            endpoint=Endpoint(settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port),
+            endpoint=reached_at(settings),
         )
 
     def _commands(self, outside: Outside, bells: Bells) -> None:

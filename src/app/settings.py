@@ -6,6 +6,7 @@ nobody runs a pump with a setting that was silently ignored.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -22,6 +23,7 @@ from app.settings_places import DOTENV, ENVIRONMENT, PREFIX, TOML, meaningless, 
 from domain.accounts.policy import check_password, normal_email
 from domain.kernel.errors import Invalid
 
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -92,8 +94,16 @@ class Settings(BaseSettings):
     @field_validator("broker")
     @classmethod
     def _known_broker(cls, value: str) -> str:
-        if value not in ("embedded", "none") and not value.startswith(("mqtt://", "mqtts://")):
-            raise ValueError("is `embedded`, a URL such as mqtt://user:password@host:1883, or `none`")
+        if value not in ("embedded", "none"):
+            _check_mqtt(value, "is `embedded`, `none`, or")
+        return value
+
+    @field_validator("mqtt_public_host")
+    @classmethod
+    def _a_host(cls, value: str) -> str:
+        """It stands in configurations of five languages: what is no part of a name or an address has no business there."""
+        if not _HOST.fullmatch(value) and not _is_address(value):
+            raise ValueError("is a host name or an address by itself, such as mqtt.example.com: no scheme, port or brackets")
         return value
 
     @field_validator("trusted_proxies")
@@ -129,13 +139,7 @@ class Settings(BaseSettings):
     def _known_peer(cls, value: SecretStr | None) -> SecretStr | None:
         if value is None:
             return None
-        fault = "is a URL such as mqtt://user:password@host:1883; write @ : / % # in the password percent-encoded"
-        try:
-            place = urlsplit(value.get_secret_value())
-            if place.scheme not in ("mqtt", "mqtts") or not place.hostname or place.port == 0 or place.path.strip("/"):
-                raise ValueError(fault)
-        except ValueError:
-            raise ValueError(fault) from None
+        _check_mqtt(value.get_secret_value(), "is")
         return value
 
     @field_validator("database_url")
@@ -226,6 +230,23 @@ def origins() -> dict[str, str]:
 
 def _known() -> set[str]:
     return {PREFIX + name.upper() for name in Settings.model_fields}
+
+
+def _check_mqtt(value: str, allowed: str) -> None:
+    fault = f"{allowed} a URL such as mqtt://user:password@host:1883; write @ : / % # in the password percent-encoded"
+    try:
+        place = urlsplit(value)
+        if place.scheme not in ("mqtt", "mqtts") or not place.hostname or place.port == 0 or place.path.strip("/"):
+            raise ValueError(fault)
+    except ValueError:
+        raise ValueError(fault) from None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text)) and "%" not in text  # a zone is of one machine, and may hold any sign
+    except ValueError:
+        return False
 
 
 def _as_domain(check: Callable[[str], str], value: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from adapters.mqtt.mosquitto import MosquittoFiles, acl
+from support.certificate import certificate
 
 BINARY = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
@@ -36,17 +37,20 @@ class Mosquitto:
     port: int
     ws_port: int
     files: MosquittoFiles
+    tls_port: int
 
 
 @contextlib.asynccontextmanager
 async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]:
+    """`chain.pem` in the folder vouches for its TLS port."""
     required()
+    chain, key = certificate(folder)
     files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
     files.password_file.write_text("", encoding="utf-8")
     files.acl_file.write_text(acl(service_user), encoding="utf-8")
     for path in (files.password_file, files.acl_file):
         path.chmod(0o600)
-    port, ws_port = free_port(), free_port()
+    port, ws_port, tls_port = free_port(), free_port(), free_port()
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
         f"""user root
@@ -55,6 +59,9 @@ log_dest none
 listener {port} 127.0.0.1
 listener {ws_port} 127.0.0.1
 protocol websockets
+listener {tls_port} 127.0.0.1
+certfile {chain}
+keyfile {key}
 allow_anonymous false
 password_file {files.password_file}
 acl_file {files.acl_file}
@@ -70,7 +77,7 @@ persistence false
     )
     try:
         await _listening(port, files.pid_file)
-        yield Mosquitto(port, ws_port, files)
+        yield Mosquitto(port, ws_port, files, tls_port)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

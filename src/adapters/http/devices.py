@@ -108,6 +108,7 @@ def _credentials(bp: Blueprint, credentials: CredentialService) -> None:
         bp, "POST", "/devices/<device_id>/credentials/reveal", tag=TAG, access=Access.SESSION,
         summary="Reveal MQTT credentials",
         errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH", 404: "NOT_FOUND", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
+        on_record=True,
     )  # fmt: skip
     async def reveal_credentials(device_id: str, body: schema.Reveal) -> schema.CredentialsReply:
         """Needs the account password once more. Every call is in the device's audit log, refused ones too."""

@@ -23,12 +23,13 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, TypeAdapter
 from pydantic.alias_generators import to_camel
 from quart import Blueprint, Response, abort, current_app, g, request
+from werkzeug.exceptions import HTTPException
 
 from adapters.http.auth import Access, Authenticator, admit
 from adapters.http.idempotency import AnswerBook, answer_once
 from adapters.http.schema import Body, NoBody, Query, read_body, read_query
 from domain.kernel.caller import ApiKeyCaller, Session
-from domain.kernel.errors import Invalid, NotFound, Refused, Throttled
+from domain.kernel.errors import DomainError, Invalid, NotFound, Refused, Throttled
 from domain.kernel.ids import looks_like_an_id
 from domain.kernel.refusals import Refusals
 
@@ -86,6 +87,7 @@ class Operation:
     idempotent: bool
     headers: Mapping[str, str]
     limited: bool
+    on_record: bool
     body: type[BaseModel] | None
     body_name: str | None
     query: type[BaseModel] | None
@@ -118,18 +120,20 @@ def operation(
     idempotent: bool = False,
     headers: Mapping[str, str] | None = None,
     limited: bool = False,
+    on_record: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Route `method path` of `bp` to the decorated handler.
 
     `path` is Quart's (`/devices/<device_id>`); `returns` is needed only for several successes (`{200: Sent, 202: Waits}`:
     the class of what is returned decides) or for `Media`; `headers` names request headers the handler reads
-    itself; `limited`: a grant's rate limit may be reported with the answer.
+    itself; `limited`: a grant's rate limit may be reported with the answer; `on_record`: a call that was sent wrongly is put on
+    the record as a refused one is.
     """
 
     def decorate(handler: Handler) -> Handler:
         spec = _describe(
             handler, method, path, tag, access, summary, description, returns or {status: None}, errors or {}, idempotent,
-            headers or {}, limited,
+            headers or {}, limited, on_record,
         )  # fmt: skip
 
         @wraps(handler)
@@ -156,6 +160,7 @@ def _describe(
     idempotent: bool,
     headers: Mapping[str, str],
     limited: bool,
+    on_record: bool,
 ) -> Operation:
     hints = get_type_hints(handler, include_extras=True)
     result = hints.pop("return", None)
@@ -180,6 +185,7 @@ def _describe(
         idempotent=idempotent,
         headers=headers,
         limited=limited,
+        on_record=on_record,
         body=(body[1] or NoBody) if method in WITH_BODY else None,
         body_name=body[0],
         query=query[1],
@@ -201,12 +207,22 @@ async def _serve(spec: Operation, handler: Callable[..., Awaitable[Any]], parts:
     foundation: Foundation = current_app.extensions[FOUNDATION]
     try:
         return await _answered(foundation, spec, handler, parts)
-    except (Refused, Throttled) as error:
-        caller = g.get("caller") or g.get("turned_away")
-        if foundation.refusals is not None and isinstance(caller, Session | ApiKeyCaller):
-            subject = {to_camel(name): part for name, part in parts.items() if looks_like_an_id(str(part))}
-            await foundation.refusals.turned_away(caller, f"{spec.summary} ({spec.method} {spec.shown})", error, subject)
+    except (Refused, Throttled, Invalid, HTTPException) as error:
+        if spec.on_record or isinstance(error, Refused | Throttled):
+            await _put_on_record(foundation, spec, parts, error)
         raise
+
+
+async def _put_on_record(
+    foundation: Foundation, spec: Operation, parts: Mapping[str, str], error: DomainError | HTTPException
+) -> None:
+    caller = g.get("caller") or g.get("turned_away")
+    if foundation.refusals is None or not isinstance(caller, Session | ApiKeyCaller):
+        return
+    if isinstance(error, HTTPException):
+        error = Invalid(error.name, code=error.name.upper().replace(" ", "_"))
+    subject = {to_camel(name): part for name, part in parts.items() if looks_like_an_id(str(part))}
+    await foundation.refusals.turned_away(caller, f"{spec.summary} ({spec.method} {spec.shown})", error, subject)
 
 
 async def _answered(

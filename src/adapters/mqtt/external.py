@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,14 +30,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbox import Batch, Inbox, Receipt, TelemetryFactory
 from adapters.mqtt.mosquitto import UPWARD, Provisioner
-from domain.devices.link import (
-    LOST,
-    REVOKED,
-    Connected,
-    Disconnected,
-    Published,
-    Subscribed,
-)
+from domain.devices.link import LOST, REVOKED, Connected, Disconnected, Published, Subscribed
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
 
@@ -62,6 +56,7 @@ class ExternalSettings:
     password: str
     client_id: str = "latchboard"
     max_inflight: int = 1000  # as `max_inflight_messages` there, which is 20 unless it is set
+    tls: bool = False  # with the certificate authorities of the system, or of SSL_CERT_FILE
     max_waiting: int = 10_000  # QoS-0 messages beyond are dropped and counted
 
 
@@ -145,6 +140,7 @@ class MosquittoLink:
             clean_start=False,
             properties=properties,
             max_inflight_messages=settings.max_inflight,
+            tls_context=ssl.create_default_context() if settings.tls else None,
         )
         paho = client._client
         paho.manual_ack_set(True)

@@ -44,12 +44,15 @@ def render(config_format: ConfigFormat, values: ConfigValues) -> str:
     return _FORMS[config_format](values)
 
 
-def note(config_format: ConfigFormat) -> str:
+def note(config_format: ConfigFormat, endpoint: Endpoint) -> str:
     """What to do with a block that has no password in it."""
-    return (
-        f"{_HOW[config_format]} The password is not shown here: replace {PLACEHOLDER}, or reveal the credentials to get the "
-        "block with the password in it."
-    )
+    said = [
+        _HOW[config_format],
+        f"The password is not shown here: replace {PLACEHOLDER}, or reveal the credentials to get the block with it.",
+    ]
+    if endpoint.tls_port is not None:
+        said.append(_TLS[config_format].format(port=endpoint.tls_port, host=_authority(endpoint.host, endpoint.tls_port)))
+    return " ".join(said)
 
 
 def _c(text: str) -> str:
@@ -65,10 +68,10 @@ def _c(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """JSON's string literal in ASCII: also valid Python and a valid YAML double-quoted scalar."""
-    if any(ord(sign) > 0xFFFF for sign in text):  # JSON writes two surrogates, which neither Python nor YAML join again
-        text = "".join(sign if ord(sign) <= 0xFFFF else "\N{REPLACEMENT CHARACTER}" for sign in text)
-    return json.dumps(text).replace("\x7f", "\\u007f")
+    """A string literal of Python that is a YAML double-quoted scalar as well. It is JSON's, but for the two surrogates that JSON
+    writes for one sign beyond U+FFFF: neither of them joins these again."""
+    signs = [json.dumps(sign)[1:-1] if ord(sign) <= 0xFFFF else f"\\U{ord(sign):08x}" for sign in text]
+    return '"' + "".join(signs).replace("\x7f", "\\u007f") + '"'
 
 
 def _comment(text: str) -> str:
@@ -153,7 +156,7 @@ def _esphome(values: ConfigValues) -> str:
             "  discovery: false",
             "  log_topic: null",
             "",
-            "switch:",
+            "switch:  # where there is a list of switches already, add this one to it: YAML takes the key once",
             "  - platform: gpio",
             "    id: relay",
             '    name: "relay"  # keep this name: the topic switch/relay comes from it',
@@ -167,7 +170,7 @@ def _shelly(values: ConfigValues) -> str:
     end = values.endpoint
     config = {
         "enable": True,
-        "server": f"{end.host}:{end.port}",
+        "server": _authority(end.host, end.port),
         "client_id": values.device_id,
         "user": values.device_id,
         "pass": values.password,
@@ -178,6 +181,11 @@ def _shelly(values: ConfigValues) -> str:
         "enable_rpc": True,
     }
     return json.dumps({"id": 1, "method": "Mqtt.SetConfig", "params": {"config": config}}, indent=2) + "\n"
+
+
+def _authority(host: str, port: int) -> str:
+    """RFC 3986, 3.2.2: an IPv6 address stands in brackets, or its last group would be the port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _prefix(values: ConfigValues) -> str:
@@ -198,4 +206,14 @@ _HOW: dict[ConfigFormat, str] = {
     ConfigFormat.TASMOTA: "Paste into the Tasmota console; the device restarts by itself.",
     ConfigFormat.ESPHOME: "Add to the device's YAML, set the relay's pin, and install.",
     ConfigFormat.SHELLY: "POST to http://<address of the Shelly>/rpc, then reboot it.",
+}
+
+_TLS: dict[ConfigFormat, str] = {
+    ConfigFormat.ARDUINO: "Encrypted: connect to MQTT_TLS_PORT with WiFiClientSecure and the broker's certificate authority.",
+    ConfigFormat.MICROPYTHON: "Encrypted: give the client MQTT_TLS_PORT and an ssl context with the broker's certificate authority.",
+    ConfigFormat.TASMOTA: "Encrypted, with a build that has TLS: MqttPort {port} and SetOption103 1.",
+    ConfigFormat.ESPHOME: "Encrypted, on an ESP32: port {port} and the broker's certificate authority in certificate_authority.",
+    ConfigFormat.SHELLY: (
+        'Encrypted: "server" {host} and "ssl_ca" "ca.pem", or "user_ca.pem" for an authority of your own that you have uploaded.'
+    ),
 }

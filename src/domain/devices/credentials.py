@@ -127,7 +127,7 @@ class CredentialService:
         async with self._uow.read() as tx:
             device = await device_of(tx, caller.account_id, device_id)
         form = config_format or _form(device)
-        return Config(render(form, ConfigValues(device_id, device.name, self._endpoint)), note(form))
+        return Config(render(form, ConfigValues(device_id, device.name, self._endpoint)), note(form, self._endpoint))
 
     async def _granted(self, caller: Session, device_id: DeviceId) -> bytes:
         now_ms = self._clock.now_ms()

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from app.outside import reached_at
 from app.settings import Settings, SettingsError, load, origins, unknown_names
+from domain.devices.configblock import Endpoint
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,11 @@ def test_the_environment_goes_before_dotenv_and_that_before_the_file(tmp_path: P
         ("HTTP_PORT", "70000", "65535"),
         ("ENGINE", "fast", "'native' or 'reference'"),
         ("BROKER", "localhost", "mqtt://"),
+        ("BROKER", "mqtt://service:pa/ss@home", "percent-encoded"),
+        ("MQTT_PUBLIC_HOST", "mqtt://home", "no scheme, port or brackets"),
+        ("MQTT_PUBLIC_HOST", "home:1883", "no scheme, port or brackets"),
+        ("MQTT_PUBLIC_HOST", "home; Reset 1", "no scheme, port or brackets"),
+        ("MQTT_PUBLIC_HOST", "fe80::1%;Reset", "no scheme, port or brackets"),
         ("DATABASE_URL", "mysql://db", "postgresql+asyncpg://"),
         ("LOG_LEVEL", "loud", "'DEBUG'"),
         ("LOG_FORMAT", "xml", "'console' or 'json'"),
@@ -58,6 +66,31 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_is_allowed(
         load()
     assert f"LATCHBOARD_{name}" in str(refused.value)
     assert allowed in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["mqtt.example.com", "10.0.0.2", "fd00::2", "my_broker", "xn--mller-kva.example."])
+def test_devices_may_be_told_any_name_or_address(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("LATCHBOARD_MQTT_PUBLIC_HOST", host)
+    assert reached_at(load()) == Endpoint(host, 1883, 8083, None)
+
+
+@pytest.mark.parametrize(
+    ("broker", "said", "reached"),
+    [
+        ("embedded", {}, Endpoint(socket.gethostname(), 1883, 8083)),
+        ("mqtt://u:p@broker:2883", {}, Endpoint("broker", 2883, 8083)),
+        ("mqtt://u:p@broker", {"MQTT_PORT": "3883"}, Endpoint("broker", 3883, 8083)),
+        ("mqtt://u:p@10.0.0.2:2883", {"MQTT_PUBLIC_HOST": "mqtt.example"}, Endpoint("mqtt.example", 2883, 8083)),
+        ("mqtts://u:p@broker", {}, Endpoint("broker", 1883, 8083, 8883)),
+    ],
+)
+def test_devices_are_told_the_broker_they_are_to_reach(
+    monkeypatch: pytest.MonkeyPatch, broker: str, said: dict[str, str], reached: Endpoint
+) -> None:
+    monkeypatch.setenv("LATCHBOARD_BROKER", broker)
+    for name, value in said.items():
+        monkeypatch.setenv(f"LATCHBOARD_{name}", value)
+    assert reached_at(load()) == reached
 
 
 def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.devices.configblock import ConfigFormat, ConfigValues, Endpoint, render
+from domain.devices.configblock import PLACEHOLDER, ConfigFormat, ConfigValues, Endpoint, note, render
 
 NASTY = 'P"u\'mp\\; */ #{x}\nMqttHost evil\t??/ %s ü€𝄞'
 names = st.text(max_size=60)
@@ -27,8 +27,7 @@ def test_micropython_is_python_and_says_what_was_meant(name: str, password: str)
     constants = {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body}  # type: ignore[attr-defined]
     assert constants["MQTT_PORT"] == 1883
     assert constants["MQTT_TLS_PORT"] == 8883
-    if all(ord(sign) <= 0xFFFF for sign in password):
-        assert constants["MQTT_PASSWORD"] == password
+    assert constants["MQTT_PASSWORD"] == password
 
 
 @given(names, names)
@@ -36,8 +35,7 @@ def test_esphome_is_yaml_and_says_what_was_meant(name: str, password: str) -> No
     document = yaml.safe_load(render(ConfigFormat.ESPHOME, values(name, password=password)))
     assert document["mqtt"]["topic_prefix"] == "devices/dev_0123456789abcdefghij"
     assert set(document) == {"mqtt", "switch"}
-    if all(ord(sign) <= 0xFFFF for sign in password):
-        assert document["mqtt"]["password"] == password
+    assert document["mqtt"]["password"] == password
 
 
 @given(names, names)
@@ -69,7 +67,8 @@ def test_an_arduino_comment_stays_one_line(name: str) -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path: Path) -> None:
-    password = 'a"b\\c??/d\x01' + "9ü"
+    every = "".join(f"{chr(code)}7" for code in range(1, 0x180))
+    password = 'a"b\\c??/d\x01' + every + "9ü𝄞"
     header = tmp_path / "config.h"
     header.write_text(render(ConfigFormat.ARDUINO, values(password=password)))
     program = tmp_path / "main.c"
@@ -80,3 +79,29 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
     subprocess.run(["cc", *flags, str(program), "-o", str(binary)], check=True, timeout=60)
     said = subprocess.run([str(binary)], check=True, capture_output=True, timeout=10).stdout
     assert said.decode() == password
+
+
+def test_a_tasmota_console_takes_the_line_whole() -> None:
+    longest = render(ConfigFormat.TASMOTA, values(host="h" * 60, password="p" * 32))
+    assert len(longest) < 500
+
+
+def test_tasmota_is_given_the_password_by_the_command_that_does_not_echo_it() -> None:
+    steps = render(ConfigFormat.TASMOTA, values()).removeprefix("Backlog ").strip().split("; ")
+    assert [step for step in steps if "pw" in step] == ["MqttPassword2 pw"]
+
+
+@pytest.mark.parametrize(("host", "server"), [("mqtt.example", "mqtt.example:1883"), ("fd00::2", "[fd00::2]:1883")])
+def test_shelly_is_told_where_the_host_ends_and_the_port_begins(host: str, server: str) -> None:
+    assert json.loads(render(ConfigFormat.SHELLY, values(host=host)))["params"]["config"]["server"] == server
+
+
+@pytest.mark.parametrize("form", list(ConfigFormat))
+def test_how_to_encrypt_is_said_where_there_is_tls_and_only_there(form: ConfigFormat) -> None:
+    plain, encrypted = Endpoint("mqtt.example", 1883, 8083), Endpoint("mqtt.example", 1883, 8083, 8883)
+    assert "Encrypted" not in note(form, plain)
+    assert "Encrypted" in note(form, encrypted)
+    assert "8883" in note(form, encrypted) or "MQTT_TLS_PORT" in note(form, encrypted)
+    for endpoint in (plain, encrypted):
+        block = render(form, ConfigValues("dev_0123456789abcdefghij", "Pump", endpoint))
+        assert block.count(PLACEHOLDER) == 1

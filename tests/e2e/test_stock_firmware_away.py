@@ -1,0 +1,119 @@
+"""Stock firmware that was away, behind either broker: what waited for it comes in order when it is back; what expired never does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+import pytest_asyncio
+
+from support.device import Device
+from support.firmware import Firmware, Shelly, Tasmota, register, running
+from support.mosquitto import mosquitto
+from support.service import Api, Service
+
+SECRET = "s" * 32
+
+
+@asynccontextmanager
+async def behind(broker: str, folder: Path) -> AsyncIterator[Service]:
+    """The whole service with its own broker, or with a Mosquitto that it provisions and reaches over TLS."""
+    if broker == "embedded":
+        with Service(folder) as service:
+            yield service
+        return
+    async with mosquitto(folder, "latchboard") as peer:
+        settings = {
+            "LATCHBOARD_BROKER": f"mqtts://latchboard:{SECRET}@127.0.0.1:{peer.tls_port}",
+            "LATCHBOARD_MQTT_PORT": peer.port,
+            "LATCHBOARD_MQTT_WS_PORT": peer.ws_port,
+            "LATCHBOARD_MOSQUITTO_PASSWORD_FILE": peer.files.password_file,
+            "LATCHBOARD_MOSQUITTO_ACL_FILE": peer.files.acl_file,
+            "LATCHBOARD_MOSQUITTO_PID_FILE": peer.files.pid_file,
+            "SSL_CERT_FILE": folder / "chain.pem",
+        }
+        service = Service(folder / "service", **settings)
+        await asyncio.to_thread(service.start)
+        try:
+            yield service
+        finally:
+            service.kill()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["embedded", "mosquitto"])
+async def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    async with behind(request.param, tmp_path_factory.mktemp(request.param)) as service:
+        yield service
+
+
+@pytest.fixture
+async def owner(service: Service) -> AsyncIterator[Api]:
+    async with service.api() as api:
+        yield api
+
+
+async def ask(owner: Api, device: Device, cmd: str, **more: Any) -> str:
+    answer = await owner.post(f"{device.path}/command", {"cmd": cmd, **more})
+    assert answer["status"] == "QUEUED", answer
+    return str(answer["executionId"])
+
+
+async def ends(owner: Api, device: Device, execution_id: str, *statuses: str) -> str:
+    path = f"{device.path}/executions/{execution_id}"
+    return str((await owner.until(path, lambda found: found["status"] in statuses))["status"])
+
+
+async def power_fails(plug: Firmware) -> None:
+    """Gone without a word: its will speaks for it."""
+    plug.client._client._sock.shutdown(2)
+    with suppress(aiomqtt.MqttError):
+        await asyncio.wait_for(asyncio.shield(plug.client._disconnected), 10)
+
+
+def switched(plug: Tasmota) -> list[str]:
+    return [payload.split(";")[0] for _, payload in plug.heard if payload.startswith("Power1")]
+
+
+async def test_a_tasmota_is_switched_and_says_its_state(service: Service, owner: Api) -> None:
+    device = await register(owner, "tasmota")
+    async with running(Tasmota, device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
+        await owner.until(device.path, lambda found: found["isOnline"] and found["relayState"] is not None)
+        done = await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 10})
+        assert (done["status"], plug.relay) == ("DONE", True)
+        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "user"
+        await plug.say("tele/SENSOR", {"Time": "2026-03-02T06:00:00", "DS18B20": {"Temperature": 21.5}})
+        await owner.until(f"{device.path}/telemetry/latest", lambda found: found["telemetry"])
+        await power_fails(plug)
+    await owner.until(device.path, lambda found: not found["isOnline"])
+
+
+async def test_what_waited_for_a_tasmota_comes_in_order_and_what_expired_never(service: Service, owner: Api) -> None:
+    device = await register(owner, "tasmota")
+    async with running(Tasmota, device, service) as plug:
+        await owner.until(device.path, lambda found: found["isOnline"])
+        await power_fails(plug)
+    await owner.until(device.path, lambda found: not found["isOnline"])
+    late = await ask(owner, device, "TOGGLE", ttlSeconds=1)
+    kept = [await ask(owner, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
+    assert await ends(owner, device, late, "EXPIRED") == "EXPIRED"
+    async with running(Tasmota, device, service) as plug:
+        for execution_id in kept:
+            assert await ends(owner, device, execution_id, "DONE") == "DONE"
+        assert switched(plug) == ["Power1 ON", "Power1 OFF", "Power1 TOGGLE"]
+        assert (plug.relay, await ends(owner, device, late, "EXPIRED")) == (True, "EXPIRED")
+    assert not service.errors()
+
+
+async def test_what_waited_for_a_shelly_comes_by_rpc(service: Service, owner: Api) -> None:
+    device = await register(owner, "shelly")
+    kept = [await ask(owner, device, cmd) for cmd in ("ON", "TOGGLE")]
+    async with running(Shelly, device, service) as plug:
+        for execution_id in kept:
+            assert await ends(owner, device, execution_id, "DONE") == "DONE"
+        assert plug.relay is False
+    assert not service.errors()

@@ -1,0 +1,87 @@
+"""Every call of a reveal is in the device's own log, as its Owner reads it, on both databases: what was shown, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.devices.credentials import WRONG_TRIES
+from domain.kernel.caller import Role
+from security.people import a_key
+from support import postgres
+from support.http import PASSWORD
+from support.storage import emptied
+from support.whole import Caller, Whole, whole
+
+NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+TYPO = "correct-horse-battery-staple-41"
+DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
+
+
+@pytest.fixture(params=DATABASES)
+async def program(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Whole]:
+    chosen = {"database_url": await emptied()} if request.param == "postgres" else {}
+    async with whole(tmp_path, **chosen) as program:
+        yield program
+
+
+async def log(owner: Caller, device: str) -> list[str]:
+    """What the device's log says of reveals, oldest first."""
+    found: list[dict[str, Any]] = await owner.made("GET", f"{device}/events?limit=200")
+    told = [f"{each['eventType']} {each['description']}" for each in reversed(found)]
+    return [text for text in told if "reveal" in text.lower()]
+
+
+async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> None:
+    account = await program.account("owner@example.com")
+    owner = await program.sign_in("owner@example.com")
+    await program.member(account, "viewer@example.com", Role.VIEWER)
+    viewer, (key, _) = await program.sign_in("viewer@example.com"), await a_key(owner)
+    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
+
+    async def reveal(caller: Caller, body: Any, status: int, **more: Any) -> None:
+        answer = await caller.send("POST", f"{device}/credentials/reveal", body, **more)
+        assert answer.status_code == status, answer.text
+
+    await reveal(owner, {"password": PASSWORD}, 404)
+    await owner.made("POST", f"{device}/credentials", {})
+    await reveal(owner, {"password": PASSWORD}, 200)
+    await reveal(viewer, {"password": PASSWORD}, 403)
+    await reveal(key, {"password": PASSWORD}, 403)
+    for body in ({}, {"password": 5}, {"password": PASSWORD, "why": "x"}, {"password": "x" * 257}):
+        await reveal(owner, body, 400)
+    await reveal(owner, None, 415, headers={"Content-Type": "text/plain"})
+    for _ in range(WRONG_TRIES):
+        await reveal(owner, {"password": TYPO}, 403)
+    await reveal(owner, {"password": PASSWORD}, 429)
+    await owner.made("POST", f"{device}/revoke")
+    program.clock.forward(seconds=901)
+    owner = await program.sign_in("owner@example.com")
+    await reveal(owner, {"password": PASSWORD}, 409)
+
+    refused, turned_away = "credentials_reveal_refused Reveal of credentials refused", "access_refused Refused"
+    call = "Reveal MQTT credentials (POST /devices/{deviceId}/credentials/reveal)"
+    assert await log(owner, device) == [
+        f"{refused} (NOT_FOUND)",
+        "credentials_revealed Credentials revealed",
+        f"{refused} (ROLE_REQUIRED)",
+        f"{turned_away} (SESSION_REQUIRED): {call}",
+        *[f"{turned_away} ({code}): {call}" for code in (*["VALIDATION_ERROR"] * 4, "UNSUPPORTED_MEDIA_TYPE")],
+        *[f"{refused} (PASSWORD_MISMATCH)"] * WRONG_TRIES,
+        f"{refused} (LOGIN_THROTTLED)",
+        f"{refused} (CREDENTIALS_REVOKED)",
+    ]
+
+
+async def test_the_log_of_a_reveal_holds_neither_password(program: Whole) -> None:
+    await program.account("owner@example.com")
+    owner = await program.sign_in("owner@example.com")
+    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
+    made = await owner.made("POST", f"{device}/credentials", {})
+    for password in (PASSWORD, TYPO):
+        await owner.send("POST", f"{device}/credentials/reveal", {"password": password})
+    told = (await owner.send("GET", f"{device}/events?limit=200")).text + (await owner.send("GET", "/events?limit=200")).text
+    assert not [word for word in (PASSWORD, TYPO, made["mqttPassword"]) if word in told]
