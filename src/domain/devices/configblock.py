@@ -210,7 +210,7 @@ _HOW: dict[ConfigFormat, str] = {
 
 _TLS: dict[ConfigFormat, str] = {
     ConfigFormat.ARDUINO: "Encrypted: connect to MQTT_TLS_PORT with WiFiClientSecure and the broker's certificate authority.",
-    ConfigFormat.MICROPYTHON: "Encrypted: give the client MQTT_TLS_PORT and an ssl context with the broker's certificate authority.",
+    ConfigFormat.MICROPYTHON: "Encrypted: give it MQTT_TLS_PORT and an SSL context of the broker's certificate authority.",
     ConfigFormat.TASMOTA: "Encrypted, with a build that has TLS: MqttPort {port} and SetOption103 1.",
     ConfigFormat.ESPHOME: "Encrypted, on an ESP32: port {port} and the broker's certificate authority in certificate_authority.",
     ConfigFormat.SHELLY: (
