@@ -177,8 +177,9 @@ def reached_at(settings: Settings) -> Endpoint:
     url, said = urlsplit(settings.broker), settings.model_fields_set
     if "mqtt_public_host" not in said:
         chosen = replace(chosen, host=url.hostname or chosen.host)
-    name = "tls_port" if url.scheme == "mqtts" else "port"
-    return chosen if f"mqtt_{name}" in said else replace(chosen, **{name: _port(url)})
+    if url.scheme == "mqtts":
+        return chosen if "mqtt_tls_port" in said else replace(chosen, tls_port=_port(url))
+    return chosen if "mqtt_port" in said else replace(chosen, port=_port(url))
 
 
 def _port(url: SplitResult) -> int:
