@@ -3,76 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from domain.accounts.model import LoginFailures
 from domain.accounts.operator import Created
 from domain.kernel.caller import Role, Session
-from domain.kernel.errors import DomainError, Invalid, Throttled, Unauthenticated
+from domain.kernel.errors import Invalid, Throttled, Unauthenticated
 from domain.kernel.idempotency import Answer
 from support import postgres
 from support.http import PASSWORD
-from support.storage import emptied
-from support.whole import Caller, Whole, whole
+from support.pair import NEW, Pair, paired
+from support.whole import Whole
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
 
-RING = "first:" + base64.b64encode(bytes(range(32))).decode()
-NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
-PATIENCE_S = 15.0
-
-
-@dataclass
-class Pair:
-    one: Whole
-    two: Whole
-    account: Created
-    owner: Caller
-    """Of the first; `at_two` is the same person at the second."""
-    at_two: Caller
-
-    async def both(self, times: int, call: Callable[[Whole], Awaitable[Any]]) -> list[Any]:
-        """`times` calls at once, half of them at each program; errors of the domain are results."""
-        calls = (call((self.one, self.two)[number % 2]) for number in range(times))
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException) and not isinstance(one, DomainError):
-                raise one
-        return list(found)
-
-
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    url = await emptied()
-    async with AsyncExitStack() as stack:
-        made = []
-        for name in ("one", "two"):
-            program = whole(tmp_path / name, database_url=url, secret_keys=RING)
-            made.append(await stack.enter_async_context(program))
-        account = await made[0].account("owner@example.com")
-        owner = await made[0].sign_in("owner@example.com")
-        yield Pair(made[0], made[1], account, owner, made[1].caller(**owner.headers))
-
-
-async def somebody_waits(for_a_lock: int = 1) -> None:
-    """Until the database says that this many transactions wait for a lock."""
-    connection = await asyncpg.connect(postgres.plain_url())
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            while await connection.fetchval(asked) < for_a_lock:
-                await asyncio.sleep(0.01)
-    finally:
-        await connection.close()
+    async with paired(tmp_path) as made:
+        yield made
 
 
 def mailed_code(program: Whole) -> str:
@@ -128,7 +81,7 @@ async def test_who_counts_a_grant_makes_the_others_wait(pair: Pair) -> None:
         now_ms = pair.one.clock.now_ms()
         assert list(await tx.grants.recent_uses(grant_id, now_ms - 60_000, 1)) == []
         other = asyncio.create_task(pair.two.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"}))
-        await somebody_waits()
+        await pair.somebody_waits()
         await tx.grants.add_use(grant_id, now_ms)
     assert (await other).status_code == 429
 
@@ -141,7 +94,7 @@ async def test_two_last_owners_cannot_remove_each_other(pair: Pair) -> None:
         assert await tx.memberships.owners(pair.account.account.account_id) == 2
         removing = asyncio.create_task(second.send("DELETE", f"/members/{first_id}"))
         demoting = asyncio.create_task(pair.owner.send("PATCH", f"/members/{second_id}", {"role": "Admin"}))
-        await somebody_waits(2)
+        await pair.somebody_waits(2)
     answers = [await removing, await demoting]
     assert sorted(answer.status_code for answer in answers) == [200, 409]
     assert [answer.json()["error"] for answer in answers if answer.status_code == 409] == ["LAST_OWNER"]
@@ -156,7 +109,7 @@ async def test_who_was_made_the_last_owner_meanwhile_is_not_removed_as_an_admin(
     async with pair.one.services.uow.write() as tx:
         await tx.memberships.owners(pair.account.account.account_id)
         removing = asyncio.create_task(admin.send("DELETE", f"/members/{third_id}"))
-        await somebody_waits()
+        await pair.somebody_waits()
         third = await tx.memberships.get(third_id)
         await tx.memberships.save(type(third)(third.membership_id, third.account_id, third.user_id, Role.OWNER, third.created_ms))
     assert (await removing).status_code == 403

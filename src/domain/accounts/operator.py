@@ -82,7 +82,8 @@ class OperatorService:
         password_hash = await self._hasher.hash(check_password(password))
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            user = await tx.users.by_email(normal_email(email))
+            found = await tx.users.by_email(normal_email(email))
+            user = None if found is None else await tx.users.held(found.user_id)
             if user is None:
                 raise NotFound(f"There is no user {email!r} here. Check the address.")
             await tx.users.save(user.with_password(password_hash, now_ms))

@@ -109,7 +109,7 @@ def _check_cooldown(earlier: OneTimeCode | None, now_ms: int) -> None:
 
 
 async def _user(tx: AccountsTx, caller: Session) -> User:
-    user = await tx.users.get(caller.user_id)
+    user = await tx.users.held(caller.user_id)
     if user is None:
         raise Unauthenticated("This user does not exist any more.")
     return user

@@ -147,7 +147,7 @@ class SessionService:
     async def _enter(
         self, tx: AccountsTx, known: _Known, new_hash: str | None, subjects: LoginSubjects, now_ms: int, address: str
     ) -> SignedIn:
-        user = await tx.users.get(known.user.user_id)
+        user = await tx.users.held(known.user.user_id)
         membership = await tx.memberships.get(known.membership.membership_id)
         if user is None or membership is None or user.password_hash != known.user.password_hash:
             raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
@@ -181,7 +181,7 @@ class SessionService:
         token_hash = self._digest.plain(refresh_token)
         refusal = Unauthenticated("This refresh token is not valid any more. Sign in again.")
         async with self._uow.write() as tx:
-            token = await tx.refresh_tokens.get(token_hash)
+            token = await _token(tx, token_hash)
             if token is None or token.revoked_ms is not None:
                 raise refusal
             membership = await tx.memberships.get(token.membership_id)
@@ -201,7 +201,7 @@ class SessionService:
         """Ends the token's family; an unknown token is no fault."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            token = await tx.refresh_tokens.get(self._digest.plain(refresh_token))
+            token = await _token(tx, self._digest.plain(refresh_token))
             if token is None or token.revoked_ms is not None:
                 return
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
@@ -219,6 +219,14 @@ class SessionService:
         if user is None or membership is None or account is None:
             raise Unauthenticated("This user is no longer a member of the account.")
         return Profile(Member(membership, user), account, sum(count for _, count in projects))
+
+
+async def _token(tx: AccountsTx, token_hash: bytes) -> RefreshToken | None:
+    """As it stands while nobody else changes this user's tokens: one made meanwhile would outlive the end of its family."""
+    token = await tx.refresh_tokens.get(token_hash)
+    if token is None or await tx.users.held(token.user_id) is None:
+        return None
+    return await tx.refresh_tokens.get(token_hash)
 
 
 async def _find(tx: AccountsTx, email: str) -> _Known | None:

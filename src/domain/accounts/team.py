@@ -97,7 +97,7 @@ async def _member(tx: AccountsTx, caller: Session, membership_id: str) -> Member
     if looks_like(Prefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:
-            user = await tx.users.get(membership.user_id)
+            user = await tx.users.held(membership.user_id)
             if user is not None:
                 return Member(membership, user)
     raise NotFound.of("member", membership_id)

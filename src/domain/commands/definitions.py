@@ -179,7 +179,7 @@ class DefinitionService:
 
 
 async def _own(tx: CommandsTx, device: Device, command_id: CommandId) -> Definition:
-    definition = await tx.definitions.get(device.account_id, command_id)
+    definition = await tx.definitions.held(device.account_id, command_id)
     if definition is None or definition.device_id != device.device_id:
         raise NotFound.of("command of this device", command_id)
     return definition

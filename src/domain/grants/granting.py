@@ -208,7 +208,7 @@ async def _subject(tx: GrantsTx, device: Device, draft: Draft) -> Subject:
 
 
 async def _grant_on(tx: GrantsTx, device: Device, grant_id: GrantId) -> Grant:
-    grant = await tx.grants.get(device.account_id, grant_id)
+    grant = await tx.grants.held(device.account_id, grant_id)
     if grant is None or (grant.device_id != device.device_id and grant.project_id != device.project_id):
         raise NotFound.of("grant", grant_id)
     return grant

@@ -15,6 +15,10 @@ class KeyRepository(Protocol):
 
     async def get(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None: ...
 
+    async def held(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+        """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
+        ...
+
     async def by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
 
     async def list(self, account_id: AccountId) -> Sequence[ApiKey]:

@@ -60,7 +60,7 @@ class KeyService:
         """A disabled key is refused from the next call on. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            key = await find_key(tx, caller, key_id)
+            key = await find_key(tx, caller, key_id, held=True)
             changed = replace(
                 key,
                 name=key.name if name is None else check_name(name),
@@ -76,7 +76,7 @@ class KeyService:
         """Its grants and webhooks go with it. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            key = await find_key(tx, caller, key_id)
+            key = await find_key(tx, caller, key_id, held=True)
             await tx.keys.delete(key.key_id)
             await self._record(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
@@ -85,9 +85,10 @@ class KeyService:
         await tx.record(Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
 
 
-async def find_key(tx: KeysTx, caller: Session, key_id: str) -> ApiKey:
+async def find_key(tx: KeysTx, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:
     """Raises NotFound, also for a key of another account."""
-    key = await tx.keys.get(caller.account_id, KeyId(key_id)) if looks_like(Prefix.KEY, key_id) else None
+    find = tx.keys.held if held else tx.keys.get
+    key = await find(caller.account_id, KeyId(key_id)) if looks_like(Prefix.KEY, key_id) else None
     if key is None:
         raise NotFound.of("API key", key_id)
     return key

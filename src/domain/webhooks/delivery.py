@@ -243,7 +243,7 @@ class DeliveryService:
         """What the answer says about the webhook itself; looked up anew only when it says something."""
         if ended.reply is None or ended.unsent or policy.health(ended.job.webhook, ended.reply, ended.at_ms) is Health.SAME:
             return
-        webhook = await tx.webhooks.find(ended.job.webhook.webhook_id)
+        webhook = await tx.webhooks.held(ended.job.webhook.account_id, ended.job.webhook.webhook_id)
         if webhook is None or not webhook.enabled or webhook.url != ended.job.webhook.url:
             return
         change = policy.health(webhook, ended.reply, ended.at_ms)

@@ -16,6 +16,10 @@ class WebhookRepository(Protocol):
 
     async def get(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None: ...
 
+    async def held(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
+        """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
+        ...
+
     async def find(self, webhook_id: WebhookId) -> Webhook | None: ...
 
     async def list(self, account_id: AccountId) -> Sequence[Webhook]:

@@ -92,7 +92,7 @@ class WebhookService:
             await self._call_off(caller, webhook_id)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            before = await webhook_of(tx, caller, webhook_id)
+            before = await webhook_of(tx, caller, webhook_id, held=True)
             after = before if url is None else replace(before, url=url, updated_ms=now_ms)
             if enabled is True and not before.enabled:
                 after = policy.enabled(after, now_ms)
@@ -110,7 +110,7 @@ class WebhookService:
         require_role(caller, Role.ADMIN)
         secret = policy.new_secret(self._ids.token(SECRET_BYTES))
         async with self._uow.write() as tx:
-            before = await webhook_of(tx, caller, webhook_id)
+            before = await webhook_of(tx, caller, webhook_id, held=True)
             after = replace(
                 before,
                 sealed_secret=self._vault.seal(secret, before.webhook_id),
@@ -168,11 +168,12 @@ async def _check_key(tx: WebhooksTx, webhook: Webhook) -> None:
         )
 
 
-async def webhook_of(tx: WebhooksTx, caller: Session, webhook_id: str) -> Webhook:
+async def webhook_of(tx: WebhooksTx, caller: Session, webhook_id: str, *, held: bool = False) -> Webhook:
     """Raises NotFound, also for a webhook of another account."""
     webhook = None
     if looks_like(Prefix.WEBHOOK, webhook_id):
-        webhook = await tx.webhooks.get(caller.account_id, WebhookId(webhook_id))
+        find = tx.webhooks.held if held else tx.webhooks.get
+        webhook = await find(caller.account_id, WebhookId(webhook_id))
     if webhook is None:
         raise NotFound.of("webhook", webhook_id)
     return webhook

@@ -47,6 +47,9 @@ class MemoryUsers:
     async def get(self, user_id: UserId) -> User | None:
         return self._book.rows(USERS).get(user_id)
 
+    async def held(self, user_id: UserId) -> User | None:
+        return await self.get(user_id)
+
     async def by_email(self, email: str) -> User | None:
         return next((user for user in self._book.rows(USERS).values() if user.email == email), None)
 

@@ -27,6 +27,9 @@ class MemoryDefinitions:
         definition = self._book.rows(DEFINITIONS).get(command_id)
         return definition if definition is not None and definition.account_id == account_id else None
 
+    async def held(self, account_id: AccountId, command_id: CommandId) -> Definition | None:
+        return await self.get(account_id, command_id)
+
     async def of_device(self, device_id: DeviceId) -> Sequence[Definition]:
         return [d for d in self._book.rows(DEFINITIONS).values() if d.device_id == device_id]
 

@@ -24,6 +24,9 @@ class MemoryGrants:
         grant = self._book.rows(GRANTS).get(grant_id)
         return grant if grant is not None and grant.account_id == account_id else None
 
+    async def held(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
+        return await self.get(account_id, grant_id)
+
     async def save(self, grant: Grant) -> None:
         rows = self._book.edit(GRANTS)
         if grant.grant_id in rows:

@@ -28,6 +28,9 @@ class MemoryKeys:
         key = self._book.rows(KEYS).get(key_id)
         return key if key is not None and key.account_id == account_id else None
 
+    async def held(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+        return await self.get(account_id, key_id)
+
     async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return next((key for key in self._book.rows(KEYS).values() if key.secret_hash == secret_hash), None)
 

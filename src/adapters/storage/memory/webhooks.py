@@ -27,6 +27,9 @@ class MemoryWebhooks:
         webhook = self._book.rows(WEBHOOKS).get(webhook_id)
         return webhook if webhook is not None and webhook.account_id == account_id else None
 
+    async def held(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
+        return await self.get(account_id, webhook_id)
+
     async def find(self, webhook_id: WebhookId) -> Webhook | None:
         return self._book.rows(WEBHOOKS).get(webhook_id)
 

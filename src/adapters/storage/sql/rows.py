@@ -51,6 +51,12 @@ def word(kind: type[StrEnum]) -> Converter:
 JSON: Converter = (to_json, from_json)
 
 
+def held(one: Select[Any]) -> dict[bool, Select[Any]]:
+    """The same by whether the transaction writes: there PostgreSQL keeps the row for it alone. SQLite has one
+    writer anyway, and is not told."""
+    return {False: one, True: one.with_for_update(key_share=True)}
+
+
 def listed(parameter: str = "at_listed") -> dict[str, Select[Any]]:
     """The strings of a JSON array, so that a list of any length is one parameter (made by `to_json`)."""
     return {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 
 from adapters.storage import refusals
-from adapters.storage.sql.rows import Mapper, word
+from adapters.storage.sql.rows import Mapper, held, word
 from adapters.storage.sql.session import POSTGRES, Dangling, Session, Taken
 from adapters.storage.sql.tables import accounts, devices, memberships, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User
@@ -29,6 +29,7 @@ ALL_ACCOUNTS = select(accounts.c.account_id).order_by(accounts.c.created_ms, acc
 
 ADD_USER = insert(users)
 GET_USER = USER.select().where(users.c.user_id == _ID)
+HELD_USER = held(GET_USER)
 USER_BY_EMAIL = USER.select().where(users.c.email == bindparam("at_email"))
 SAVE_USER = update(users).where(users.c.user_id == _ID)
 DELETE_USER = delete(users).where(users.c.user_id == _ID)
@@ -98,6 +99,9 @@ class SqlUsers:
 
     async def get(self, user_id: UserId) -> User | None:
         return USER.maybe(await self._session.read(GET_USER, at_id=user_id))
+
+    async def held(self, user_id: UserId) -> User | None:
+        return USER.maybe(await self._session.read(HELD_USER[self._session.writable], at_id=user_id))
 
     async def by_email(self, email: str) -> User | None:
         return USER.maybe(await self._session.read(USER_BY_EMAIL, at_email=email))

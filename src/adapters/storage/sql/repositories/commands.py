@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, Text, TextClause, bindparam, delete, func,
 
 from adapters.storage import refusals
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import JSON, Mapper, listed, to_json, word
+from adapters.storage.sql.rows import JSON, Mapper, held, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session, Taken
 from adapters.storage.sql.tables import definitions, executions
 from adapters.storage.sql.tables.fleet import FINISHED, OPEN, QUEUED, UNFINISHED
@@ -30,6 +30,7 @@ EXECUTION = Mapper(
 _COMMAND = definitions.c.command_id == bindparam("at_id")
 ADD_DEFINITION = insert(definitions)
 GET_DEFINITION = DEFINITION.select().where(_COMMAND, definitions.c.account_id == bindparam("at_account"))
+HELD_DEFINITION = held(GET_DEFINITION)
 OF_DEVICE = DEFINITION.select().where(definitions.c.device_id == bindparam("at_id")).order_by(definitions.c.seq)
 OF_TYPE = DEFINITION.select().where(definitions.c.device_type_id == bindparam("at_id")).order_by(definitions.c.seq)
 OF_ALL = {
@@ -104,6 +105,11 @@ class SqlDefinitions:
 
     async def get(self, account_id: AccountId, command_id: CommandId) -> Definition | None:
         return DEFINITION.maybe(await self._session.read(GET_DEFINITION, at_id=command_id, at_account=account_id))
+
+    async def held(self, account_id: AccountId, command_id: CommandId) -> Definition | None:
+        return DEFINITION.maybe(
+            await self._session.read(HELD_DEFINITION[self._session.writable], at_id=command_id, at_account=account_id)
+        )
 
     async def of_device(self, device_id: DeviceId) -> Sequence[Definition]:
         return [DEFINITION.of(row) for row in await self._session.read(OF_DEVICE, at_id=device_id)]

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import from_json, listed, to_json
+from adapters.storage.sql.rows import from_json, held, listed, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row, Session
 from adapters.storage.sql.tables import grant_uses, grants
 from domain.devices.model import Device
@@ -61,6 +61,7 @@ def _place(statement: Select[Any]) -> Select[Any]:
 
 ADD = insert(grants)
 GET = _SELECT.where(_ID, _ACCOUNT)
+HELD = held(GET)
 SAVE = update(grants).where(_ID)
 DELETE = delete(grants).where(_ID)
 ON_DEVICE = _place(_SELECT).order_by(g.seq)
@@ -138,6 +139,10 @@ class SqlGrants:
 
     async def get(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
         rows = await self._session.read(GET, at_id=grant_id, at_account=account_id)
+        return grant_of(rows[0]) if rows else None
+
+    async def held(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
+        rows = await self._session.read(HELD[self._session.writable], at_id=grant_id, at_account=account_id)
         return grant_of(rows[0]) if rows else None
 
     async def save(self, grant: Grant) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, insert, or_, update
 
-from adapters.storage.sql.rows import Mapper
+from adapters.storage.sql.rows import Mapper, held
 from adapters.storage.sql.session import Session
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
@@ -20,6 +20,7 @@ _USED = bindparam("at_used", type_=api_keys.c.last_used_ms.type)
 
 ADD = insert(api_keys)
 GET = KEY.select().where(_ID, _ACCOUNT)
+HELD = held(GET)
 BY_HASH = KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash"))
 LIST = KEY.select().where(_ACCOUNT).order_by(api_keys.c.seq)
 SAVE = update(api_keys).where(_ID)
@@ -40,6 +41,9 @@ class SqlKeys:
 
     async def get(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
         return KEY.maybe(await self._session.read(GET, at_id=key_id, at_account=account_id))
+
+    async def held(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+        return KEY.maybe(await self._session.read(HELD[self._session.writable], at_id=key_id, at_account=account_id))
 
     async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return KEY.maybe(await self._session.read(BY_HASH, at_hash=secret_hash))

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, TextClause, bindparam, delete, func, insert, select, text, update
 
 from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import Mapper, listed, to_json, word
+from adapters.storage.sql.rows import Mapper, held, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session
 from adapters.storage.sql.tables import api_keys, attempts, deliveries, webhooks
 from adapters.storage.sql.tables.records import OWED, SETTLED
@@ -25,6 +25,7 @@ o = deliveries.c
 _ID = w.webhook_id == bindparam("at_id")
 ADD = insert(webhooks)
 GET = WEBHOOK.select().where(_ID, w.account_id == bindparam("at_account"))
+HELD = held(GET)
 FIND = WEBHOOK.select().where(_ID)
 LIST = WEBHOOK.select().where(w.account_id == bindparam("at_account")).order_by(w.seq)
 OF_KEYS = {
@@ -141,6 +142,11 @@ class SqlWebhooks:
 
     async def get(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
         return WEBHOOK.maybe(await self._session.read(GET, at_id=webhook_id, at_account=account_id))
+
+    async def held(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
+        return WEBHOOK.maybe(
+            await self._session.read(HELD[self._session.writable], at_id=webhook_id, at_account=account_id)
+        )
 
     async def find(self, webhook_id: WebhookId) -> Webhook | None:
         return WEBHOOK.maybe(await self._session.read(FIND, at_id=webhook_id))

@@ -1,0 +1,167 @@
+"""Two programs over one database, SQLite's file or PostgreSQL: of two changes at once neither undoes the other, and nothing that
+is counted is counted short."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from domain.kernel.caller import Role
+from domain.kernel.errors import Invalid, Throttled, Unauthenticated
+from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
+from support.http import PASSWORD
+from support.pair import DATABASES, NEW, Pair, paired
+from support.whole import RECEIVER, Whole
+
+NEW_PASSWORD = "a new long password"
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(params=DATABASES, scope="module", loop_scope="module")
+async def pair(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    """One for all, because making it takes longer than any test; so each works on things of its own."""
+    async with paired(tmp_path_factory.mktemp("pair"), request.param) as made:
+        yield made
+
+
+@asynccontextmanager
+async def changing(pair: Pair, other: Coroutine[Any, Any, httpx.Response]) -> AsyncIterator[Any]:
+    """A transaction of the first program, during whose body `other` is on its way and has to wait."""
+    task: asyncio.Task[httpx.Response] | None = None
+
+    async def send() -> None:
+        nonlocal task
+        task = asyncio.create_task(other)
+        await pair.somebody_waits()
+        assert not task.done()
+
+    async with pair.one.services.uow.write() as tx:
+        yield tx, send
+    assert task is not None
+    answer = await task
+    assert answer.is_success, answer.text
+
+
+async def test_renaming_a_key_does_not_enable_it_again(pair: Pair) -> None:
+    made = await pair.owner.made("POST", "/keys", {"name": "Robot"})
+    rename = pair.at_two.send("PATCH", f"/keys/{made['keyId']}", {"name": "Renamed"})
+    async with changing(pair, rename) as (tx, others_come):
+        key = await tx.keys.held(pair.account.account.account_id, KeyId(made["keyId"]))
+        await others_come()
+        await tx.keys.save(replace(key, enabled=False))
+    keys = {key["keyId"]: key for key in await pair.owner.made("GET", "/keys")}
+    key = keys[made["keyId"]]
+    assert (key["name"], key["enabled"]) == ("Renamed", False)
+
+
+async def test_another_edit_of_a_grant_does_not_take_its_limit_away(pair: Pair) -> None:
+    device = f"/devices/{(await pair.owner.made('POST', '/devices/register', NEW))['deviceId']}"
+    key = await pair.owner.made("POST", "/keys", {"name": "Robot"})
+    made = await pair.owner.made("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]})
+    edit = pair.at_two.send("PATCH", f"{device}/grants/{made['grantId']}", {"commands": ["ON"]})
+    async with changing(pair, edit) as (tx, others_come):
+        grant = await tx.grants.held(pair.account.account.account_id, GrantId(made["grantId"]))
+        await others_come()
+        await tx.grants.save(replace(grant, rate_limit_per_minute=3))
+    [grant] = await pair.owner.made("GET", f"{device}/grants")
+    assert (grant["commands"], grant["rateLimitPerMinute"]) == (["ON"], 3)
+
+
+async def test_another_edit_of_a_command_does_not_take_its_approval_away(pair: Pair) -> None:
+    device = f"/devices/{(await pair.owner.made('POST', '/devices/register', NEW))['deviceId']}"
+    made = await pair.owner.made("POST", f"{device}/commands", {"name": "FLUSH", "label": "Flush"})
+    edit = pair.at_two.send("PATCH", f"{device}/commands/{made['commandId']}", {"label": "Flush it"})
+    async with changing(pair, edit) as (tx, others_come):
+        command = await tx.definitions.held(pair.account.account.account_id, CommandId(made["commandId"]))
+        await others_come()
+        await tx.definitions.save(replace(command, requires_approval=True))
+    commands = {one["name"]: one for one in await pair.owner.made("GET", f"{device}/commands")}
+    assert (commands["FLUSH"]["label"], commands["FLUSH"]["requiresApproval"]) == ("Flush it", True)
+
+
+async def test_a_new_name_does_not_bring_the_old_password_back(pair: Pair) -> None:
+    membership_id = await pair.one.member(pair.account, "ada@example.com", Role.MEMBER)
+    rename = pair.at_two.send("PATCH", f"/members/{membership_id}", {"name": "Ada L."})
+    async with changing(pair, rename) as (tx, others_come):
+        user = await tx.users.held((await tx.users.by_email("ada@example.com")).user_id)
+        await others_come()
+        new_hash = await pair.one.hasher.hash(NEW_PASSWORD)
+        await tx.users.save(user.with_password(new_hash, pair.one.clock.now_ms()))
+    login = {"email": "ada@example.com", "password": NEW_PASSWORD}
+    assert (await pair.two.caller().made("POST", "/auth/login", login))["user"]["name"] == "Ada L."
+
+
+async def test_another_address_does_not_bring_a_rotated_secret_back(pair: Pair) -> None:
+    key = await pair.owner.made("POST", "/keys", {"name": "Robot"})
+    made = await pair.owner.made("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER})
+    edit = pair.at_two.send("PATCH", f"/webhooks/{made['webhookId']}", {"url": f"{RECEIVER}/other"})
+    async with changing(pair, edit) as (tx, others_come):
+        webhook = await tx.webhooks.held(pair.account.account.account_id, WebhookId(made["webhookId"]))
+        await others_come()
+        await tx.webhooks.save(replace(webhook, secret_prefix="whsec_rotated", generation=2))
+    [webhook] = await pair.owner.made("GET", "/webhooks")
+    assert (webhook["url"], webhook["secretPrefix"]) == (f"{RECEIVER}/other", "whsec_rotated")
+
+
+@pytest.mark.parametrize("way", ["refresh", "logout"])
+async def test_no_token_outlives_the_end_of_all_sessions(pair: Pair, way: str) -> None:
+    tokens = await pair.one.caller().made("POST", "/auth/login", {"email": "owner@example.com", "password": PASSWORD})
+    user_id: UserId = pair.account.owner.user.user_id
+    async with pair.one.services.uow.write() as tx:
+        await tx.users.held(user_id)
+        other = asyncio.create_task(pair.two.caller().send("POST", f"/auth/{way}", {"refreshToken": tokens["refreshToken"]}))
+        await pair.somebody_waits()
+        await tx.refresh_tokens.revoke_user(user_id, pair.one.clock.now_ms())
+    assert (await other).status_code == (401 if way == "refresh" else 200)
+    page = await pair.owner.made("GET", "/events?type=session_revoked")
+    assert page["data"] == []  # it was ended, not stolen
+
+
+async def test_the_second_of_two_owners_who_step_down_at_once_stays(pair: Pair) -> None:
+    second_id = await pair.one.member(pair.account, "second@example.com", Role.OWNER)
+    second = await pair.two.sign_in("second@example.com")
+    first_id = pair.account.owner.membership.membership_id
+    for _ in range(5):
+        answers = await asyncio.gather(
+            pair.owner.send("PATCH", f"/members/{first_id}", {"role": "Admin"}),
+            second.send("PATCH", f"/members/{second_id}", {"role": "Admin"}),
+        )
+        assert sorted(answer.status_code for answer in answers) == [200, 409]
+        remaining, gone_id = (second, first_id) if answers[0].is_success else (pair.owner, second_id)
+        await remaining.made("PATCH", f"/members/{gone_id}", {"role": "Owner"})
+
+
+async def test_a_code_has_five_tries_at_both_together(pair: Pair) -> None:
+    await pair.owner.made("POST", "/auth/password/request-otp")
+    [code] = re.findall(r"\b\d{6}\b", pair.one.mail.mails[-1][2])
+    wrong = "000000" if code != "000000" else "111111"
+
+    async def guess(program: Whole) -> Any:
+        body = {"otp": wrong, "newPassword": NEW_PASSWORD}
+        return await program.caller(**pair.owner.headers).send("POST", "/auth/change-password", body)
+
+    assert {answer.status_code for answer in await pair.both(12, guess)} == {400}
+    async with pair.two.services.uow.read() as tx:
+        kept = await tx.one_time_codes.get(pair.account.owner.user.user_id)
+    assert (kept.tries, kept.used) == (5, False)
+    right = await pair.at_two.send("POST", "/auth/change-password", {"otp": code, "newPassword": NEW_PASSWORD})
+    assert right.json()["error"] == "OTP_INVALID"
+
+
+async def test_of_guesses_at_both_five_are_answered(pair: Pair) -> None:
+    async def guess(program: Whole) -> Any:
+        return await program.services.sessions.login("owner@example.com", "a wrong password", address="203.0.113.7")
+
+    found = await pair.both(16, guess)
+    assert not any(isinstance(one, Invalid) for one in found)
+    assert [sum(isinstance(one, kind) for one in found) for kind in (Unauthenticated, Throttled)] == [5, 11]
