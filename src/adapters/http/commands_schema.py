@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.schema import SEEN, Body, OneLine, Query, Reply
+from adapters.http.schema import SEEN, Body, Change, OneLine, Query, Reply
 from domain.commands.definitions import Draft
 from domain.commands.device_types import TypeWithCommands
 from domain.commands.model import CommandKind, Definition, Execution, ExecutionStatus, Shape, TriggeredBy
 from domain.kernel.clock import iso
-from domain.kernel.errors import Invalid
 
 MAX_WAIT_S = 30
 
@@ -20,7 +19,6 @@ Label = Annotated[
 ]
 Text = Annotated[str, StringConstraints(max_length=500)]
 CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
-_NULLABLE = frozenset({"description", "params_schema"})
 
 
 class Command(Body):
@@ -77,8 +75,10 @@ class NewDefinition(Body):
         return Draft(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
-class DefinitionChanges(Body):
+class DefinitionChanges(Change):
     """What is left out stays."""
+
+    nullable = frozenset({"description", "params_schema"})
 
     name: CommandName | None = None
     label: Label | None = None
@@ -89,12 +89,7 @@ class DefinitionChanges(Body):
     requires_approval: bool | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Raises Invalid for a `null` where there must be something."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        for name, value in given.items():
-            if value is None and name not in _NULLABLE:
-                raise Invalid.field(type(self).model_fields[name].alias or name, "cannot be null; leave it out to keep it.")
-        return given
+        return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 class CommandId(Reply):
@@ -158,7 +153,7 @@ class NewDeviceType(Body):
     commands: list[NewDefinition] = Field(default_factory=list, max_length=100)
 
 
-class DeviceTypeChanges(Body):
+class DeviceTypeChanges(Change):
     """`commands` replaces the whole list; a command that keeps its name keeps its id."""
 
     name: Label | None = None

@@ -6,13 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.schema import LINE, SEEN, Body, OneLine, Query, Reply
+from adapters.http.schema import LINE, SEEN, Body, Change, OneLine, Query, Reply
 from domain.devices.configblock import ConfigFormat
 from domain.devices.credentials import Config, Revealed
 from domain.devices.model import About, DeviceStatus, Profile
 from domain.devices.service import Registered, Registration
 from domain.kernel.clock import iso
-from domain.kernel.errors import Invalid
 from domain.kernel.ids import DeviceTypeId, ProjectId
 
 MAX_TAGS = 20
@@ -26,7 +25,6 @@ Id = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]
 
 _ABOUT = ("description", "location", "manufacturer", "model", "industry")
-_NEVER_NULL = frozenset({"name", "board_type", "app_type", "project_id", "profile"})
 
 
 class NewDevice(Body):
@@ -59,8 +57,10 @@ class NewDevice(Body):
         )
 
 
-class DeviceChanges(Body):
+class DeviceChanges(Change):
     """What is left out stays; `null` empties what may be empty."""
+
+    nullable = frozenset({"app_type_other", "device_type_id", "tags", *_ABOUT})
 
     name: DeviceName | None = None
     board_type: Word | None = None
@@ -77,12 +77,7 @@ class DeviceChanges(Body):
     tags: Tags | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Raises Invalid for a `null` where there must be something."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        for name, value in given.items():
-            if value is None and name in _NEVER_NULL:
-                alias = type(self).model_fields[name].alias or name
-                raise Invalid.field(alias, "cannot be null; leave it out to keep what it is.")
         if "tags" in given:
             given["tags"] = tuple(dict.fromkeys(given["tags"] or ()))
         return given

@@ -6,13 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from adapters.http.schema import Body, Query, Reply, Timestamp, instant
+from adapters.http.schema import Body, Change, Query, Reply, Timestamp, instant
 from domain.grants.access import Explanation, Finding
 from domain.grants.draft import MAX_COMMANDS, MAX_RATE, Draft, Terms
 from domain.grants.granting import Granted, NamedGrant
 from domain.grants.model import AppliesVia, Scope
 from domain.kernel.clock import iso
-from domain.kernel.errors import Invalid
 from domain.kernel.ids import KeyId, MembershipId
 
 Commands = Annotated[
@@ -24,7 +23,6 @@ Days = Annotated[list[Day], Field(max_length=7, description="0 = Sunday to 6 = S
 Minute = Annotated[int, Field(ge=0, le=1439, description="Minute of the local day.")]
 Rate = Annotated[int, Field(ge=1, le=MAX_RATE, description="Commands in any 60 seconds.")]
 Zone = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone.")]
-_NULLABLE = frozenset({"expires_at", "active_from_minute", "active_to_minute", "rate_limit_per_minute"})
 _RENAMED = {"expires_at": "expires_ms"}
 
 
@@ -61,8 +59,10 @@ class NewGrant(Body):
         )
 
 
-class GrantChanges(Body):
+class GrantChanges(Change):
     """What is left out stays; `null` takes a limit away. For another subject or reach, make another grant."""
+
+    nullable = frozenset({"expires_at", "active_days", "active_from_minute", "active_to_minute", "rate_limit_per_minute"})
 
     commands: Commands | None = None
     scope: Scope | None = None
@@ -74,15 +74,12 @@ class GrantChanges(Body):
     rate_limit_per_minute: Rate | None = None
 
     def changes(self) -> dict[str, Any]:
-        """By the names of `Terms`. Raises Invalid for a `null` where there must be something."""
+        """By the names of `Terms`."""
         given: dict[str, Any] = {}
         for name in self.model_fields_set:
             value = getattr(self, name)
             if name == "active_days":
                 value = tuple(value or ())
-            elif value is None and name not in _NULLABLE:
-                field = type(self).model_fields[name].alias or name
-                raise Invalid.field(field, "cannot be null; leave it out to keep it.")
             elif name == "commands":
                 value = tuple(value)
             elif name == "expires_at" and value is not None:

@@ -9,7 +9,7 @@ from quart import Blueprint
 
 from adapters.http.auth import Access, current_session
 from adapters.http.operation import operation
-from adapters.http.schema import Body, Done, Name, Reply, Timestamp
+from adapters.http.schema import Body, Change, Done, Name, Reply, Timestamp
 from domain.grants.model import AppliesVia, Grant, Scope
 from domain.grants.ports import GrantsTx
 from domain.kernel.clock import iso
@@ -25,7 +25,7 @@ class NewKey(Body):
     name: Name
 
 
-class KeyChange(Body):
+class KeyChange(Change):
     name: Name | None = None
     enabled: bool | None = None
 

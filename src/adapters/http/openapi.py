@@ -14,7 +14,7 @@ from quart import Quart
 from adapters.http.auth import Access
 from adapters.http.openapi_examples import EXPORTS, Examples
 from adapters.http.operation import Media, Operation
-from adapters.http.schema import Problem
+from adapters.http.schema import Problem, without_null
 
 Schema = dict[str, Any]
 REF = "#/components/schemas/{model}"
@@ -192,18 +192,11 @@ def _query_parameters(rule: str, spec: Operation, schemas: Mapping[Key, Schema],
         schema = definitions[schema["$ref"].rpartition("/")[2]]
     required = schema.get("required", [])
     for name, of in schema.get("properties", {}).items():
-        of = _without_null({key: value for key, value in of.items() if key != "title"})
+        of = without_null({key: value for key, value in of.items() if key != "title"})
         parameter = {"name": name, "in": "query", "required": name in required, "schema": of}
         if "description" in of:
             parameter["description"] = of.pop("description")
         yield parameter
-
-
-def _without_null(schema: Schema) -> Schema:
-    """A query parameter is absent, never null."""
-    others = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
-    rest = {key: value for key, value in schema.items() if key != "anyOf" and not (key == "default" and value is None)}
-    return {**others[0], **rest} if len(others) == 1 else ({**rest, "anyOf": others} if others else rest)
 
 
 def _header_parameters(spec: Operation) -> Iterator[Schema]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from adapters.http.schema import Body, Name, Reply
+from adapters.http.schema import Body, Change, Name, Reply
 from domain.kernel.clock import iso
 from domain.kernel.errors import FieldFault, Invalid
 from domain.rules.model import Action, Comparator, Condition, DryRun, Explained, Match, Rule
@@ -48,7 +48,7 @@ class NewRule(Body):
     clear_conditions: ClearConditions = Field(default_factory=list)
 
 
-class RuleChanges(Body):
+class RuleChanges(Change):
     name: Name | None = None
     conditions: Conditions | None = None
     action: ActionBody | None = None
@@ -128,8 +128,6 @@ def to_fields(given: NewRule | RuleChanges) -> dict[str, Any]:
         value = getattr(given, name)
         if isinstance(given, RuleChanges) and name not in given.model_fields_set:
             continue
-        if value is None:
-            raise Invalid.field(name, "cannot be null; leave it out to keep it as it is.")
         fields[name] = _to_domain(name, value)
     return fields
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from adapters.http.commands_schema import DefinitionReply
-from adapters.http.schema import LINE, Body, OneLine, Reply, Timestamp
+from adapters.http.schema import LINE, Body, Change, OneLine, Reply, Timestamp
 from domain.kernel.clock import SECOND_MS, iso
-from domain.kernel.errors import Invalid
 from domain.schedules.model import (
     DEFAULT_GRACE_S,
     PLAIN_OFF,
@@ -55,8 +54,10 @@ class OrderBody(Body):
         return SlotCommand(self.command, self.params)
 
 
-class SlotChanges(Body):
+class SlotChanges(Change):
     """What is left out stays. `null` brings the default back."""
+
+    nullable = frozenset({"slot", *_WHEN_NULL})
 
     slot: Slot | None = Field(default=None, description="Which slot, where the path does not say.")
     on_ts: Seconds | None = None
@@ -71,22 +72,16 @@ class SlotChanges(Body):
     misfire_grace_seconds: Grace | None = None
 
     def changes(self) -> dict[str, Any]:
-        """By the names of `Terms`. Raises Invalid for a `null` that means nothing."""
+        """By the names of `Terms`."""
         given: dict[str, Any] = {}
         for name in self.model_fields_set - {"slot"}:
             value = getattr(self, name)
             if isinstance(value, OrderBody):
                 value = value.order()
             elif value is None:
-                value = self._default(name)
+                value = _WHEN_NULL[name]
             given["misfire_grace_s" if name == "misfire_grace_seconds" else name] = value
         return given
-
-    def _default(self, name: str) -> Any:
-        if name not in _WHEN_NULL:
-            field = type(self).model_fields[name].alias or name
-            raise Invalid.field(field, "cannot be null; leave it out to keep it.")
-        return _WHEN_NULL[name]
 
 
 class NewSlot(Body):

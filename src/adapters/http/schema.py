@@ -1,28 +1,33 @@
 """The shapes that cross the wire. A field is camelCase outside, snake_case inside, and checked at the border only.
 
-Strict: `"1"` is not 1, an unknown field is a fault and not noise, and a number that a double cannot hold is refused before
-any model sees it. What comes in passes `parse_object` first, because a JSON parser answers other questions than we ask:
-depth, NUL, lone surrogates and names given twice are legal JSON, and each of them breaks a database or a reader further in.
+Strict: `"1"` is not 1, an unknown field is a fault and not noise, and `null` is a value only where the document says so. What
+comes in passes `parse_object` first (json_object.py).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
+from pydantic_core import CoreSchema
 
+from adapters.http.json_object import parse_object
+from adapters.http.whole_numbers import DIGITS, counted, mended
 from domain.kernel.errors import FieldFault, Invalid
 from domain.kernel.text import NOT_IN_LINES, line_fault
-
-MAX_DEPTH = 32
-MAX_NUMBER_TEXT = 400
-"""A double needs at most 309 digits before the point; longer integers cost quadratic time to read and are never meant."""
-
 
 
 def _line(text: str) -> str:
@@ -64,6 +69,36 @@ class NoBody(Body):
     """For endpoints without a body: nothing, or `{}`."""
 
 
+class Change(Body):
+    """A request that changes: what is left out stays, and `null` is for those `nullable`, which it empties."""
+
+    nullable: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def refuse_nulls(cls, given: Mapping[str, Any]) -> None:
+        """Raises Invalid that names the field."""
+        for name, field in cls.model_fields.items():
+            alias = field.alias or name
+            if name not in cls.nullable and alias in given and given[alias] is None:
+                raise Invalid.field(alias, "cannot be null; leave it out to keep it as it is.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        shown = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in cls.model_fields.items():
+            if name not in cls.nullable:
+                alias = field.alias or name
+                shown["properties"][alias] = without_null(shown["properties"][alias])
+        return shown
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Of what may be left out, but is never null."""
+    others = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and not (key == "default" and value is None)}
+    return {**others[0], **rest} if len(others) == 1 else ({**rest, "anyOf": others} if others else rest)
+
+
 class Query(BaseModel):
     """Query parameters: text on the wire, so numbers and booleans are read from text; unknown names are refused."""
 
@@ -103,11 +138,19 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 
 def read_body(model: type[BodyT], raw: bytes) -> BodyT:
     """The request body as `model`. Raises Invalid, `INVALID_JSON` or `VALIDATION_ERROR` with the fields at fault."""
-    parse_object(raw)
+    given = parse_object(raw)
+    if issubclass(model, Change):
+        model.refuse_nulls(given)
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise _invalid(error, "body") from None
+        fault = error
+    if mended(given, fault):
+        try:
+            return model.model_validate_json(json.dumps(given))
+        except ValidationError as error:
+            fault = error
+    raise _invalid(fault, "body") from None
 
 
 def read_query(model: type[BodyT], given: Mapping[str, Sequence[str]]) -> BodyT:
@@ -119,6 +162,8 @@ def read_query(model: type[BodyT], given: Mapping[str, Sequence[str]]) -> BodyT:
             raise Invalid.field(name, "must not contain the character NUL.")
         if len(texts) > 1 and name not in lists:
             raise Invalid.field(name, "is given more than once; give it once.")
+        if name in counted(model) and not DIGITS.fullmatch(texts[0]):
+            raise Invalid.field(name, "must be a whole number.")
         values[name] = list(texts) if name in lists else texts[0]
     try:
         return model.model_validate(values)
@@ -135,97 +180,6 @@ def instant(field: str, text: str) -> int:
     except (ValueError, OverflowError):
         raise Invalid.field(field, "must be an ISO 8601 date-time with offset, such as 2026-11-21T04:00:00Z.") from None
     return at_ms
-
-
-def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`, free of all that JSON allows and we do not."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise Invalid("The body is not UTF-8. Send JSON in UTF-8.", code="INVALID_JSON") from None
-    _check_depth(raw)
-    try:
-        value = json.loads(
-            text,
-            parse_constant=_refuse_constant,
-            parse_float=_double,
-            parse_int=_integer,
-            object_pairs_hook=_unique,
-        )
-    except json.JSONDecodeError as error:
-        raise Invalid(
-            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.", code="INVALID_JSON"
-        ) from None
-    if not isinstance(value, dict):
-        raise Invalid("The body must be a JSON object, such as {}.", code="INVALID_JSON")
-    if "\\u" in text:  # the only way by which NUL and lone surrogates get into a JSON text that is UTF-8
-        for path, string in _strings(value, ""):
-            _check_text(path, string)
-    return value
-
-
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{}]")
-
-
-def _check_depth(raw: bytes) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for bracket in _BRACKET.finditer(_STRING.sub(b"", raw)):
-        depth += 1 if bracket[0] in b"[{" else -1
-        if depth > MAX_DEPTH:
-            raise Invalid(f"The body is nested deeper than {MAX_DEPTH} levels. Send it flatter.", code="INVALID_JSON")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise Invalid(f"The body contains {name}, which is not a JSON number.", code="INVALID_JSON")
-
-
-def _double(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise Invalid(f"The number {text[:24]} is out of the range of IEEE double.", code="INVALID_JSON")
-    return value
-
-
-def _integer(text: str) -> int:
-    if len(text) > 15:
-        if len(text) > MAX_NUMBER_TEXT:
-            raise Invalid("A number in the body is out of the range of IEEE double.", code="INVALID_JSON")
-        _double(text)
-    return int(text)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Invalid(f"The name {twice[:64]!r} stands twice in one object. Give it once.", code="INVALID_JSON")
-    return made
-
-
-def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield path or "body", name
-            yield from _strings(inner, f"{path}.{name}" if path else name)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _strings(inner, f"{path}.{index}")
-
-
-def _check_text(path: str, text: str) -> None:
-    shown = path.encode("ascii", "backslashreplace").decode()
-    if "\x00" in text:
-        raise Invalid.field(shown, "must not contain the character NUL (\\u0000).")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise Invalid.field(shown, "contains half of a surrogate pair, which is not text.") from None
 
 
 _MESSAGES = {

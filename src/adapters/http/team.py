@@ -7,7 +7,7 @@ from quart import Blueprint
 
 from adapters.http.auth import Access, current_session
 from adapters.http.operation import operation
-from adapters.http.schema import Body, Done, Name, Reply, Timestamp
+from adapters.http.schema import Body, Change, Done, Name, Reply, Timestamp
 from domain.accounts.model import Member, Project
 from domain.accounts.projects import ProjectService
 from domain.accounts.team import TeamService
@@ -25,7 +25,7 @@ class NewMember(Body):
     password: str = Field(min_length=8, max_length=256)
 
 
-class MemberChange(Body):
+class MemberChange(Change):
     role: Role | None = None
     name: Name | None = None
 

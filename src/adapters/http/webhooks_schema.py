@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from adapters.http.schema import Body, Reply
+from adapters.http.schema import Body, Change, Reply
 from domain.kernel.clock import iso
 from domain.webhooks.model import Attempt, Webhook
 
@@ -18,7 +18,7 @@ class NewWebhook(Body):
     url: Url
 
 
-class WebhookChanges(Body):
+class WebhookChanges(Change):
     url: Url | None = None
     enabled: bool | None = None
 

@@ -1,0 +1,109 @@
+"""What the document says of numbers and of null is what the service does, field by field: both are read from the document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from support.whole import Caller, whole
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+NOBODYS = {"slot": "1"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def owner(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Caller]:
+    async with whole(tmp_path_factory.mktemp("fields")) as program:
+        await program.account("owner@example.com")
+        yield await program.sign_in("owner@example.com")
+
+
+def bodies(document: Any) -> Iterator[tuple[str, str, Any, Any]]:
+    """Method, a path of nobody's, an example that is in order, and its schema; of all that a session may send."""
+    for path, calls in document["paths"].items():
+        for method, call in calls.items():
+            content = call.get("requestBody", {}).get("content", {}).get("application/json")
+            if content and call["x-caller"] != "anyone":
+                for part in call.get("parameters", []):
+                    path = path.replace(f"{{{part['name']}}}", NOBODYS.get(part["name"], "x_00000000000000000000"))
+                yield method.upper(), path, content["example"], followed(document, content["schema"])
+
+
+def followed(document: Any, schema: Any) -> Any:
+    return document["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+
+def kinds(document: Any, schema: Any) -> set[str]:
+    """The JSON types that the schema takes; everything, when it says nothing."""
+    schema = followed(document, schema)
+    if "anyOf" in schema:
+        return set().union(*(kinds(document, one) for one in schema["anyOf"]))
+    said = schema.get("type", ["null", "integer"] if "enum" not in schema and "const" not in schema else [])
+    return {said} if isinstance(said, str) else set(said)
+
+
+def faults(answer: Any) -> set[str]:
+    assert answer.status_code < 500, answer.text
+    return {detail["field"].partition(".")[0] for detail in answer.json().get("details", [])}
+
+
+async def test_null_is_taken_exactly_where_the_document_says_so(owner: Caller) -> None:
+    document = (await owner.whole.http.get("/openapi.json")).json()
+    wrong, asked = [], 0
+    for method, path, example, schema in bodies(document):
+        for name, of in schema["properties"].items():
+            answer = await owner.send(method, path, {**example, name: None})
+            refused, asked = name in faults(answer), asked + 1
+            if refused and "null" in kinds(document, of):  # as one of several of which one must be there
+                left_out = {key: value for key, value in example.items() if key != name}
+                refused = name not in faults(await owner.send(method, path, left_out))
+                if refused:
+                    wrong.append(f"{method} {path} {name}: {answer.text[:200]}")
+            elif not refused and "null" not in kinds(document, of):
+                wrong.append(f"{method} {path} {name}: {answer.status_code} {answer.text[:200]}")
+    assert wrong == []
+    assert asked > 100
+
+
+async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: Caller) -> None:
+    document = (await owner.whole.http.get("/openapi.json")).json()
+    asked = 0
+    for method, path, example, schema in bodies(document):
+        for name, of in schema["properties"].items():
+            if "integer" in kinds(document, of) and isinstance(example.get(name), int):
+                answer = await owner.send(method, path, {**example, name: float(example[name])})
+                assert "must be a whole number." not in answer.text, f"{method} {path} {name}"
+                half = await owner.send(method, path, {**example, name: example[name] + 0.5})
+                assert half.status_code == 400, f"{method} {path} {name}"
+                asked += 1
+    assert asked > 3
+
+
+async def sent(owner: Caller, method: str, path: str, text: str) -> Any:
+    headers = {**owner.headers, "Content-Type": "application/json"}
+    return await owner.whole.http.request(method, f"/api/v1{path}", content=text.encode(), headers=headers)
+
+
+async def test_a_whole_number_keeps_its_bounds_and_its_place(owner: Caller) -> None:
+    device = f"/devices/{(await owner.made('POST', '/devices/register', {'name': 'D', 'boardType': 'ESP32', 'appType': 'PUMP'}))['deviceId']}"
+    key = await owner.made("POST", "/keys", {"name": "Robot"})
+    grant = {"commands": ["*"], "apiKeyId": key["keyId"]}
+    for text, status in (("1e1", 201), ("10.0", 201), ("1e300", 400), ("0.0", 400), ("10.5", 400), ("true", 400), ('"10"', 400)):
+        body = json.dumps({**grant, "rateLimitPerMinute": 0, "activeDays": [0]})
+        body = body.replace('"rateLimitPerMinute": 0', f'"rateLimitPerMinute": {text}').replace("[0]", "[1.0, 2]")
+        answer = await sent(owner, "POST", f"{device}/grants", body)
+        assert answer.status_code == status, f"{text}: {answer.text}"
+        if status == 400:
+            assert faults(answer) == {"rateLimitPerMinute"}
+    kept = await owner.made("GET", f"{device}/grants")
+    assert [(one["rateLimitPerMinute"], one["activeDays"]) for one in kept] == [(10, [1, 2])] * 2
+
+
+@pytest.mark.parametrize("text", ["1.0", "1e1", "+1", " 1", "1_0", "", "١", "0x1", "true"])
+async def test_a_number_in_a_query_is_its_digits(owner: Caller, text: str) -> None:
+    answer = await owner.send("GET", "/events", params={"limit": text})
+    assert (answer.status_code, faults(answer)) == (400, {"limit"})
