@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
-from domain.grants.model import Scope, Subject
+from domain.grants.model import Reach, Scope, Subject
 from domain.grants.window import Window
 from support.storage import NOW, World, a_device, a_grant, a_key, an_approval, new
 
@@ -42,7 +42,7 @@ async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(worl
         assert list(await tx.grants.of_key(new("acc"), key)) == []
 
 
-async def test_keys_that_may_see_a_device_are_those_with_a_live_grant(world: World) -> None:
+async def test_what_keys_may_see_and_who_may_see_a_device(world: World) -> None:
     expired, second = a_key(world.account.account_id), a_key(world.account.account_id)
     async with world.uow.write() as tx:
         await tx.keys.add(expired)
@@ -54,8 +54,13 @@ async def test_keys_that_may_see_a_device_are_those_with_a_live_grant(world: Wor
             a_grant(world, subject=Subject(key_id=second.key_id), device_id=None, project_id=world.project.project_id)
         )
         await tx.grants.add(a_grant(world, subject=Subject(membership_id=world.membership.membership_id)))
-        seen = await tx.grants.keys_on(world.device.device_id, world.project.project_id, NOW)
-        assert list(seen) == [world.key.key_id, second.key_id]
+        here, around = world.device.device_id, world.project.project_id
+        mine = [Reach(world.key.key_id, here, None, NOW + 1), Reach(world.key.key_id, here, None, None)]
+        wide = Reach(second.key_id, None, around, None)
+        assert set(await tx.grants.reach_of([world.key.key_id, second.key_id, new("key")])) == {*mine, wide}
+        assert set(await tx.grants.reach_on([here, new("dev")])) == {*mine, Reach(expired.key_id, here, None, NOW), wide}
+        assert not await tx.grants.reach_of([])
+        assert not await tx.grants.reach_on([new("dev")])
 
 
 async def test_uses_are_read_newest_first_and_forgotten_oldest_first(world: World) -> None:

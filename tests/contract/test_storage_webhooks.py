@@ -22,15 +22,15 @@ async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
         assert await tx.webhooks.find(first.webhook_id) == changed
 
 
-async def test_webhooks_of_keys_are_those_where_both_are_enabled(world: World) -> None:
+async def test_live_webhooks_are_those_that_are_enabled_and_whose_key_is(world: World) -> None:
     off = a_key(world.account.account_id, enabled=False)
     live, disabled = a_webhook(world), a_webhook(world, enabled=False)
     async with world.uow.write() as tx:
         await tx.keys.add(off)
         for webhook in (live, disabled, a_webhook(world, key_id=off.key_id)):
             await tx.webhooks.add(webhook)
-        assert list(await tx.webhooks.of_keys([world.key.key_id, off.key_id, new("key")])) == [live]
-        assert list(await tx.webhooks.of_keys([])) == []
+        assert list(await tx.webhooks.live([world.account.account_id, new("acc")])) == [live]
+        assert list(await tx.webhooks.live([new("acc")])) == []
 
 
 async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> None:

@@ -88,8 +88,9 @@ async def test_what_one_instance_writes_a_client_of_the_other_hears(pair: tuple[
         await here.switch(device.device_id, number=1)
         await there.switch(device.device_id, number=2)
         assert [(await client.next())["number"] for _ in range(2)] == [1, 2]
-    assert [event.payload.get("number") for event in there.noted.events][-1] == 1
-    assert 1 not in [event.payload.get("number") for event in here.noted.events]
+    # Its own it may take for another's, where the log shows it before the commit's answer has come: that costs a look, no more.
+    assert [event.payload.get("number") for event in there.noted.events].count(1) == 1
+    assert [event.payload.get("number") for event in here.noted.events].count(2) <= 1
 
 
 async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[Instance, Instance]) -> None:

@@ -45,9 +45,8 @@ SORTS_A_HANDFUL = {
     "grants.ON_DEVICE",
     "grants.OF_KEY_ON",
     "grants.OF_MEMBERSHIP_ON",
-    "grants.KEYS_ON",
     "telemetry.METRICS",
-    "webhooks.OF_KEYS",
+    "webhooks.LIVE",
 }
 """Rows of one device, one key or one account's keys: tens."""
 

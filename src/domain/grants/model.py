@@ -38,6 +38,16 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Of a key's grant only what it lets the key see, and until when."""
+
+    key_id: KeyId
+    device_id: DeviceId | None
+    project_id: ProjectId | None
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """`device_id` is set for a device grant, `project_id` for a project grant. `seq` orders grants by age."""
 

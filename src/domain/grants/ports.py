@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from domain.devices.model import Device
 from domain.events.ports import EventsTx
-from domain.grants.model import Grant, Subject
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
+from domain.grants.model import Grant, Reach, Subject
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
 
 
 class GrantRepository(Protocol):
@@ -40,8 +40,12 @@ class GrantRepository(Protocol):
 
     async def of_subject(self, account_id: AccountId, subject: Subject) -> Sequence[Grant]: ...
 
-    async def keys_on(self, device_id: DeviceId, project_id: ProjectId, now_ms: int) -> Sequence[KeyId]:
-        """Keys with a grant on the device or its project that is not expired: who may see what it does."""
+    async def reach_of(self, key_ids: Sequence[KeyId]) -> Sequence[Reach]:
+        """All that these keys' grants let them see, expired ones included."""
+        ...
+
+    async def reach_on(self, device_ids: Collection[DeviceId]) -> Sequence[Reach]:
+        """Whatever keys' grants on these devices or on the projects they are in, expired ones included."""
         ...
 
     async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:

@@ -17,7 +17,7 @@ from domain.devices.ports import Vault
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.errors import DomainError
 from domain.kernel.facts import Fact
-from domain.kernel.ids import DeliveryId, IdSource, Prefix, WebhookId
+from domain.kernel.ids import AccountId, DeliveryId, DeviceId, IdSource, Prefix, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.lanes import Lanes
@@ -171,8 +171,17 @@ class DeliveryService:
 
     async def admitted(self, tx: WebhooksTx, delivery: Delivery, now_ms: int) -> Webhook | None:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
-        scope = await self._scopes.of(tx, delivery.account_id, now_ms)
-        return await scope.still(tx, delivery.webhook_id, delivery.device_id, now_ms)
+        return (await self._admitted(tx, [delivery], now_ms))[0]
+
+    async def _admitted(self, tx: WebhooksTx, deliveries: Sequence[Delivery], now_ms: int) -> list[Webhook | None]:
+        """All of a turn for the price of one: the check is made once, in the transaction in which their attempts begin."""
+        places: dict[AccountId, set[DeviceId]] = {}
+        for delivery in deliveries:
+            devices = places.setdefault(delivery.account_id, set())
+            if delivery.device_id is not None:
+                devices.add(delivery.device_id)
+        scopes = await self._scopes.of(tx, places, now_ms)
+        return [scopes[one.account_id].still(one.webhook_id, one.device_id, now_ms) for one in deliveries]
 
     def begin(self, delivery: Delivery, webhook: Webhook, now_ms: int) -> Job:
         """The next attempt of a claimed delivery, with an id of its own."""
@@ -191,8 +200,7 @@ class DeliveryService:
     async def _begin(self, tx: WebhooksTx, begun: Sequence[Delivery], now_ms: int) -> list[Job]:
         jobs: list[Job] = []
         dropped: list[Delivery] = []
-        for delivery in begun:
-            webhook = await self.admitted(tx, delivery, now_ms)
+        for delivery, webhook in zip(begun, await self._admitted(tx, begun, now_ms), strict=True):
             if webhook is None:
                 dropped.append(replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None))
             else:

@@ -36,21 +36,20 @@ class Fanout:
             else:
                 self._scopes.observe(whole, event, now_ms)
         owing: list[Delivery] = []
+        places = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in heard.items()}
+        scopes = await self._scopes.of(whole, places, now_ms)
         for account_id, public in heard.items():
-            scope = await self._scopes.of(whole, account_id, now_ms)
-            await scope.place(whole, [event.device_id for event in public if event.device_id is not None])
             for event in public:
-                owing += await self._owed(whole, scope, event, now_ms)
+                owing += _owed(scopes[account_id], event, now_ms)
         if owing:
             await whole.deliveries.add(owing)
             whole.after_commit(self._bell)
 
-    async def _owed(self, tx: WebhooksTx, scope: Scope, event: Event, now_ms: int) -> list[Delivery]:
-        if event.device_id is None:
-            return []
-        listeners = await scope.listeners(tx, event.device_id, now_ms)
-        data = data_bytes(event.payload) if listeners else b""
-        return [owed(webhook, event, data, now_ms) for webhook in listeners]
+
+def _owed(scope: Scope, event: Event, now_ms: int) -> list[Delivery]:
+    listeners = [] if event.device_id is None else scope.listeners(event.device_id, now_ms)
+    data = data_bytes(event.payload) if listeners else b""
+    return [owed(webhook, event, data, now_ms) for webhook in listeners]
 
 
 def owed(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> Delivery:

@@ -114,24 +114,29 @@ def settle(delivery: Delivery, attempt: Attempt, reply: Reply, now_ms: int, spre
     state = DeliveryState.PENDING
     if over:
         state = DeliveryState.DELIVERED if success else DeliveryState.GIVEN_UP
+    due_ms = delivery.due_ms if next_ms is None else next_ms
+    error = None if success else failure(reply)
     return Settled(
-        replace(
-            delivery,
-            state=state,
-            attempts=attempts,
-            due_ms=delivery.due_ms if next_ms is None else next_ms,
-            claimed_until_ms=None,
-        ),
-        replace(
-            attempt,
-            finished_ms=now_ms,
-            status_code=reply.status,
-            error=None if success else failure(reply),
-            succeeded=success,
-            duration_ms=reply.duration_ms,
-            next_attempt_ms=next_ms,
-        ),
+        _owed_after(delivery, state, attempts, due_ms),
+        _ended(attempt, now_ms, reply.status, error, success, reply.duration_ms, next_ms),
     )
+
+
+def _owed_after(was: Delivery, state: DeliveryState, attempts: int, due_ms: int) -> Delivery:
+    """By position: `replace` costs four times as much, and this runs once a delivery."""
+    return Delivery(
+        was.no, was.webhook_id, was.account_id, was.device_id, was.event_id, was.event_type, was.data,
+        state, attempts, due_ms, None, was.created_ms,
+    )  # fmt: skip
+
+
+def _ended(
+    was: Attempt, at_ms: int, status: int | None, error: str | None, success: bool, took_ms: int, next_ms: int | None
+) -> Attempt:
+    return Attempt(
+        was.delivery_id, was.delivery_no, was.webhook_id, was.event_id, was.event_type, was.device_id, was.number, was.created_ms,
+        at_ms, status, error, success, took_ms, next_ms,
+    )  # fmt: skip
 
 
 def interrupt(delivery: Delivery, attempt: Attempt, now_ms: int) -> Settled:

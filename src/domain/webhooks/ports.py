@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from domain.grants.ports import GrantsTx
-from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
+from domain.kernel.ids import AccountId, DeliveryId, WebhookId
 from domain.webhooks.model import Attempt, Delivery, Webhook
 
 
@@ -26,8 +26,8 @@ class WebhookRepository(Protocol):
         """Oldest first."""
         ...
 
-    async def of_keys(self, key_ids: Sequence[KeyId]) -> Sequence[Webhook]:
-        """Enabled ones of enabled keys."""
+    async def live(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
+        """Enabled ones of enabled keys, oldest first."""
         ...
 
     async def save(self, webhook: Webhook) -> None: ...

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from domain.events.model import Event
 from domain.events.policy import changes_access
-from domain.grants.model import Grant
+from domain.grants.model import Grant, Reach
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
-from domain.kernel.ids import AccountId, DeviceId, ProjectId, WebhookId
+from domain.kernel.ids import AccountId, DeviceId, KeyId, ProjectId, WebhookId
 from domain.webhooks.model import Webhook
 from domain.webhooks.ports import WebhooksTx
 
@@ -33,7 +33,7 @@ class Sight:
     projects: Mapping[ProjectId, int]
 
     @classmethod
-    def of(cls, grants: Sequence[Grant]) -> Sight:
+    def of(cls, grants: Sequence[Grant | Reach]) -> Sight:
         devices: dict[DeviceId, int] = {}
         projects: dict[ProjectId, int] = {}
         for grant in grants:
@@ -68,51 +68,42 @@ class Scope:
     _placed: dict[DeviceId, ProjectId | None] = field(default_factory=dict)
 
     async def place(self, tx: WebhooksTx, device_ids: Collection[DeviceId]) -> None:
-        """Look up the projects of many devices at once."""
+        """Find out in which projects they are, if that matters."""
         missing = [device_id for device_id in device_ids if device_id not in self._placed] if self.by_project else []
         if missing:
             self._placed.update(dict.fromkeys(missing))
             self._placed.update({device.device_id: device.project_id for device in await tx.devices.find_all(missing)})
 
-    async def project_of(self, tx: WebhooksTx, device_id: DeviceId) -> ProjectId | None:
-        if not self.by_project:
-            return None
-        if device_id not in self._placed:
-            device = await tx.devices.find(device_id)
-            self._placed[device_id] = None if device is None else device.project_id
-        return self._placed[device_id]
-
-    async def listeners(self, tx: WebhooksTx, device_id: DeviceId, now_ms: int) -> list[Webhook]:
-        if not self.webhooks:
-            return []
-        project_id = await self.project_of(tx, device_id)
+    def listeners(self, device_id: DeviceId, now_ms: int) -> list[Webhook]:
+        """Of a device that has been placed."""
+        project_id = self._placed.get(device_id)
         return [hook for hook, sight in self.webhooks.values() if sight.covers(device_id, project_id, now_ms)]
 
-    async def still(
-        self, tx: WebhooksTx, webhook_id: WebhookId, device_id: DeviceId | None, now_ms: int
-    ) -> Webhook | None:
-        """The webhook, if it is enabled and its key still sees the device. None for a device: a ping, which shows nothing."""
+    def still(self, webhook_id: WebhookId, device_id: DeviceId | None, now_ms: int) -> Webhook | None:
+        """The webhook, if it is enabled and its key still sees the device, which has been placed. No device: a ping, which shows
+        nothing."""
         webhook, sight = self.webhooks.get(webhook_id, (None, None))
         if webhook is None or sight is None or device_id is None:
             return webhook
-        project_id = await self.project_of(tx, device_id)
-        return webhook if sight.covers(device_id, project_id, now_ms) else None
+        return webhook if sight.covers(device_id, self._placed.get(device_id), now_ms) else None
 
 
-async def build_scope(tx: WebhooksTx, account_id: AccountId) -> Scope:
-    found: dict[WebhookId, tuple[Webhook, Sight]] = {}
-    sights: dict[str, Sight | None] = {}
-    for webhook in await tx.webhooks.list(account_id):
-        if not webhook.enabled:
-            continue
-        if webhook.key_id not in sights:
-            key = await tx.keys.get(account_id, webhook.key_id)
-            live = key is not None and key.enabled
-            sights[webhook.key_id] = Sight.of(await tx.grants.of_key(account_id, webhook.key_id)) if live else None
-        sight = sights[webhook.key_id]
-        if sight is not None:
-            found[webhook.webhook_id] = (webhook, sight)
-    return Scope(found, any(sight.projects for _, sight in found.values()))
+async def build_scopes(
+    tx: WebhooksTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
+) -> dict[AccountId, Scope]:
+    """Two questions, however many accounts, webhooks and grants. `device_ids`: all that will be asked about; None: any."""
+    found: dict[AccountId, dict[WebhookId, tuple[Webhook, Sight]]] = {account_id: {} for account_id in account_ids}
+    live = await tx.webhooks.live(list(account_ids))
+    keys = list(dict.fromkeys(webhook.key_id for webhook in live))
+    reaches: dict[KeyId, list[Grant | Reach]] = {key_id: [] for key_id in keys}
+    for reach in (await tx.grants.reach_of(keys) if device_ids is None else await tx.grants.reach_on(device_ids)) if keys else ():
+        if reach.key_id in reaches:
+            reaches[reach.key_id].append(reach)
+    sights = {key_id: Sight.of(mine) for key_id, mine in reaches.items()}
+    for webhook in live:
+        found[webhook.account_id][webhook.webhook_id] = (webhook, sights[webhook.key_id])
+    by_project = {account_id: any(sight.projects for _, sight in hooks.values()) for account_id, hooks in found.items()}
+    return {account_id: Scope(hooks, by_project[account_id]) for account_id, hooks in found.items()}
 
 
 class Scopes:
@@ -124,16 +115,28 @@ class Scopes:
         self._kept: dict[AccountId, tuple[Scope, int]] = {}
         self._unsettled: dict[AccountId, dict[object, int]] = {}
 
-    async def of(self, tx: WebhooksTx, account_id: AccountId, now_ms: int) -> Scope:
-        """`tx` must be a writing transaction."""
-        if not self._exclusive or self._is_unsettled(account_id, now_ms):
-            return await build_scope(tx, account_id)
-        kept = self._kept.get(account_id)
-        if kept is not None and now_ms < kept[1]:
-            return kept[0]
-        scope = await build_scope(tx, account_id)
-        self._kept[account_id] = (scope, now_ms + KEPT_MS)
-        return scope
+    async def of(self, tx: WebhooksTx, places: Mapping[AccountId, Collection[DeviceId]], now_ms: int) -> dict[AccountId, Scope]:
+        """For these accounts, to be asked about these devices. `tx` must be a writing transaction."""
+        found: dict[AccountId, Scope] = {}
+        for account_id in places:
+            kept = self._kept.get(account_id) if self._may_keep(account_id, now_ms) else None
+            if kept is not None and now_ms < kept[1]:
+                found[account_id] = kept[0]
+        missing = [account_id for account_id in places if account_id not in found]
+        lasting = [account_id for account_id in missing if self._may_keep(account_id, now_ms)]
+        if lasting:
+            for account_id, scope in (await build_scopes(tx, lasting)).items():
+                found[account_id] = scope
+                self._kept[account_id] = (scope, now_ms + KEPT_MS)
+        passing = [account_id for account_id in missing if account_id not in found]
+        if passing:
+            found |= await build_scopes(tx, passing, {device for account_id in passing for device in places[account_id]})
+        for account_id, scope in found.items():
+            await scope.place(tx, places[account_id])
+        return found
+
+    def _may_keep(self, account_id: AccountId, now_ms: int) -> bool:
+        return self._exclusive and not self._is_unsettled(account_id, now_ms)
 
     def observe(self, tx: WebhooksTx, event: Event, now_ms: int) -> None:
         """An event is being recorded: keep nothing of its account until its commit, if it changes who may see."""

@@ -9,7 +9,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.scope import build_scope
+from domain.webhooks.scope import build_scopes
 
 
 class WatchingService:
@@ -28,7 +28,7 @@ class WatchingService:
 
     async def _of_account(self, tx: WebhooksTx, account_id: AccountId, devices: frozenset[DeviceId] | None) -> set[int]:
         now_ms = self._clock.now_ms()
-        scope = await build_scope(tx, account_id)
+        scope = (await build_scopes(tx, [account_id]))[account_id]
         if devices is not None and not devices and not scope.webhooks:
             return set()
         sights = [sight for _, sight in scope.webhooks.values()]

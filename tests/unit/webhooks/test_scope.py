@@ -35,7 +35,7 @@ async def test_an_account_without_webhooks_costs_no_look_up_a_second_time(
     async def never(*_: Any) -> Any:
         raise AssertionError("looked up again")
 
-    monkeypatch.setattr(MemoryWebhooks, "list", never)
+    monkeypatch.setattr(MemoryWebhooks, "live", never)
     for _ in range(10):
         await world.switch(device)
     assert await owed(world) == 0
@@ -126,3 +126,22 @@ async def test_whatever_changes_meanwhile_each_event_is_owed_to_exactly_who_saw_
         if chance.random() < 0.2:
             await asyncio.sleep(0)
     assert await owed(world) == expected > 50
+
+
+async def test_a_turn_of_many_deliveries_asks_who_sees_the_devices_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = await WebhookWorld(exclusive=False).populate()
+    devices = [await world.device() for _ in range(3)]
+    hooks = [await world.webhook(URL, *devices) for _ in range(4)]
+    for device in devices:
+        await world.switch(device)
+    asked = 0
+    live = MemoryWebhooks.live
+
+    async def counted(webhooks: MemoryWebhooks, account_ids: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await live(webhooks, account_ids)
+
+    monkeypatch.setattr(MemoryWebhooks, "live", counted)
+    turn = await world.deliveries.turn([])
+    assert (len(turn.jobs), asked) == (len(devices) * len(hooks), 1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from adapters.storage.memory.shelves import Book, Shelf
 from domain.devices.model import Device
-from domain.grants.model import Grant, Subject
+from domain.grants.model import Grant, Reach, Subject
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
 
 GRANTS: Shelf[GrantId, Grant] = Shelf("grants")
+_DEVICES: Shelf[DeviceId, Device] = Shelf("devices")
 USES: Shelf[GrantId, tuple[int, ...]] = Shelf("grant_uses")
 
 
@@ -51,9 +52,14 @@ class MemoryGrants:
     async def of_subject(self, account_id: AccountId, subject: Subject) -> Sequence[Grant]:
         return self._chosen(lambda grant: grant.account_id == account_id and grant.subject == subject)
 
-    async def keys_on(self, device_id: DeviceId, project_id: ProjectId, now_ms: int) -> Sequence[KeyId]:
-        live = self._chosen(lambda grant: _applies(grant, device_id, project_id) and not grant.expired(now_ms))
-        return sorted({grant.subject.key_id for grant in live if grant.subject.key_id is not None})
+    async def reach_of(self, key_ids: Sequence[KeyId]) -> Sequence[Reach]:
+        keys = set(key_ids)
+        return _reaches(self._chosen(lambda grant: grant.subject.key_id in keys))
+
+    async def reach_on(self, device_ids: Collection[DeviceId]) -> Sequence[Reach]:
+        devices = [device for device_id, device in self._book.rows(_DEVICES).items() if device_id in set(device_ids)]
+        places = [(device.device_id, device.project_id) for device in devices]
+        return _reaches(self._chosen(lambda grant: any(_applies(grant, *place) for place in places)))
 
     async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
         return sorted((at for at in self._book.rows(USES).get(grant_id, ()) if at > since_ms), reverse=True)[:limit]
@@ -75,6 +81,14 @@ class MemoryGrants:
 
     def _chosen(self, chosen: Callable[[Grant], bool]) -> list[Grant]:
         return [grant for grant in self._book.rows(GRANTS).values() if chosen(grant)]
+
+
+def _reaches(grants: Sequence[Grant]) -> list[Reach]:
+    return [
+        Reach(grant.subject.key_id, grant.device_id, grant.project_id, grant.expires_ms)
+        for grant in grants
+        if grant.subject.key_id is not None
+    ]
 
 
 def _applies(grant: Grant, device_id: DeviceId, project_id: ProjectId) -> bool:

@@ -36,10 +36,10 @@ class MemoryWebhooks:
     async def list(self, account_id: AccountId) -> Sequence[Webhook]:
         return [webhook for webhook in self._book.rows(WEBHOOKS).values() if webhook.account_id == account_id]
 
-    async def of_keys(self, key_ids: Sequence[KeyId]) -> Sequence[Webhook]:
-        keys = self._book.rows(_KEYS)
-        live = {key_id for key_id in key_ids if key_id in keys and keys[key_id].enabled}
-        return [w for w in self._book.rows(WEBHOOKS).values() if w.enabled and w.key_id in live]
+    async def live(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
+        keys, accounts = self._book.rows(_KEYS), set(account_ids)
+        mine = [webhook for webhook in self._book.rows(WEBHOOKS).values() if webhook.account_id in accounts and webhook.enabled]
+        return [webhook for webhook in mine if webhook.key_id in keys and keys[webhook.key_id].enabled]
 
     async def save(self, webhook: Webhook) -> None:
         rows = self._book.edit(WEBHOOKS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, o
 from adapters.storage.sql.repositories.sessions import forgetting
 from adapters.storage.sql.rows import from_json, held, listed, to_json
 from adapters.storage.sql.session import POSTGRES, SQLITE, Row, Session
-from adapters.storage.sql.tables import grant_uses, grants
+from adapters.storage.sql.tables import devices, grant_uses, grants
 from domain.devices.model import Device
-from domain.grants.model import Grant, Scope, Subject
+from domain.grants.model import Grant, Reach, Scope, Subject
 from domain.grants.window import Window
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
 
 g = grants.c
 u = grant_uses.c
@@ -73,11 +73,18 @@ OF_MEMBERSHIP_ON_ALL = {
 }
 OF_KEY = _SELECT.where(_KEY, _ACCOUNT).order_by(g.seq)
 OF_MEMBERSHIP = _SELECT.where(_MEMBERSHIP, _ACCOUNT).order_by(g.seq)
-KEYS_ON = (
-    _place(select(g.key_id).distinct())
-    .where(g.key_id.is_not(None), or_(g.expires_ms.is_(None), g.expires_ms > bindparam("at_now")))
-    .order_by(g.key_id)
-)
+_REACH = select(g.key_id, g.device_id, g.project_id, g.expires_ms)
+REACH_OF = {dialect: _REACH.where(g.key_id.in_(among)) for dialect, among in listed().items()}
+REACH_ON = {
+    dialect: _REACH.where(
+        g.key_id.is_not(None),
+        or_(
+            g.device_id.in_(among),
+            and_(g.device_id.is_(None), g.project_id.in_(select(devices.c.project_id).where(devices.c.device_id.in_(among)))),
+        ),
+    )
+    for dialect, among in listed().items()
+}
 
 LOCK = select(g.grant_id).where(_ID).with_for_update(key_share=True)
 RECENT = (
@@ -183,9 +190,17 @@ class SqlGrants:
         who = subject.key_id or subject.membership_id
         return [grant_of(row) for row in await self._session.read(statement, at_subject=who, at_account=account_id)]
 
-    async def keys_on(self, device_id: DeviceId, project_id: ProjectId, now_ms: int) -> Sequence[KeyId]:
-        rows = await self._session.read(KEYS_ON, at_device=device_id, at_project=project_id, at_now=now_ms)
-        return [KeyId(row[0]) for row in rows]
+    async def reach_of(self, key_ids: Sequence[KeyId]) -> Sequence[Reach]:
+        return await self._reaches(REACH_OF, key_ids)
+
+    async def reach_on(self, device_ids: Collection[DeviceId]) -> Sequence[Reach]:
+        return await self._reaches(REACH_ON, device_ids)
+
+    async def _reaches(self, statements: dict[str, Select[Any]], among: Collection[str]) -> Sequence[Reach]:
+        if not among:
+            return []
+        rows = await self._session.read(statements[self._session.dialect], at_listed=to_json(sorted(set(among))))
+        return [Reach(*row) for row in rows]
 
     async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
         if self._session.writable and self._session.dialect == POSTGRES:

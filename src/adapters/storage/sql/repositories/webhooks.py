@@ -12,7 +12,7 @@ from adapters.storage.sql.rows import Mapper, held, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session
 from adapters.storage.sql.tables import api_keys, attempts, deliveries, webhooks
 from adapters.storage.sql.tables.records import OWED, SETTLED
-from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
+from domain.kernel.ids import AccountId, DeliveryId, WebhookId
 from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
 
 WEBHOOK = Mapper(webhooks, Webhook)
@@ -28,10 +28,10 @@ GET = WEBHOOK.select().where(_ID, w.account_id == bindparam("at_account"))
 HELD = held(GET)
 FIND = WEBHOOK.select().where(_ID)
 LIST = WEBHOOK.select().where(w.account_id == bindparam("at_account")).order_by(w.seq)
-OF_KEYS = {
+LIVE = {
     dialect: WEBHOOK.select()
     .join(api_keys, api_keys.c.key_id == w.key_id)
-    .where(w.key_id.in_(among), w.enabled, api_keys.c.enabled)
+    .where(w.account_id.in_(among), w.enabled, api_keys.c.enabled)
     .order_by(w.seq)
     for dialect, among in listed().items()
 }
@@ -154,10 +154,8 @@ class SqlWebhooks:
     async def list(self, account_id: AccountId) -> Sequence[Webhook]:
         return [WEBHOOK.of(row) for row in await self._session.read(LIST, at_account=account_id)]
 
-    async def of_keys(self, key_ids: Sequence[KeyId]) -> Sequence[Webhook]:
-        if not key_ids:
-            return []
-        rows = await self._session.read(OF_KEYS[self._session.dialect], at_listed=to_json(list(key_ids)))
+    async def live(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
+        rows = await self._session.read(LIVE[self._session.dialect], at_listed=to_json(sorted(set(account_ids))))
         return [WEBHOOK.of(row) for row in rows]
 
     async def save(self, webhook: Webhook) -> None:
