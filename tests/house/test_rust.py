@@ -10,9 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "rust").glob("*/src/**/*.rs"))
 FILE_LINES = 300
 FUNCTION_LINES = 40
-LONGER = {
-    "rust/engine/src/number.rs:scan": 44,
-}
+LONGER: dict[str, int] = {}
 """Those that were longer when the law came to Rust: decisions that read better in one piece than in many. They may shrink, and
 none may join them."""
 TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*?^\}", re.M | re.S)

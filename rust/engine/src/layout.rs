@@ -20,6 +20,8 @@ pub struct Layout {
     pub slots: Vec<Slot>,
     /// A metric has the name that units come under.
     pub reports_u: bool,
+    /// A metric has a name that means something else in an envelope.
+    pub reports_envelope: bool,
     keys: Vec<Key>,
 }
 
@@ -27,45 +29,46 @@ pub struct Layout {
 #[derive(Debug)]
 struct Key {
     text: Box<[u8]>,
-    /// The first sixteen bytes as two words, with the bits that belong to the key: two comparisons instead of a call.
-    words: [u64; 2],
-    masks: [u64; 2],
+    /// The first sixteen bytes, and the bits of them that belong to the key: one comparison instead of a call.
+    head: u128,
+    mask: u128,
 }
 
-const WORDS: usize = 16;
+const HEAD: usize = 16;
 
 impl Key {
     fn new(name: &str) -> Self {
         let text = format!("\"{name}\":").into_bytes();
-        let mut head = [0; WORDS];
-        let mut mask = [0; WORDS];
-        for (place, byte) in text.iter().take(WORDS).enumerate() {
+        let mut head = [0; HEAD];
+        let mut mask = [0; HEAD];
+        for (place, byte) in text.iter().take(HEAD).enumerate() {
             head[place] = *byte;
             mask[place] = 0xff;
         }
         Self {
-            words: words(&head),
-            masks: words(&mask),
+            head: u128::from_le_bytes(head),
+            mask: u128::from_le_bytes(mask),
             text: text.into(),
         }
     }
 
-    #[inline]
-    fn begins(&self, payload: &[u8], at: usize) -> bool {
-        let Some(head) = payload.get(at..).and_then(<[u8]>::first_chunk) else {
-            return payload[at..].starts_with(&self.text);
+    #[inline(always)]
+    fn begins(&self, rest: &[u8]) -> bool {
+        let head = match rest.first_chunk() {
+            Some(head) => u128::from_le_bytes(*head),
+            None => padded(rest),
         };
-        let head = words(head);
-        (head[0] ^ self.words[0]) & self.masks[0] == 0
-            && (head[1] ^ self.words[1]) & self.masks[1] == 0
-            && (self.text.len() <= WORDS || payload[at..].starts_with(&self.text))
+        (head ^ self.head) & self.mask == 0
+            && (self.text.len() <= HEAD || rest.starts_with(&self.text))
     }
 }
 
+/// The end of a payload, too short for a whole head: zeros, which no key holds, behind it.
 #[inline]
-fn words(bytes: &[u8; WORDS]) -> [u64; 2] {
-    let both = u128::from_le_bytes(*bytes);
-    [both as u64, (both >> 64) as u64]
+fn padded(rest: &[u8]) -> u128 {
+    let mut head = [0; HEAD];
+    head[..rest.len()].copy_from_slice(rest);
+    u128::from_le_bytes(head)
 }
 
 /// Above this a name is looked for in every slot only on the general path.
@@ -76,6 +79,9 @@ impl Layout {
         let keys = slots.iter().map(|slot| Key::new(&slot.name)).collect();
         Self {
             reports_u: slots.iter().any(|slot| &*slot.name == "u"),
+            reports_envelope: slots
+                .iter()
+                .any(|slot| ["ts", "m", "u"].contains(&&*slot.name)),
             slots,
             keys,
         }
@@ -93,16 +99,19 @@ impl Layout {
         self.slots.iter().position(|slot| &*slot.name == name)
     }
 
-    /// The slot whose quoted key and colon begin at `at`, and where they end. `guess` is tried first: devices repeat themselves.
-    #[inline]
-    pub fn key_at(&self, payload: &[u8], at: usize, guess: usize) -> Option<(usize, usize)> {
-        if let Some(key) = self.keys.get(guess)
-            && key.begins(payload, at)
-        {
-            return Some((guess, at + key.text.len()));
-        }
+    /// Where the value begins, if the quoted key and the colon of `slot` begin at `at`.
+    #[inline(always)]
+    pub fn key_of(&self, payload: &[u8], at: usize, slot: usize) -> Option<usize> {
+        let key = self.keys.get(slot)?;
+        key.begins(payload.get(at..)?)
+            .then_some(at + key.text.len())
+    }
+
+    /// The slot whose quoted key and colon begin at `at`, and where they end.
+    pub fn key_at(&self, payload: &[u8], at: usize) -> Option<(usize, usize)> {
+        let rest = payload.get(at..)?;
         let searched = &self.keys[..self.keys.len().min(SEARCHED)];
-        let found = searched.iter().position(|key| key.begins(payload, at))?;
+        let found = searched.iter().position(|key| key.begins(rest))?;
         Some((found, at + self.keys[found].text.len()))
     }
 }

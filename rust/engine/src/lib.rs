@@ -27,6 +27,7 @@ mod evaluate;
 mod fast;
 mod fleet;
 mod ingest;
+mod punctuation;
 mod shape;
 mod slab;
 mod special;

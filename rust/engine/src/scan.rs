@@ -7,6 +7,7 @@
 use crate::layout::Layout;
 use crate::message::MAX_TEXT;
 use crate::number;
+use crate::punctuation::{ends, expect, opened, skip_space};
 
 #[derive(Debug, Default)]
 pub struct Scanned {
@@ -16,8 +17,12 @@ pub struct Scanned {
     pub others: Vec<(usize, Other)>,
     /// The messages of an array.
     pub messages: Vec<Element>,
-    /// Slots of the present message, a bit each.
-    taken: u128,
+    /// Where the readings of the present message begin.
+    first: usize,
+    /// Above all slots of the present message.
+    above: usize,
+    /// The slot that comes next, if the device repeats itself.
+    guess: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +47,34 @@ impl Scanned {
         self.messages.clear();
     }
 
-    #[inline]
+    fn begin(&mut self) {
+        self.first = self.readings.len();
+        self.above = 0;
+        self.guess = 0;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.readings.len() == self.first
+    }
+
+    /// None where the slot has a value already, or the value is none.
+    #[inline(always)]
     fn put(&mut self, slot: usize, value: f64) -> Option<()> {
-        let bit = 1u128.checked_shl(slot as u32)?;
-        if self.taken & bit != 0 || value.is_infinite() {
+        if value.is_infinite() || (slot < self.above && self.has(slot)) {
             return None;
         }
-        self.taken |= bit;
+        self.above = self.above.max(slot + 1);
+        self.guess = slot + 1;
         self.readings.push((slot as u16, value));
         Some(())
+    }
+
+    #[inline]
+    fn has(&self, slot: usize) -> bool {
+        let readings = &self.readings[self.first..];
+        readings
+            .iter()
+            .any(|(other, _)| usize::from(*other) == slot)
     }
 }
 
@@ -91,46 +115,65 @@ fn object(
     scanned: &mut Scanned,
 ) -> Option<(Option<f64>, usize)> {
     let mut at = expect(payload, at, b'{')?;
-    let mut ts = None;
-    let mut enveloped = false;
-    scanned.taken = 0;
+    let mut head = Head::default();
+    scanned.begin();
     loop {
         at = skip_space(payload, at);
-        if payload.get(at..)?.starts_with(b"\"ts\"") {
-            at = expect(payload, at + 4, b':')?;
-            let (value, end) = number::scan(payload, skip_space(payload, at))?;
-            ts = Some(value);
-            at = end;
-        } else if let Some(inside) = opened(payload, at, b'm') {
-            if enveloped || scanned.taken != 0 {
-                return None;
-            }
-            enveloped = true;
-            at = members(payload, inside, layout, scanned)?;
-        } else if let Some(inside) = opened(payload, at, b'u') {
-            at = units(payload, inside, layout)?;
-        } else if enveloped {
-            return None;
+        let is_plain = !head.enveloped && !layout.reports_envelope;
+        let guessed = if is_plain {
+            repeated(payload, at, layout, scanned)
         } else {
-            at = member(payload, at, layout, scanned)?;
-        }
-        at = skip_space(payload, at);
-        match payload.get(at)? {
-            b',' => at += 1,
-            b'}' => return (scanned.taken != 0).then_some((ts, at + 1)),
-            _ => return None,
+            None
+        };
+        at = match guessed {
+            Some(end) => end,
+            None => head.member(payload, at, layout, scanned)?,
+        };
+        let end = ends(payload, at)?;
+        at = end.at;
+        if end.closed {
+            return (!scanned.is_empty()).then_some((head.ts, at));
         }
     }
 }
 
-/// Where the members of `"<letter>": {…}` begin, if that is what begins at `at`.
-#[inline]
-fn opened(payload: &[u8], at: usize, letter: u8) -> Option<usize> {
-    if payload.get(at..at + 3)? != [b'"', letter, b'"'] {
-        return None;
+/// What stands in an object beside its readings.
+#[derive(Default)]
+struct Head {
+    ts: Option<f64>,
+    enveloped: bool,
+}
+
+impl Head {
+    /// Where the member at `at` ends, whatever it is.
+    fn member(
+        &mut self,
+        payload: &[u8],
+        at: usize,
+        layout: &Layout,
+        scanned: &mut Scanned,
+    ) -> Option<usize> {
+        if payload.get(at..)?.starts_with(b"\"ts\"") {
+            let begin = expect(payload, at + 4, b':')?;
+            let (value, end) = number::scan(payload, skip_space(payload, begin))?;
+            self.ts = Some(value);
+            return Some(end);
+        }
+        if let Some(inside) = opened(payload, at, b'm') {
+            if self.enveloped || !scanned.is_empty() {
+                return None;
+            }
+            self.enveloped = true;
+            return members(payload, inside, layout, scanned);
+        }
+        if let Some(inside) = opened(payload, at, b'u') {
+            return units(payload, inside, layout);
+        }
+        if self.enveloped {
+            return None;
+        }
+        member(payload, at, layout, scanned)
     }
-    let colon = expect(payload, at + 3, b':')?;
-    expect(payload, colon, b'{')
 }
 
 #[inline]
@@ -138,20 +181,30 @@ fn members(payload: &[u8], at: usize, layout: &Layout, scanned: &mut Scanned) ->
     let mut at = at;
     loop {
         at = skip_space(payload, at);
-        at = skip_space(payload, member(payload, at, layout, scanned)?);
-        match payload.get(at)? {
-            b',' => at += 1,
-            b'}' => return Some(at + 1),
-            _ => return None,
+        at = match repeated(payload, at, layout, scanned) {
+            Some(end) => end,
+            None => member(payload, at, layout, scanned)?,
+        };
+        let end = ends(payload, at)?;
+        at = end.at;
+        if end.closed {
+            return Some(at);
         }
     }
 }
 
+/// Where the member at `at` ends, if it is a number under the name that was guessed.
 #[inline(always)]
+fn repeated(payload: &[u8], at: usize, layout: &Layout, scanned: &mut Scanned) -> Option<usize> {
+    let slot = scanned.guess;
+    let colon = layout.key_of(payload, at, slot)?;
+    let (value, end) = number::scan(payload, skip_space(payload, colon))?;
+    scanned.put(slot, value)?;
+    Some(end)
+}
+
 fn member(payload: &[u8], at: usize, layout: &Layout, scanned: &mut Scanned) -> Option<usize> {
-    let last = scanned.readings.last();
-    let guess = last.map_or(0, |(slot, _)| usize::from(*slot) + 1);
-    let (slot, colon) = layout.key_at(payload, at, guess)?;
+    let (slot, colon) = layout.key_at(payload, at)?;
     let begin = skip_space(payload, colon);
     let Some((value, end)) = number::scan(payload, begin) else {
         return other(payload, begin, slot, scanned);
@@ -201,7 +254,12 @@ fn units(payload: &[u8], at: usize, layout: &Layout) -> Option<usize> {
     let mut at = at;
     let mut guess = 0;
     loop {
-        let (slot, colon) = layout.key_at(payload, skip_space(payload, at), guess)?;
+        let key = skip_space(payload, at);
+        let guessed = layout.key_of(payload, key, guess);
+        let (slot, colon) = match guessed {
+            Some(colon) => (guess, colon),
+            None => layout.key_at(payload, key)?,
+        };
         let begin = skip_space(payload, colon);
         let end = text(payload, begin)?;
         if layout.slots[slot].unit.as_deref()?.as_bytes() != &payload[begin + 1..end] {
@@ -215,19 +273,4 @@ fn units(payload: &[u8], at: usize, layout: &Layout) -> Option<usize> {
             _ => return None,
         }
     }
-}
-
-#[inline]
-fn expect(payload: &[u8], at: usize, byte: u8) -> Option<usize> {
-    let at = skip_space(payload, at);
-    (payload.get(at) == Some(&byte)).then_some(at + 1)
-}
-
-#[inline]
-fn skip_space(payload: &[u8], at: usize) -> usize {
-    let mut at = at;
-    while let Some(b' ' | b'\n' | b'\r' | b'\t') = payload.get(at) {
-        at += 1;
-    }
-    at
 }
