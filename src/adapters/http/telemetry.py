@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -195,8 +195,7 @@ async def _stream(
 def _csv(readings: Sequence[Reading]) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    for r in readings:
-        writer.writerow([_inert(r.metric), r.value, _inert(r.text), _inert(r.unit), iso(r.at_ms)])
+    writer.writerows((_inert(r.metric), r.value, _inert(r.text), _inert(r.unit), at) for r, at in _dated(readings))
     return out.getvalue().encode()
 
 
@@ -206,10 +205,24 @@ def _inert(text: str | None) -> str | None:
 
 
 def _ndjson(readings: Sequence[Reading]) -> bytes:
-    return b"".join(
-        msgspec.json.encode(
-            {"metric": r.metric, "value": r.value, "valueText": r.text, "unit": r.unit, "recordedAt": iso(r.at_ms)}
-        )
-        + b"\n"
-        for r in readings
-    )
+    return _encode_lines([_Line(r.metric, r.value, r.text, r.unit, at) for r, at in _dated(readings)])
+
+
+class _Line(msgspec.Struct, rename="camel", gc=False):
+    metric: str
+    value: float | None
+    value_text: str | None
+    unit: str | None
+    recorded_at: str
+
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+def _dated(readings: Sequence[Reading]) -> Iterator[tuple[Reading, str]]:
+    """With their time in ISO 8601, written once for all readings of a message."""
+    at_ms, at = -1, ""
+    for reading in readings:
+        if reading.at_ms != at_ms:
+            at_ms, at = reading.at_ms, iso(reading.at_ms)
+        yield reading, at

@@ -28,6 +28,7 @@ async def test_paging_over_many_messages_of_one_instant_loses_and_doubles_none(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "PAGE_MESSAGES", 4)
+    monkeypatch.setattr(service, "EXPORTED_MESSAGES", 4)
     device = await world.device()
     begin = world.clock.now_ms()
     for value in range(10):

@@ -1,0 +1,103 @@
+"""Stretches against a model that keeps every reading in a list: whatever was reported when, late or twice, and however much of it is
+summed up already, an answer holds what the readings of its span say."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from domain.devices.model import Device
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
+from domain.telemetry.paging import Span
+from support.telemetry_world import TelemetryWorld
+
+METRICS = ("temperature", "power", "mode")
+VALUES = st.one_of(
+    st.integers(-1_000, 1_000),
+    st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 3)),
+    st.booleans(),
+    st.sampled_from(["eco", "é", ""]),
+)
+Message = tuple[int, dict[str, Any]]
+"""How many ms before now, and what it says."""
+MESSAGES = st.tuples(
+    st.one_of(st.just(0), st.integers(0, 9 * HOUR_MS), st.integers(0, 9).map(lambda hours: hours * HOUR_MS)),
+    st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1),
+)
+STEPS = st.one_of(
+    st.lists(MESSAGES, min_size=1, max_size=6),
+    st.integers(0, 3 * HOUR_MS),  # time goes by
+    st.just("sum up"),
+)
+ENDS = st.tuples(st.integers(0, 12 * HOUR_MS), st.integers(0, 12 * HOUR_MS)).filter(lambda ends: ends[0] != ends[1])
+LENGTHS = st.sampled_from([MINUTE_MS * 90, HOUR_MS, 2 * HOUR_MS, DAY_MS, 7 * MINUTE_MS])
+
+
+@dataclass
+class Model:
+    readings: set[tuple[int, tuple[Any, ...]]] = field(default_factory=set)
+
+    def take(self, at_ms: int, values: dict[str, Any]) -> None:
+        typed = tuple((name, type(value).__name__, value) for name, value in sorted(values.items()))
+        self.readings.add((at_ms, typed))
+
+    def stretches(self, since_ms: int, until_ms: int, step_ms: int) -> dict[tuple[int, str], list[tuple[int, float]]]:
+        found: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+        for at_ms, values in self.readings:
+            for name, _, value in values:
+                if since_ms <= at_ms < until_ms and not isinstance(value, str):
+                    found[at_ms // step_ms * step_ms, name].append((at_ms, float(value)))
+        return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, max_size=12), st.lists(st.tuples(ENDS, LENGTHS), min_size=1, max_size=4))
+def test_a_stretch_says_what_its_readings_say(steps: list[Any], questions: list[Any]) -> None:
+    asyncio.run(played(steps, questions))
+
+
+async def played(steps: list[Any], questions: list[Any]) -> None:
+    world, model = TelemetryWorld(), Model()
+    await world.populate()
+    device = await world.device()
+    for step in steps:
+        if step == "sum up":
+            while await world.rollups.step():
+                pass
+        elif isinstance(step, int):
+            world.clock.forward(step)
+        else:
+            await reported(world, model, device, step)
+    for (one, other), step_ms in questions:
+        now_ms = world.clock.now_ms()
+        await compared(world, model, device, Span(now_ms - max(one, other), now_ms - min(one, other)), step_ms)
+
+
+async def reported(world: TelemetryWorld, model: Model, device: Device, messages: list[Message]) -> None:
+    for before_ms, values in messages:
+        at_ms = world.clock.now_ms() - before_ms
+        model.take(at_ms, values)
+        await world.report(device, ts=at_ms, m=values)
+
+
+async def compared(world: TelemetryWorld, model: Model, device: Device, span: Span, step_ms: int) -> None:
+    found = await world.stretches.buckets(
+        world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
+    )
+    expected = model.stretches(span.since_ms, span.until_ms, step_ms)
+    assert [bucket.from_ms for bucket in found] == sorted((bucket.from_ms for bucket in found), reverse=True)
+    assert {(bucket.from_ms, bucket.metric) for bucket in found} == set(expected)
+    for bucket in found:
+        readings = expected[bucket.from_ms, bucket.metric]
+        values = [value for _, value in readings]
+        assert (bucket.count, bucket.low, bucket.high) == (len(values), min(values), max(values))
+        assert math.isclose(bucket.total, math.fsum(values), rel_tol=1e-9, abs_tol=1e-6)
+        assert math.isclose(bucket.mean, math.fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e-6)
+        newest_ms = max(at_ms for at_ms, _ in readings)
+        assert bucket.last in {value for at_ms, value in readings if at_ms == newest_ms}
