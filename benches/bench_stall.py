@@ -4,7 +4,7 @@ That nothing confirmed is lost is held by `tests/e2e/test_database_stalls.py`, w
 
 from __future__ import annotations
 
-import sqlite3
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,22 +15,24 @@ import pytest
 
 from adapters.engine import _native
 from bench_service import enrol, resident_mib
+from support.looking import standing_still
 from support.service import EMAIL, PASSWORD, Service
+from support.ways import DATABASES, on
 
 FLEET = 500
 STALL_S = 30.0
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0")
+@pytest.fixture(params=DATABASES)
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **on(request.param))
     service.start()
     yield service
     service.stop()
 
 
 def bench_database_stalled_for_30_seconds(benchmark: Any, service: Service) -> None:
-    """Another process holds SQLite's lock: writes fail after 5 s and are tried again, and devices wait for their PUBACK."""
+    """Somebody else holds a lock that writers need: they fail after 5 s and try again, and devices wait for their PUBACK."""
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
         login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
         api.headers["Authorization"] = f"Bearer {login['accessToken']}"
@@ -57,13 +59,14 @@ def bench_database_stalled_for_30_seconds(benchmark: Any, service: Service) -> N
 
 def stall(service: Service, fleet: _native.Simulation) -> tuple[int, int]:
     """Confirmed while nothing can be stored, and the most memory in that time."""
-    holder = sqlite3.connect(service.data_dir / "latchboard.db", isolation_level=None, timeout=30)
-    holder.execute("BEGIN IMMEDIATE")
-    time.sleep(2)
-    confirmed, peak, ends = fleet.stats()["confirmed"], 0, time.monotonic() + STALL_S - 2
-    while time.monotonic() < ends:
-        peak = max(peak, resident_mib(service))
-        time.sleep(0.2)
-    during = fleet.stats()["confirmed"] - confirmed
-    holder.close()
-    return during, peak
+    return asyncio.run(_stall(service, fleet))
+
+
+async def _stall(service: Service, fleet: _native.Simulation) -> tuple[int, int]:
+    async with standing_still(service):
+        await asyncio.sleep(2)
+        confirmed, peak, ends = fleet.stats()["confirmed"], 0, time.monotonic() + STALL_S - 2
+        while time.monotonic() < ends:
+            peak = max(peak, resident_mib(service))
+            await asyncio.sleep(0.2)
+        return fleet.stats()["confirmed"] - confirmed, peak

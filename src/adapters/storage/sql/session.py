@@ -67,7 +67,8 @@ class Session(Protocol):
         ...
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
-        """`sql` in the driver's own style; the tuples reach the driver untouched."""
+        """`sql` in the driver's own style: on SQLite it has a place for each column and is run for each row, on PostgreSQL for
+        the array of each column and is run once."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None: ...

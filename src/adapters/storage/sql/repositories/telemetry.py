@@ -19,7 +19,8 @@ r = readings.c
 
 ADD = {
     SQLITE: "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES (?, ?, ?, ?)",
-    POSTGRES: "INSERT INTO readings (device_no, ts, digest, packed) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+    POSTGRES: "INSERT INTO readings (device_no, ts, digest, packed) "
+    "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING",
 }
 _SPAN = (
     r.device_no == bindparam("at_device"),
