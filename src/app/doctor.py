@@ -14,7 +14,7 @@ from adapters.clock import SystemClock
 from adapters.storage.sql import SqlDatabase
 from app.banner import http_url
 from app.engines import load_engine
-from app.outside import key_ring, prepare_data_dir
+from app.outside import broker_port, key_ring, prepare_data_dir
 from app.refused import StartRefused
 from app.settings import Settings
 from domain.kernel.clock import from_iso, iso
@@ -100,7 +100,7 @@ async def _broker(settings: Settings, running: bool) -> str:
         return "none: another instance holds the devices"
     if settings.broker != "embedded":
         url = urlsplit(settings.broker)
-        host, port = url.hostname or "127.0.0.1", url.port or 1883
+        host, port = url.hostname or "127.0.0.1", broker_port(url)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 _, writer = await asyncio.open_connection(host, port)

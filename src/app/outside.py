@@ -161,7 +161,7 @@ def _external(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLi
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
-    external = ExternalSettings(url.hostname or "127.0.0.1", _port(url), user, password, tls=url.scheme == "mqtts")
+    external = ExternalSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
     files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:
@@ -178,11 +178,11 @@ def reached_at(settings: Settings) -> Endpoint:
     if "mqtt_public_host" not in said:
         chosen = replace(chosen, host=url.hostname or chosen.host)
     if url.scheme == "mqtts":
-        return chosen if "mqtt_tls_port" in said else replace(chosen, tls_port=_port(url))
-    return chosen if "mqtt_port" in said else replace(chosen, port=_port(url))
+        return chosen if "mqtt_tls_port" in said else replace(chosen, tls_port=broker_port(url))
+    return chosen if "mqtt_port" in said else replace(chosen, port=broker_port(url))
 
 
-def _port(url: SplitResult) -> int:
+def broker_port(url: SplitResult) -> int:
     return url.port or (8883 if url.scheme == "mqtts" else 1883)
 
 
