@@ -119,8 +119,9 @@ class GlancingLane(Lane):
         return self._ticks > MOST_TICKS
 
     def _be_quick(self) -> None:
-        self._raw.set_progress_handler(self._tick, TICK_STEPS)
+        """The bound last: the pragma's own steps count as well, against what the read before had left of it."""
         self._wait_for_locks(0)
+        self._raw.set_progress_handler(self._tick, TICK_STEPS)
         self._patient = False
 
     def _be_patient(self) -> None:
