@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 PYTHON ?= python3
-TEST_JOBS ?= 2
+TEST_JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 EXTENSION := src/adapters/engine/_native.abi3.so
@@ -23,8 +23,9 @@ run: setup ## start the service with embedded database and broker
 demo: setup ## the same with ten simulated devices
 	@$(BIN)/latchboard demo
 
-test: setup apt ## run all tests, in two processes (TEST_JOBS=1: in one)
-	$(BIN)/python -m pytest -p no:cacheprovider -n $(TEST_JOBS) --dist loadfile --benchmark-disable --durations=10
+test: setup apt ## run all tests, in four processes (TEST_JOBS=1: in one)
+	@$(BIN)/python -m compileall -q src tests # services are started hundreds of times
+	$(BIN)/python -m pytest -p no:cacheprovider -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --benchmark-disable --durations=10
 
 lint: setup ## formatting, lint, types and laws
 	@bash .ci/lint

@@ -12,12 +12,13 @@ import pytest
 
 from domain.telemetry.packing import pack
 from support.device import Device, a_device
+from support.effort import effort
 from support.looking import KEPT, dangling, left_of, put, rows
 from support.service import Api, Service
 from support.ways import DATABASES, on
 
 HOUR_MS = 3_600_000
-MESSAGES, HOURS, KILLS = 30_000, 3_000, 3
+MESSAGES, HOURS, KILLS = effort((6_000, 600, 2), (30_000, 3_000, 4))
 NOTHING = pack([])
 HOT = {"metric": "power", "comparator": ">", "value": 1e9}
 

@@ -18,11 +18,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from support.device import Device, a_device, ended
+from support.effort import effort
 from support.service import Api, Service
 from support.ways import DATABASES, WAYS, Way, all_ways_open, name_of, on, options
 
 LEVEL = {"name": "LEVEL", "label": "Level", "paramsSchema": {"type": "object", "required": ["n"]}}
-KILLS = 4
+KILLS = effort(2, 6)
 LONG_S, SHORT_S = 600, 1
 
 

@@ -21,11 +21,12 @@ from websockets.exceptions import WebSocketException
 
 from support import postgres
 from support.device import Device, Line, a_device
+from support.effort import effort
 from support.service import Api, Service
 from support.storage import emptied
 
 SHOWN = ("relay_changed", "device_online", "device_offline")
-TURNS = 4
+TURNS = effort(3, 6)
 AWAY = (OSError, WebSocketException, TimeoutError, EOFError)
 
 
@@ -129,7 +130,7 @@ async def happen(service: Service, pumps: list[Device], chance: random.Random) -
                 await switch(line)
 
     async def switch(line: Line) -> None:
-        for number in range(chance.randrange(20, 60)):
+        for number in range(chance.randrange(10, effort(30, 60))):
             await line.switched(number % 2 == 0)
             await asyncio.sleep(chance.random() / 50)
 

@@ -16,6 +16,7 @@ from adapters.crypto.keyring import KeyRing
 from adapters.crypto.vault import key_of
 from support import postgres
 from support.device import a_device
+from support.effort import effort
 from support.service import PASSWORD, Api, Service, environment, program
 from support.storage import emptied
 
@@ -114,7 +115,7 @@ async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
             pump = await a_device(owner)
-            for moment in (0.3, 0.5, 0.7, 0.9):
+            for moment in effort((0.5, 0.8), (0.3, 0.5, 0.6, 0.7, 0.9)):
                 process = await asyncio.create_subprocess_exec(
                     *program(), "keys", "rotate", env=environment(**service.settings), cwd=service.folder,
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

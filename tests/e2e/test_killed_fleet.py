@@ -6,14 +6,15 @@ import asyncio
 
 from adapters.engine import _native
 from support.device import a_device
+from support.effort import effort
 from support.service import Api, Service
 
-DEVICES = 24
-RATE = 480.0
-KILLS = 3
+DEVICES = effort(12, 24)
+RATE = 20.0 * DEVICES
+KILLS = effort(2, 4)
 
 
-async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_three_kills(service: Service, owner: Api) -> None:
+async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: Api) -> None:
     devices = [await a_device(owner, f"Meter {number}") for number in range(DEVICES)]
     identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
     fleet = _native.Simulation(
@@ -23,7 +24,7 @@ async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_three_k
         for _ in range(KILLS):
             before = fleet.stats()["confirmed"]
             async with asyncio.timeout(40):
-                while fleet.stats()["confirmed"] < before + 400:
+                while fleet.stats()["confirmed"] < before + 200:
                     await asyncio.sleep(0.02)
             await service.kill_and_start()
         async with asyncio.timeout(40):
@@ -41,5 +42,5 @@ async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_three_k
         assert len(stored) < 1000, "the page holds all of it"
         assert len(stored) == len(set(stored))
         assert confirmed <= set(stored), device_id
-    assert acknowledged == stats["confirmed"] >= 3 * 400
+    assert acknowledged == stats["confirmed"] >= KILLS * 200
     assert stats["lost"] >= DEVICES, "the kills were felt"

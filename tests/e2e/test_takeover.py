@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from support import postgres
 from support.device import Device, a_device
+from support.effort import effort
 from support.service import Api, Service
 from support.storage import emptied
 
@@ -87,7 +88,7 @@ async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing
         pump = await a_pump(holder)
         async with other.feed(owner) as feed:
             cursor = feed.state["cursor"]
-        for turn in range(3):
+        for turn in range(effort(2, 4)):
             async with other.api() as owner:
                 follower = asyncio.create_task(follow(other, owner, pump, cursor))
                 await work(holder, owner, moved(pump, holder), turn, confirmed)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.device import Device, Line, a_device
+from support.effort import effort
 from support.looking import rows
 from support.service import Api, Service
 from support.ways import DATABASES, on
@@ -53,7 +54,7 @@ async def past(line: Line, sent: list[tuple[int, float]], count: int, hours: int
 
 async def test_downsampled_telemetry_is_true_through_late_readings_and_kills(service: Service, owner: Api) -> None:
     meter, dice, sent = await a_device(owner), random.Random(5), []
-    for _ in range(3):
+    for _ in range(effort(2, 4)):
         async with meter.online(service) as line:
             for _ in range(10):
                 await past(line, sent, 40, 12, dice)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.effort import THOROUGH
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"
 
@@ -31,6 +33,8 @@ def test_every_folder_with_python_files_is_a_package() -> None:
 
 def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
     """Built from the checkout as it is, with the extension taken from the build that `make setup` left."""
+    if not THOROUGH:
+        pytest.skip("it takes a minute; a thorough run does it")
     extension = SOURCES / "adapters" / "engine" / "_native.abi3.so"
     if not extension.exists() or not (ROOT / "target" / "release").exists():
         pytest.skip("the extension is not built here; `make setup` builds it")

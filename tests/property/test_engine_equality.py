@@ -18,7 +18,7 @@ from domain.rules.ports import Ingested, TelemetryEngine
 from domain.telemetry.batch import PlainBatch
 from property import engine_cases as cases
 
-CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000"))
+CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000"))
 SEED = int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0"))
 CHUNKS = 8
 

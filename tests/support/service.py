@@ -28,7 +28,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 EMAIL = "owner@example.com"
 PASSWORD = "correct horse battery"
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 60.0
 STOPS_WITHIN_S = 5.0
 PATIENCE = 15.0
 SOURCES = Path(__file__).resolve().parents[2] / "src"

@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any
 
+import structlog
+
 from adapters.storage.sql.database import SqlDatabase
 from domain.kernel.ids import DeviceId, GrantId, KeyId, WebhookId
 from support.webhook_world import ACCOUNT, WebhookWorld
@@ -74,6 +76,11 @@ async def hurry(world: WebhookWorld) -> None:
         world.bell.ring()
 
 
+def log_to_stderr() -> None:
+    """Standard output is for answers."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+
 async def main(url: str, epoch_ms: int, speed: int) -> None:
     database = SqlDatabase(url, patience_s=20)
     await database.start()
@@ -96,4 +103,5 @@ async def main(url: str, epoch_ms: int, speed: int) -> None:
 
 
 if __name__ == "__main__":
+    log_to_stderr()
     asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -31,7 +31,7 @@ async def running(loop: Any) -> AsyncIterator[None]:
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.001)
 

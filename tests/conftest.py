@@ -1,0 +1,13 @@
+"""Logs of what runs inside a test are plain: a traceback drawn with the locals of every frame takes seconds on a busy machine."""
+
+from __future__ import annotations
+
+import structlog
+
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
