@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,12 +24,15 @@ import aiohttp
 import httpx
 import pytest
 import uvloop
+from sqlalchemy import text
 
+import loopback_peers
 from adapters.delivery.guard import AddressGuard
 from adapters.delivery.native import NativeCourier
 from adapters.delivery.plain import PlainCourier
 from adapters.engine.native import NativeSigners
 from adapters.storage.sql.database import SqlDatabase
+from adapters.storage.sql.tables import deliveries
 from app.loops.doorbell import Doorbell
 from app.loops.leftovers import LeftoverLoop
 from domain.devices.model import Device
@@ -42,6 +44,12 @@ from domain.webhooks.ports import Post, Reply
 from support.webhook_world import MovableClock, WebhookWorld
 
 ROOT = Path(__file__).parents[1]
+_KEPT = ", ".join(column.name for column in deliveries.columns if column.name != "no")
+COPIES = text(
+    f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :at_count) "
+    f"INSERT INTO deliveries ({_KEPT}) SELECT {_KEPT} FROM deliveries, n WHERE no = (SELECT max(no) FROM deliveries)"
+)
+"""Of the newest delivery."""
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"}
 POSTS = 2_000
 BODY = json.dumps(
@@ -50,52 +58,11 @@ BODY = json.dumps(
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
 
 
-class Answer(asyncio.Protocol):
-    """As little of an HTTP server as will do; `pause_s` before each answer."""
-
-    def __init__(self, pause_s: float) -> None:
-        self._pause_s = pause_s
-        self._data = b""
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        while True:
-            head, found, rest = self._data.partition(b"\r\n\r\n")
-            at = head.lower().find(b"content-length:")
-            if not found or at < 0:
-                return
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0])
-            if len(rest) < length:
-                return
-            self._data = rest[length:]
-            asyncio.get_running_loop().call_later(self._pause_s, self._answer)
-
-    def _answer(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-
-async def receive() -> None:
-    loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(lambda pause_s=pause_s: Answer(pause_s), "127.0.0.1", 0) for pause_s in (0, 20)]
-    print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
-    await asyncio.sleep(3_600)
-
-
 @contextlib.contextmanager
 def receivers() -> Iterator[tuple[str, str]]:
     """URLs of a fast receiver and of one that never answers in time."""
-    process = subprocess.Popen([sys.executable, __file__, "receive"], stdout=subprocess.PIPE, env=ENVIRONMENT)
-    assert process.stdout is not None
-    fast, dead = json.loads(process.stdout.readline())
-    try:
-        yield f"http://127.0.0.1:{fast}/hook", f"http://127.0.0.1:{dead}/hook"
-    finally:
-        process.kill()
-        process.wait()
+    with loopback_peers.receivers(0, 20) as there:
+        yield there.urls[0], there.urls[1]
 
 
 @pytest.fixture(scope="module")
@@ -195,28 +162,6 @@ async def service() -> AsyncIterator[WebhookWorld]:
         await asyncio.sleep(0.05)
 
 
-async def deliveries_per_second(url: str, webhooks: int, events: int) -> tuple[float, float]:
-    """From the first claim to the last attempt in the log, the events being there already: how many a second, and microseconds of
-    processor time for each, on all threads."""
-    async with service() as world:
-        device = await world.device()
-        for _ in range(webhooks):
-            await world.webhook(url, device)
-        async with world.uow.write() as tx:
-            for number in range(events):
-                await tx.record(world.fact("relay_changed", device.device_id, number=number))
-        count = webhooks * events
-        began, spent = time.perf_counter(), time.process_time()
-        async with world.delivering():
-            while world.loop.succeeded < count or world.loop._ended:
-                await asyncio.sleep(0.005)
-            return count / (time.perf_counter() - began), (time.process_time() - spent) / count * 1e6
-
-
-def bench_3000_deliveries_with_their_log_in_sqlite(benchmark: Any, fast_url: str) -> None:
-    benchmark.pedantic(lambda: uvloop.run(deliveries_per_second(fast_url, 30, 100)), rounds=2, warmup_rounds=0)
-
-
 async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
     """Milliseconds from an event to its delivery at each of 45 fast webhooks, beside some that never answer."""
     async with service() as world:
@@ -258,9 +203,10 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
             BODY, DeliveryState.PENDING, 0, now_ms, None, now_ms,
         )  # fmt: skip
         alone = await latencies(world, watched)
-        for _ in range(rows // 10_000):
-            async with world.uow.write() as tx:
-                await tx.deliveries.add([owed] * 10_000)
+        async with world.uow.write() as tx:
+            await tx.deliveries.add([owed])
+        async with world.uow.write() as tx:
+            await tx.session.write(COPIES, at_count=rows - 1)
         gc.collect()
         before = process.memory_info().rss
         beside = await latencies(world, watched)
@@ -307,7 +253,9 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     return took
 
 
-async def fan_out(clients: int, events: int, pause_s: float = 0.0) -> tuple[float, list[float], float, float]:
+async def fan_out(
+    clients: int, events: int, pause_s: float = 0.0, *, in_python: bool = False
+) -> tuple[float, list[float], float, float]:
     """Frames/s while one event after another goes to all clients; ms from the commit to each client; KiB a client; µs a frame."""
     import psutil
 
@@ -317,10 +265,12 @@ async def fan_out(clients: int, events: int, pause_s: float = 0.0) -> tuple[floa
         device = await feed.world.device()
         token = feed.callers.let_in("bench")
         before = psutil.Process().memory_info().rss
-        crowd = await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "listen", f"{feed.url}?token={token}", str(clients), str(events),
-            stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT,
-        )  # fmt: skip
+        url, asked = f"{feed.url}?token={token}", (str(clients), str(events))
+        place, _, path = url.removeprefix("ws://").partition("/")
+        command = [sys.executable, __file__, "listen", url, *asked]
+        if not in_python:
+            command = [loopback_peers.program(), "listen", place, f"/{path}", *asked]
+        crowd = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT)
         assert crowd.stdout is not None
         await crowd.stdout.readline()
         each_kib = (psutil.Process().memory_info().rss - before) / clients / 1024
@@ -405,23 +355,22 @@ def quantiles(values: list[float]) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["receive"]:
-        uvloop.run(receive())
-        return
     if sys.argv[1:2] == ["listen"]:
         uvloop.run(listen(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
         return
-    for pause_s in (0.0, 0.1):
-        rate, cuts, each_kib, each_us = uvloop.run(fan_out(1_000, 300 if not pause_s else 100, pause_s))
-        print(f"feed, an event every {pause_s} s: {rate:.0f} frames/s, {each_us:.1f} µs a frame,", end=" ")
-        print(f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, {each_kib:.0f} KiB a client")
+    wanted = sys.argv[1:] or ["feed", "isolation", "backlog"]
+    if "feed" in wanted:
+        for pause_s, in_python in ((0.0, False), (0.0, True), (0.1, False)):
+            rate, cuts, each_kib, each_us = uvloop.run(fan_out(1_000, 100 if pause_s else 300, pause_s, in_python=in_python))
+            whose = "clients in Python" if in_python else "clients in Rust"
+            print(f"feed, {whose}, an event every {pause_s} s: {rate:.0f} frames/s, {each_us:.1f} µs a frame,", end=" ")
+            print(f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, {each_kib:.0f} KiB a client", flush=True)
     with receivers() as (fast, dead):
-        for webhooks in (1, 5, 50):
-            rate, each_us = uvloop.run(deliveries_per_second(fast, webhooks, 10_000 // webhooks))
-            print(f"{webhooks} webhooks: {rate:.0f} deliveries/s, {each_us:.0f} µs of processor time each")
-        print("alone:", quantiles(uvloop.run(isolation(fast, dead, 0))))
-        print("beside 5 of 50 dead:", quantiles(uvloop.run(isolation(fast, dead, 5))))
-        uvloop.run(backlog(fast, dead, 1_000_000))
+        if "isolation" in wanted:
+            for beside in (0, 5, 0, 5):
+                print(f"45 fast webhooks beside {beside} dead:", quantiles(uvloop.run(isolation(fast, dead, beside))), flush=True)
+        if "backlog" in wanted:
+            uvloop.run(backlog(fast, dead, int(os.environ.get("LATCHBOARD_BENCH_OWED", "1000000"))))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ SMALL_OR_AT_START = {
 }
 ONLY_POSTGRESQL = ("ONE_AT_A_TIME", "NUMBERS", "DUE_LOCKED", "IN_SLOT_LOCKED", "LOCK")
 SORTS_A_HANDFUL = {
-    "webhooks.CLAIM_OF_OTHERS",
+    "deliveries.CLAIM_OF_OTHERS",
     "accounts.ALL_ACCOUNTS",
     "accounts.MEMBERS",
     "commands.OF_ALL",

@@ -58,6 +58,8 @@ class PostgresSession:
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
+        if not rows:
+            return
         if not self._begun:
             await self._execute(_ALIVE, {})  # SQLAlchemy begins with the first statement that goes through it
         raw = await self._connection.get_raw_connection()

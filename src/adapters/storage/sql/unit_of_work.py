@@ -10,6 +10,7 @@ from adapters.storage.refusals import ReadOnly
 from adapters.storage.sql.repositories.accounts import SqlAccounts, SqlMemberships, SqlProjects, SqlUsers
 from adapters.storage.sql.repositories.approvals import SqlApprovals
 from adapters.storage.sql.repositories.commands import SqlDefinitions, SqlExecutions
+from adapters.storage.sql.repositories.deliveries import SqlDeliveries
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypes
 from adapters.storage.sql.repositories.devices import SqlCredentials, SqlDevices
 from adapters.storage.sql.repositories.events import SqlEvents
@@ -26,7 +27,7 @@ from adapters.storage.sql.repositories.sessions import (
     SqlRefreshTokens,
 )
 from adapters.storage.sql.repositories.telemetry import SqlReadings
-from adapters.storage.sql.repositories.webhooks import SqlDeliveries, SqlWebhooks
+from adapters.storage.sql.repositories.webhooks import SqlWebhooks
 from adapters.storage.sql.session import Session
 from domain.events.ports import Recorder
 from domain.kernel.facts import Fact
