@@ -27,7 +27,9 @@ class Pump:
         self._arrived = threading.Event()
         self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         self._client.username_pw_set(device_id, password)
-        self._client.on_message = lambda *_: self._arrived.set()
+        self._client.on_message = lambda *_: self._take()
+        self.arrivals: list[float] = []
+        """When commands arrived, by the wall clock."""
         ready = threading.Event()
         self._client.on_subscribe = lambda *_: ready.set()
         self._client.connect("127.0.0.1", service.mqtt_port)
@@ -39,6 +41,10 @@ class Pump:
         self._client.publish(f"devices/{self.device_id}/telemetry", json.dumps({"temperature": temperature}), 1).wait_for_publish(
             5
         )
+
+    def _take(self) -> None:
+        self.arrivals.append(time.time())
+        self._arrived.set()
 
     def edge(self) -> float:
         """Seconds from a reading above the limit to the command."""
