@@ -87,6 +87,16 @@ def test_a_device_has_at_most_128_metrics(engine: TelemetryEngine) -> None:
     assert bench.send({"m0": 5, "one more": 1}, 1).readings == 1
 
 
+def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(engine: TelemetryEngine) -> None:
+    names = [(number, f"m{number}") for number in range(1, 301)]
+    engine.set_metrics(names)
+    known = [packing.LatestMetric(number, 1.5, T0, T0, None) for number, _ in names]
+    engine.restore(DEVICE, packing.pack_latest(T0, known))
+    values = {name: number + 0.25 for number, name in names}
+    row = Bench(engine).send(values, 1).rows[0]
+    assert [value for _, _, value, _ in engine.unpack([(0, row[3])])] == list(values.values())
+
+
 def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -> None:
     assert Bench(engine).send(b" " * 65_537).faults == [(DEVICE, "TOO_LARGE", 1)]
 

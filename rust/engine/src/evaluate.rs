@@ -95,11 +95,13 @@ fn evaluate_plain(
 fn plainly_matched(shape: &Shape, words: &[u64]) -> u64 {
     let (values, thresholds) = words.split_at(shape.slots());
     let (mut not_above, mut not_below) = (0u64, 0u64);
-    for (place, (&op, &threshold)) in shape.ops.iter().zip(thresholds).enumerate() {
+    let thresholds = &thresholds[..shape.ops.len()];
+    // From the last to the first, so that the first ends in the lowest bit.
+    for (&op, &threshold) in shape.ops.iter().zip(thresholds).rev() {
         let value = f64::from_bits(values[usize::from(op >> 3)]);
         let threshold = f64::from_bits(threshold);
-        not_above |= u64::from(value <= threshold) << place;
-        not_below |= u64::from(value >= threshold) << place;
+        not_above = not_above << 1 | u64::from(value <= threshold);
+        not_below = not_below << 1 | u64::from(value >= threshold);
     }
     // NaN is neither below nor above nor equal, so that a missing value satisfies nothing.
     let planes = &shape.planes;

@@ -112,8 +112,8 @@ impl Engine {
         outcome.readings += readings.len() as u64;
         self.packed.clear();
         for &(slot, value) in readings {
-            let metric = layout.slots[usize::from(slot)].metric;
-            self.packed.put_number(metric, value);
+            self.packed
+                .put_number(layout.packed[usize::from(slot)], value);
         }
         let begin = outcome.arena.len();
         outcome.arena.extend_from_slice(self.packed.bytes());

@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
+use crate::message::MAX_METRICS;
+use crate::packing;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slot {
     pub metric: u32,
@@ -22,6 +25,9 @@ pub struct Layout {
     pub reports_u: bool,
     /// A metric has a name that means something else in an envelope.
     pub reports_envelope: bool,
+    /// What a reading of each slot begins with in the database.
+    pub packed: Vec<packing::Key>,
+    /// Of as many slots as a message may have readings.
     keys: Vec<Key>,
 }
 
@@ -76,14 +82,18 @@ const SEARCHED: usize = 16;
 
 impl Layout {
     fn new(slots: Vec<Slot>) -> Self {
-        let keys = slots.iter().map(|slot| Key::new(&slot.name)).collect();
+        let named = slots.iter().take(MAX_METRICS);
         Self {
             reports_u: slots.iter().any(|slot| &*slot.name == "u"),
             reports_envelope: slots
                 .iter()
                 .any(|slot| ["ts", "m", "u"].contains(&&*slot.name)),
+            packed: slots
+                .iter()
+                .map(|slot| packing::Key::new(slot.metric))
+                .collect(),
+            keys: named.map(|slot| Key::new(&slot.name)).collect(),
             slots,
-            keys,
         }
     }
 

@@ -35,7 +35,8 @@ pub fn put_number(out: &mut Vec<u8>, metric: u32, value: f64) {
     }
 }
 
-/// A message of numbers is packed here before it goes to the arena in one piece: 128 metrics of at most 13 bytes fit.
+/// A message of numbers is packed here before it goes to the arena in one piece: 128 metrics of at most 13 bytes fit, and the word
+/// that the last is written with.
 pub struct Scratch {
     bytes: [u8; SCRATCH],
     len: usize,
@@ -61,17 +62,20 @@ impl Scratch {
         &self.bytes[..self.len]
     }
 
-    /// As `put_number` packs it.
-    #[inline]
-    pub fn put_number(&mut self, metric: u32, value: f64) {
+    /// As `put_number` packs it. There must be room; see `SCRATCH`.
+    #[inline(always)]
+    pub fn put_number(&mut self, key: Key, value: f64) {
+        let room = &mut self.bytes[self.len..self.len + ROOM];
         let whole = value as i32;
+        let size = usize::from(key.size) & (KEY - 1);
         if f64::from(whole).to_bits() == value.to_bits() && whole != i32::MIN {
-            self.put_varint(key(metric, WHOLE));
+            room[..KEY].copy_from_slice(&(key.bytes ^ (DOUBLE ^ WHOLE)).to_le_bytes());
+            self.len += size;
             self.put_varint(zigzag(i64::from(whole)));
         } else {
-            self.put_varint(key(metric, DOUBLE));
-            self.bytes[self.len..self.len + 8].copy_from_slice(&value.to_le_bytes());
-            self.len += 8;
+            room[..KEY].copy_from_slice(&key.bytes.to_le_bytes());
+            room[size..size + 8].copy_from_slice(&value.to_le_bytes());
+            self.len += size + 8;
         }
     }
 
@@ -84,6 +88,32 @@ impl Scratch {
         }
         self.bytes[self.len] = number as u8;
         self.len += 1;
+    }
+}
+
+/// What a double of this metric begins with, ready to be written as one word; the tag is in the lowest bits of its first byte.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    bytes: u64,
+    size: u8,
+}
+
+/// A word; a key of a 32-bit number has at most five bytes.
+const KEY: usize = 8;
+/// A key, as a word, and eight bytes of value.
+const ROOM: usize = KEY + 8;
+
+impl Key {
+    pub fn new(metric: u32) -> Self {
+        let mut text = Vec::with_capacity(KEY);
+        put_varint(&mut text, key(metric, DOUBLE));
+        let size = text.len() as u8;
+        text.resize(KEY, 0);
+        let bytes = text
+            .iter()
+            .rev()
+            .fold(0, |bytes, byte| bytes << 8 | u64::from(*byte));
+        Self { bytes, size }
     }
 }
 
@@ -251,7 +281,7 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{put_value, readings};
+    use super::{Key, Scratch, put_number, put_value, readings};
     use crate::message::Value;
 
     #[test]
@@ -276,6 +306,31 @@ mod tests {
         }
         for cut in 1..packed.len() {
             let _ = readings(&packed[..cut]).count();
+        }
+    }
+
+    #[test]
+    fn a_message_of_numbers_is_packed_as_its_numbers_are_one_by_one() {
+        let values = [
+            21.4,
+            -3.0,
+            -0.0,
+            0.0,
+            f64::NAN,
+            2147483647.0,
+            2147483648.0,
+            -2147483648.0,
+            1e300,
+        ];
+        let mut scratch = Scratch::default();
+        for metric in [0, 1, 15, 16, 2047, 2048, 262_143, 262_144, u32::MAX] {
+            scratch.clear();
+            let mut expected = Vec::new();
+            for value in values {
+                scratch.put_number(Key::new(metric), value);
+                put_number(&mut expected, metric, value);
+            }
+            assert_eq!(scratch.bytes(), expected, "{metric}");
         }
     }
 }
