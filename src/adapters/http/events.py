@@ -12,6 +12,7 @@ from adapters.http.operation import operation
 from adapters.http.schema import Query, Reply
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
 from domain.events.service import EventService, Record
+from domain.kernel.facts import EventKind
 
 Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Word = Annotated[str, Field(min_length=1, max_length=64)]
@@ -20,8 +21,8 @@ Word = Annotated[str, Field(min_length=1, max_length=64)]
 class EventsQuery(Query):
     limit: Limit = DEFAULT_LIMIT
     cursor: str | None = Field(default=None, max_length=128, description="`cursor` of the page before.")
-    type: Word | None = Field(default=None, description="One event type. `telemetry` reads the telemetry history.")
-    device_id: Word | None = None
+    type: EventKind | None = Field(default=None, description="One event type. `telemetry` reads the telemetry history.")
+    device_id: Word | None = Field(default=None, description="Also of a device that is gone.")
 
 
 class DeviceEventsQuery(Query):

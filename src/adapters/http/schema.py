@@ -196,12 +196,15 @@ _MESSAGES = {
 }
 
 
+MAX_MESSAGE = 400
 _SHOULD = re.compile(r"^(?:Input|Value|String|List|Dictionary|Data|Number) should (?:be )?(have|match|be)?")
 
 
 def _in_our_words(message: str) -> str:
     """Pydantic speaks of inputs; whoever reads this sent a field."""
     message = message.removeprefix("Value error, ").rstrip(".")
+    if len(message) > MAX_MESSAGE:  # a choice among very many
+        return "is not one of the values that /openapi.json lists for it."
     return _SHOULD.sub(lambda found: f"must {found[1] or 'be '}", message) + "."
 
 

@@ -11,7 +11,7 @@ from domain.accounts.team import refuse_taken_email
 from domain.kernel.caller import Role, System
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import AccountId, IdSource, MembershipId, Prefix, ProjectId, UserId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -111,6 +111,6 @@ class OperatorService:
         await self._record(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return Member(membership, user)
 
-    async def _record(self, tx: AccountsTx, account_id: AccountId, kind: str, description: str) -> None:
+    async def _record(self, tx: AccountsTx, account_id: AccountId, kind: EventKind, description: str) -> None:
         source = System(account_id, "operator").label
         await tx.record(Fact(account_id, kind, description, self._clock.now_ms(), source))

@@ -14,7 +14,7 @@ from domain.accounts.ports import AccountsTx, Digest, Mailer, PasswordHasher
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.errors import Invalid, Throttled, Unauthenticated, Unavailable
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import IdSource
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -79,7 +79,7 @@ class PasswordService:
             if accepted:
                 await tx.users.save(user.with_password(new_hash, now_ms))
                 await tx.refresh_tokens.revoke_user(user.user_id, now_ms)
-            kind = "password_changed" if accepted else "password_change_failed"
+            kind: EventKind = "password_changed" if accepted else "password_change_failed"
             description = f"{user.name} changed the password" if accepted else f"{user.name} gave a wrong code"
             await tx.record(_fact(caller, kind, description, now_ms))
         if not accepted:
@@ -115,5 +115,5 @@ async def _user(tx: AccountsTx, caller: Session) -> User:
     return user
 
 
-def _fact(caller: Session, kind: str, description: str, now_ms: int) -> Fact:
+def _fact(caller: Session, kind: EventKind, description: str, now_ms: int) -> Fact:
     return Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address)

@@ -11,7 +11,7 @@ from domain.accounts.ports import AccountsTx
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import IdSource, Prefix, ProjectId, looks_like
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -60,7 +60,7 @@ class ProjectService:
             await tx.projects.delete(project.project_id)
             await self._record(tx, caller, "project_deleted", f"Project {project.name} was deleted")
 
-    async def _record(self, tx: AccountsTx, caller: Session, kind: str, description: str) -> None:
+    async def _record(self, tx: AccountsTx, caller: Session, kind: EventKind, description: str) -> None:
         now_ms = self._clock.now_ms()
         await tx.record(Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
 

@@ -20,7 +20,7 @@ from domain.grants.service import Gate
 from domain.kernel.caller import Caller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.facts import Fact, JsonObject
+from domain.kernel.facts import EventKind, Fact, JsonObject
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -158,7 +158,7 @@ class DefinitionService:
             require_role(caller, Role.ADMIN)
 
     async def _record(
-        self, tx: CommandsTx, caller: Session, definition: Definition, kind: str, now_ms: int
+        self, tx: CommandsTx, caller: Session, definition: Definition, kind: EventKind, now_ms: int
     ) -> None:
         await tx.record(
             Fact(

@@ -13,7 +13,7 @@ from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, Invalid, NotFound
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import CommandId, DeviceTypeId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -126,7 +126,7 @@ class DeviceTypeService:
         return definitions
 
     async def _record(
-        self, tx: CommandsTx, caller: Session, device_type: DeviceType, kind: str, now_ms: int
+        self, tx: CommandsTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int
     ) -> None:
         await tx.record(
             Fact(

@@ -33,7 +33,7 @@ from domain.grants.service import Asked, Gate, Permit
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
 from domain.kernel.clock import Clock
 from domain.kernel.errors import DomainError, Invalid, NotFound
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -284,7 +284,7 @@ def _source(caller: Session | ApiKeyCaller) -> TriggeredBy:
 
 
 def _fact(
-    device: Device, caller: Caller, kind: str, description: str, now_ms: int, data: dict[str, Json]
+    device: Device, caller: Caller, kind: EventKind, description: str, now_ms: int, data: dict[str, Json]
 ) -> Fact:
     return Fact(
         account_id=device.account_id,

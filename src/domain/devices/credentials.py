@@ -22,7 +22,7 @@ from domain.devices.service import store
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.errors import Conflict, DomainError, NotFound, Refused, Throttled
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import DeviceId, IdSource
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -188,7 +188,7 @@ def _counted(failures: LoginFailures | None, caller: Session, now_ms: int) -> Lo
 
 
 def _fact(
-    device: Device, caller: Session, kind: str, description: str, now_ms: int, data: Mapping[str, Json] | None = None
+    device: Device, caller: Session, kind: EventKind, description: str, now_ms: int, data: Mapping[str, Json] | None = None
 ) -> Fact:
     return Fact(
         account_id=device.account_id,

@@ -14,7 +14,7 @@ from domain.devices.link import LOST, REVOKED, STOPPED, DeviceLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import DevicesTx
 from domain.kernel.clock import Clock
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -120,7 +120,7 @@ class PresenceService:
         self._bell()
 
 
-def _fact(device: Device, kind: str, reason: str, at_ms: int) -> Fact:
+def _fact(device: Device, kind: EventKind, reason: str, at_ms: int) -> Fact:
     state = "online" if kind == "device_online" else "offline"
     return Fact(
         account_id=device.account_id,

@@ -20,7 +20,7 @@ from domain.devices.presence import PresenceService
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, Invalid, NotFound, Stale
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import DeviceId, DeviceTypeId, IdSource, Prefix, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -127,8 +127,9 @@ class DeviceService:
             device = await device_of(tx, caller.account_id, device_id)
             trigger = Trigger.ENABLE if device.status is DeviceStatus.DISABLED else Trigger.DISABLE
             device = await store(tx, device.after(trigger))
-            kind, text = ("device_enabled", "enabled") if device.enabled else ("device_disabled", "disabled")
-            await tx.record(_fact(device, caller, kind, f"Device {text}", now_ms))
+            kind: EventKind = "device_enabled" if device.enabled else "device_disabled"
+            text = "Device enabled" if device.enabled else "Device disabled"
+            await tx.record(_fact(device, caller, kind, text, now_ms))
             if not device.enabled:
                 await self._presence.gone(tx, device, now_ms)
         await self._admission.settle(device_id)
@@ -189,7 +190,7 @@ def _edited(device: Device, changes: Mapping[str, Any]) -> Device:
     return replace(device, about=about, **{name: value for name, value in changes.items() if name in _OWN})
 
 
-def _fact(device: Device, caller: Session, kind: str, description: str, now_ms: int) -> Fact:
+def _fact(device: Device, caller: Session, kind: EventKind, description: str, now_ms: int) -> Fact:
     return Fact(
         account_id=device.account_id,
         kind=kind,

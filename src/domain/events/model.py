@@ -7,15 +7,16 @@ Telemetry is public too, but lives in the readings, not here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from domain.kernel.facts import JsonObject
 from domain.kernel.ids import AccountId, DeviceId, EventId
 
-RELAY_CHANGED = "relay_changed"
-TELEMETRY = "telemetry"
-DEVICE_ONLINE = "device_online"
-DEVICE_OFFLINE = "device_offline"
-SCHEDULE_FIRED = "schedule_fired"
+RELAY_CHANGED: Final = "relay_changed"
+TELEMETRY: Final = "telemetry"
+DEVICE_ONLINE: Final = "device_online"
+DEVICE_OFFLINE: Final = "device_offline"
+SCHEDULE_FIRED: Final = "schedule_fired"
 
 PUBLIC_TYPES = frozenset({RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLINE, SCHEDULE_FIRED})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from domain.devices.lookup import device_of
 from domain.events.ports import EventsTx
@@ -19,7 +20,7 @@ from domain.kernel.facts import Fact, Json
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 
-KIND = "access_refused"
+KIND: Final = "access_refused"
 ONE_BY_ONE = 30
 """In a minute and of one caller."""
 MOST_CALLERS = 10_000

@@ -18,7 +18,7 @@ from domain.grants.window import WindowEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import FieldFault, Invalid, NotFound
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdSource, Prefix
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -150,7 +150,7 @@ class GrantService(Generic[TxT]):
         return {known.name: str(known.kind) for known in await self._commands.definitions(tx, device)}
 
     async def _changed(
-        self, tx: TxT, caller: Session, device: Device, grant: Grant, kind: str, now_ms: int
+        self, tx: TxT, caller: Session, device: Device, grant: Grant, kind: EventKind, now_ms: int
     ) -> None:
         holder = grant.subject.key_id or grant.subject.membership_id or ""
         reach = "this device" if grant.applies_via is AppliesVia.DEVICE else "its project"

@@ -10,7 +10,7 @@ from domain.accounts.ports import Digest
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import IdSource, KeyId, Prefix, looks_like
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import ApiKey
@@ -80,7 +80,7 @@ class KeyService:
             await tx.keys.delete(key.key_id)
             await self._record(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
-    async def _record(self, tx: KeysTx, caller: Session, kind: str, description: str) -> None:
+    async def _record(self, tx: KeysTx, caller: Session, kind: EventKind, description: str) -> None:
         now_ms = self._clock.now_ms()
         await tx.record(Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
 

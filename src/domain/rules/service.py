@@ -15,7 +15,7 @@ from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import DeviceId, IdSource, Prefix, RuleId
 from domain.kernel.turnstile import Turnstile
 from domain.kernel.unit_of_work import UnitOfWork
@@ -144,7 +144,7 @@ class RuleService:
         policy.check(rule, known)
         await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
 
-    async def _changed(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, kind: str, now_ms: int) -> None:
+    async def _changed(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, kind: EventKind, now_ms: int) -> None:
         fact = Fact(
             account_id=device.account_id,
             kind=kind,

@@ -16,7 +16,7 @@ from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import FieldFault, Invalid, NotFound
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import DeviceId, IdSource, Prefix, ScheduleId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules import policy
@@ -168,7 +168,7 @@ class ScheduleService:
         if held is not None:
             await tx.schedules.save(policy.cancelled(held, now_ms))
         await tx.schedules.add(schedule)
-        kind = "schedule_created" if held is None else "schedule_replaced"
+        kind: EventKind = "schedule_created" if held is None else "schedule_replaced"
         await self._changed(tx, caller, device, schedule, kind, now_ms)
         return await self._planned(tx, device, schedule, rows)
 
@@ -218,7 +218,7 @@ class ScheduleService:
         return _shown(device, schedule)
 
     async def _changed(
-        self, tx: SchedulesTx, caller: Session, device: Device, schedule: Schedule, kind: str, now_ms: int
+        self, tx: SchedulesTx, caller: Session, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
     ) -> None:
         fact = Fact(
             account_id=device.account_id,

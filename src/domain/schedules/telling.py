@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from domain.commands.model import Execution
 from domain.devices.model import Device
 from domain.events.model import SCHEDULE_FIRED
 from domain.kernel.clock import SECOND_MS
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.schedules import policy
 from domain.schedules.edges import Turn, allowed_late_s
 from domain.schedules.model import Edge, Misfire, Outcome, Schedule, SlotCommand
 
-SKIPPED = "schedule_skipped"
+SKIPPED: Final = "schedule_skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,12 @@ def _data(schedule: Schedule, edge: Edge, more: dict[str, Json]) -> dict[str, Js
     }
 
 
-def _fact(case: Case, kind: str, text: str, now_ms: int, data: dict[str, Json]) -> Fact:
+def _fact(case: Case, kind: EventKind, text: str, now_ms: int, data: dict[str, Json]) -> Fact:
     return _fact_of(case.schedule, kind, text, now_ms, data, case.device)
 
 
 def _fact_of(
-    schedule: Schedule, kind: str, text: str, now_ms: int, data: dict[str, Json], device: Device | None
+    schedule: Schedule, kind: EventKind, text: str, now_ms: int, data: dict[str, Json], device: Device | None
 ) -> Fact:
     return Fact(
         account_id=schedule.account_id,

@@ -17,7 +17,7 @@ from domain.events.model import TELEMETRY, Event
 from domain.kernel.caller import System
 from domain.kernel.clock import Clock
 from domain.kernel.errors import DomainError
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import EventId, IdSource, Prefix
 from domain.rules.model import Fired, Rule, RuleEdge, Suppressed
 from domain.rules.policy import LOOP_LIMIT, LoopGuard
@@ -208,7 +208,7 @@ class IngestService:
         )
 
 
-def _rule_fact(rule: Rule, kind: str, description: str, at_ms: int, *, code: str | None = None) -> Fact:
+def _rule_fact(rule: Rule, kind: EventKind, description: str, at_ms: int, *, code: str | None = None) -> Fact:
     data: dict[str, Json] = {"ruleId": rule.rule_id, "command": rule.action.command}
     if code is not None:
         data["code"] = code

@@ -13,7 +13,7 @@ from domain.devices.ports import Vault
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Conflict, Invalid, NotFound
-from domain.kernel.facts import Fact, Json
+from domain.kernel.facts import EventKind, Fact, Json
 from domain.kernel.ids import IdSource, KeyId, Prefix, WebhookId, looks_like
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
@@ -149,7 +149,7 @@ class WebhookService:
         if refusal is not None:
             raise Invalid.field("url", refusal)
 
-    async def _record(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: str, said: str) -> None:
+    async def _record(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
         now_ms = self._clock.now_ms()
         await tx.record(Fact(caller.account_id, kind, said, now_ms, caller.label, data=data, address=caller.address))

@@ -1,4 +1,4 @@
-"""What the document says of numbers and of null is what the service does, field by field: both are read from the document."""
+"""What the document says of numbers, of null and of choices is what the service does, field by field; it is read from the document."""
 
 from __future__ import annotations
 
@@ -107,3 +107,16 @@ async def test_a_whole_number_keeps_its_bounds_and_its_place(owner: Caller) -> N
 async def test_a_number_in_a_query_is_its_digits(owner: Caller, text: str) -> None:
     answer = await owner.send("GET", "/events", params={"limit": text})
     assert (answer.status_code, faults(answer)) == (400, {"limit"})
+
+
+async def test_a_type_that_no_event_has_is_a_fault_and_no_empty_page(owner: Caller) -> None:
+    document = (await owner.whole.http.get("/openapi.json")).json()
+    parts = document["paths"]["/api/v1/events"]["get"]["parameters"]
+    [listed] = [part["schema"]["enum"] for part in parts if part["name"] == "type"]
+    answer = await owner.send("GET", "/events", params={"type": "logn"})
+    assert (answer.status_code, faults(answer)) == (400, {"type"})
+    assert len(answer.text) < 500
+    for kind in listed:
+        assert (await owner.made("GET", f"/events?type={kind}"))["data"] is not None
+    logged = {event["eventType"] for event in (await owner.made("GET", "/events?limit=200"))["data"]}
+    assert {"login", "device_registered", "key_created", "grant_created"} <= logged <= set(listed)
