@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from adapters.engine import _native
-from bench_service import enrol, resident_mib
 from support.looking import standing_still
+from support.pump import enrol, resident_mib
 from support.service import EMAIL, PASSWORD, Service
 from support.ways import DATABASES, on
 
