@@ -10,14 +10,15 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from support.storage import emptied
 from support.whole import Whole, whole
 
 
 @contextmanager
-def at_work(folder: Path) -> Iterator[tuple[asyncio.Runner, Whole]]:
+def at_work(folder: Path, database: str = "sqlite") -> Iterator[tuple[asyncio.Runner, Whole]]:
     """A program and the loop it lives in, for code that is not async."""
     with asyncio.Runner() as runner:
-        program = whole(folder)
+        program = whole(folder) if database == "sqlite" else whole(folder, database_url=runner.run(emptied()))
         made = runner.run(program.__aenter__())
         try:
             yield runner, made

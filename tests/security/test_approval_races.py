@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +21,8 @@ from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, GrantId, KeyId
 from security.people import a_key
 from security.running import at_work, check
+from support.effort import effort
+from support.pair import DATABASES
 from support.whole import Whole
 
 HOUR_MS = 3_600_000
@@ -182,9 +185,10 @@ class Approvals(RuleBasedStateMachine):
         assert len(executions) == list(self.status.values()).count(ApprovalStatus.APPROVED.value)
 
 
-def test_exactly_one_decision_wins(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (runner, program):
-        check(lambda: Approvals(runner, program), examples=15, steps=20)
+@pytest.mark.parametrize("database", DATABASES)
+def test_exactly_one_decision_wins(tmp_path: Path, database: str) -> None:
+    with at_work(tmp_path, database) as (runner, program):
+        check(lambda: Approvals(runner, program), examples=15 if database == "sqlite" else effort(4, 15), steps=20)
 
 
 def test_of_a_hundred_deciders_and_the_clock_one_wins(tmp_path: Path) -> None:

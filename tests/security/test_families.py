@@ -7,12 +7,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from domain.kernel.caller import Role
 from security.running import at_work, check
+from support.effort import effort
 from support.http import PASSWORD
+from support.pair import DATABASES
 from support.whole import Whole
 
 DAY_MS = 86_400_000
@@ -138,6 +141,7 @@ class Families(RuleBasedStateMachine):
         assert not self.is_member or found == {token for token, _ in self.live.values()}
 
 
-def test_a_family_has_one_live_token_at_most(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (runner, program):
-        check(lambda: Families(runner, program), examples=15, steps=20)
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_family_has_one_live_token_at_most(tmp_path: Path, database: str) -> None:
+    with at_work(tmp_path, database) as (runner, program):
+        check(lambda: Families(runner, program), examples=15 if database == "sqlite" else effort(4, 15), steps=20)

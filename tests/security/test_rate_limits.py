@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from security.people import a_key
 from security.running import at_work, check
+from support.effort import effort
+from support.pair import DATABASES
 from support.whole import Whole
 
 MINUTE_MS = 60_000
@@ -107,9 +110,10 @@ class Limits(RuleBasedStateMachine):
             assert all(sum(at_ms - MINUTE_MS < other <= at_ms for other in uses) <= limit for at_ms in uses)
 
 
-def test_a_limit_is_exact_whoever_comes_at_once(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (runner, program):
-        check(lambda: Limits(runner, program), examples=15, steps=15)
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_limit_is_exact_whoever_comes_at_once(tmp_path: Path, database: str) -> None:
+    with at_work(tmp_path, database) as (runner, program):
+        check(lambda: Limits(runner, program), examples=15 if database == "sqlite" else effort(4, 15), steps=15)
 
 
 async def _of_many(program: Whole, limit: int, times: int) -> list[int]:
