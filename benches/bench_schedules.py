@@ -115,6 +115,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
         slot = {"slot": 0, "onTs": base, "offTs": base + HOUR}
         assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
     first, tables = fleet[0][0], Tables(service)
+    alarm_clock = enrol(api, "alarm clock")[0]
     tables.copy_slots(first, SLOTS - ANSWERING)
     tables.run(f"UPDATE schedules SET on_ts = {base} + seq % {MINUTE}, next_fire_ts = {base} + seq % {MINUTE}")
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
@@ -123,8 +124,9 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     time.sleep(4.0)
     quiet.stop()
     assert time.time() < base - 0.5, "the machine is too slow to set this up in time"
-    # Wakes the ticker: it has not seen the copies. The slot goes to a device of its own and is none of those counted.
-    api.post(f"/devices/{enrol(api, 'alarm clock')[0]}/schedules", json={"slot": 1, "onTs": base + HOUR, "offTs": base + 2 * HOUR})
+    # Wakes the ticker: it has not seen the copies. This slot is none of those counted.
+    times = {"slot": 1, "onTs": base + HOUR, "offTs": base + 2 * HOUR}
+    assert api.post(f"/devices/{alarm_clock}/schedules", json=times).status_code == 201
     time.sleep(max(0.0, base - time.time()))
     before, reader = cpu_seconds(service), _Reader(api, first, every_s=0.1)
 
