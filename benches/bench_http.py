@@ -31,7 +31,8 @@ from domain.grants.policy import Ask, sift
 from domain.grants.window import Window
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, UserId
-from support.service import EMAIL, PASSWORD, Service, free_ports
+from support.ports import free_ports
+from support.service import EMAIL, PASSWORD, Service
 
 NOW_MS = 1_800_000_000_000
 CALLS = 10_000

@@ -1,8 +1,15 @@
-"""Logs of what runs inside a test are plain: a traceback drawn with the locals of every frame takes seconds on a busy machine."""
+"""Logs of what runs inside a test are plain: a traceback drawn with the locals of every frame takes seconds on a busy machine. And
+garbage is looked for as the program does it."""
 
 from __future__ import annotations
 
+import gc
+
 import structlog
+
+from app.running import GC_THRESHOLDS
+
+gc.set_threshold(*GC_THRESHOLDS)
 
 structlog.configure(
     processors=[

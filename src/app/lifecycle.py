@@ -24,6 +24,7 @@ from app import http11
 from app.compose import Program
 from app.loops.standby import StandbyLoop
 from app.refused import StartRefused
+from app.running import GC_THRESHOLDS
 from app.settings import SettingsError
 from domain.kernel.errors import Unavailable
 from domain.telemetry.warmup import warm_up
@@ -244,7 +245,7 @@ def _settle_memory() -> None:
     """What the start made stays; looking through it at each collection costs 10 to 25 percent of the request rate."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class _Signals:

@@ -13,6 +13,8 @@ from app.settings import Settings, SettingsError, load
 
 WRONG_USAGE = 2
 FAILED = 1
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Python's own are made for programs with few objects."""
 
 Result = TypeVar("Result")
 

@@ -18,7 +18,8 @@ from adapters.mqtt.mosquitto import Provisioner
 from domain.devices.link import Connected, DeviceLink, Disconnected, Published, Subscribed, UplinkEvent
 from domain.kernel.errors import Unavailable
 from support.broker import Device, a_device
-from support.mosquitto import free_port, mosquitto
+from support.mosquitto import mosquitto
+from support.ports import free_ports
 
 PATIENCE = 10.0
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
@@ -297,7 +298,7 @@ async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
 
 
 async def test_a_link_that_cannot_start_names_the_address() -> None:
-    port = free_port()
+    [port] = free_ports(1)
     link = MosquittoLink(ExternalSettings("127.0.0.1", port, "u", "p"), StillClock(), _native.TelemetryBatch, None)
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
         await link.start()

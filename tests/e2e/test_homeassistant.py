@@ -11,7 +11,8 @@ import pytest
 
 from support.device import Device, a_device
 from support.homeassistant import Broker, HomeAssistant, home_assistant
-from support.service import EMAIL, PASSWORD, Api, Service, free_ports
+from support.ports import free_ports
+from support.service import EMAIL, PASSWORD, Api, Service
 
 NASTY = 'Pump "7"; {{ states }} \\ </script> ü'
 

@@ -101,6 +101,7 @@ async def test_a_command_that_expired_before_it_could_be_sent_is_never_sent() ->
         # 64 unacknowledged messages fill the window; what follows waits for an acknowledgement.
         for number in range(64):
             assert await world.link.send(device.device_id, "cmd", b"%d" % number)
+            await world.stat("downlink_sent", number + 1)
         assert await world.link.send(device.device_id, "cmd", b"late", expiry_s=1)
         ids = [(await raw.packet())[1] for _ in range(64)]
         topic_length = 2 + len(device.topic("cmd"))

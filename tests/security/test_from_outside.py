@@ -14,8 +14,9 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message as MessageHandler
 from argon2 import PasswordHasher
 
+from support.ports import free_ports
 from support.receiver import answers, receiving
-from support.service import EMAIL, PASSWORD, Api, Service, free_ports
+from support.service import EMAIL, PASSWORD, Api, Service
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 PATIENCE_S = 20.0

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from adapters.mqtt.mosquitto import MosquittoFiles, acl
 from support.certificate import certificate
+from support.ports import free_ports
 
 BINARY = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
@@ -23,13 +23,6 @@ def required() -> None:
     if BINARY is None and not os.environ.get("LATCHBOARD_REQUIRE_MOSQUITTO"):
         pytest.skip("mosquitto is not installed; set LATCHBOARD_REQUIRE_MOSQUITTO=1 to make this a failure")
     assert BINARY is not None, "mosquitto is not installed and LATCHBOARD_REQUIRE_MOSQUITTO is set"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass
@@ -50,7 +43,7 @@ async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]
     files.acl_file.write_text(acl(service_user), encoding="utf-8")
     for path in (files.password_file, files.acl_file):
         path.chmod(0o600)
-    port, ws_port, tls_port = free_port(), free_port(), free_port()
+    port, ws_port, tls_port = free_ports(3)
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
         f"""user root

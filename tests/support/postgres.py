@@ -10,10 +10,11 @@ import atexit
 import functools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
+
+from support.ports import free_ports
 
 REQUIRED = "LATCHBOARD_REQUIRE_POSTGRES"
 _SERVER_S = 60
@@ -52,9 +53,7 @@ def _started() -> str:
     folder = Path(tempfile.mkdtemp(prefix="latchboard-pg-"))
     if user:
         shutil.chown(folder, user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
 
     def run(program: str, *arguments: str) -> None:
         subprocess.run(

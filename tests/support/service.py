@@ -13,18 +13,19 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
+
+from support.ports import free_ports
 
 EMAIL = "owner@example.com"
 PASSWORD = "correct horse battery"
@@ -35,15 +36,6 @@ SOURCES = Path(__file__).resolve().parents[2] / "src"
 PORTS = ("LATCHBOARD_HTTP_PORT", "LATCHBOARD_MQTT_PORT", "LATCHBOARD_MQTT_WS_PORT")
 
 RUNNING: list[Service] = []
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ones, free a moment ago."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def program() -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from support import postgres
 from support.certificate import certificate
-from support.service import Service, free_ports
+from support.ports import free_ports
+from support.service import Service
 from support.storage import emptied
 
 Way = tuple[int, str]
