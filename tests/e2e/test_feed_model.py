@@ -19,23 +19,21 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from support import postgres
 from support.device import Device, Line, a_device
 from support.effort import effort
 from support.service import Api, Service
 from support.storage import emptied
+from support.ways import DATABASES
 
 SHOWN = ("relay_changed", "device_online", "device_offline")
 TURNS = effort(3, 6)
 AWAY = (OSError, WebSocketException, TimeoutError, EOFError)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=DATABASES)
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
     settings: dict[str, Any] = {"LATCHBOARD_INGEST_LIMIT": 0}
     if request.param == "postgres":
-        if not postgres.available():
-            pytest.skip("needs PostgreSQL")
         settings["LATCHBOARD_DATABASE_URL"] = await emptied()
         settings["LATCHBOARD_SECRET_KEYS"] = "model:" + base64.b64encode(b"k" * 32).decode()
     with Service(tmp_path, **settings) as running:

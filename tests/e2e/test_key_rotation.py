@@ -14,11 +14,11 @@ import pytest
 
 from adapters.crypto.keyring import KeyRing
 from adapters.crypto.vault import key_of
-from support import postgres
 from support.device import a_device
 from support.effort import effort
 from support.service import PASSWORD, Api, Service, environment, program
 from support.storage import emptied
+from support.ways import DATABASES
 
 PATIENCE = 30.0
 
@@ -47,7 +47,7 @@ def used_keys(service: Service) -> set[str]:
     return {key_of(sealed) for (sealed,) in rows}
 
 
-@pytest.fixture(params=["sqlite", *(["postgres"] if postgres.available() else [])])
+@pytest.fixture(params=DATABASES)
 async def database(request: pytest.FixtureRequest) -> dict[str, str]:
     return {} if request.param == "sqlite" else {"LATCHBOARD_DATABASE_URL": await emptied()}
 

@@ -18,8 +18,8 @@ from support.device import Device, a_device, ended
 from support.effort import effort
 from support.service import RUNNING, Service
 from support.tables import Tables
+from support.ways import DATABASES
 
-STORED = [kind for kind in storage.KINDS if kind != "memory"]
 SLOTS, KILLS = effort((500, 4), (900, 6))
 """A life of the program decides some hundred slots between its first and the kill."""
 HOUR = 3_600
@@ -67,7 +67,7 @@ async def die_while_firing(service: Service, tables: Tables, chance: random.Rand
     service.kill()
 
 
-@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("kind", DATABASES)
 async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_once(tmp_path: Path, kind: str) -> None:
     settings = {"LATCHBOARD_DATABASE_URL": await storage.emptied()} if kind == "postgres" else {}
     service, chance = Service(tmp_path, **settings), random.Random(5)

@@ -9,6 +9,7 @@ from typing import Any
 
 from support import postgres
 from support.certificate import certificate
+from support.effort import effort
 from support.ports import free_ports
 from support.service import Service
 from support.storage import emptied
@@ -17,7 +18,8 @@ Way = tuple[int, str]
 
 WAYS: list[Way] = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
 NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
-DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
+DATABASES = ["sqlite", *effort([], ["postgres"] if postgres.available() else [])]
+"""What takes minutes is done on the second one by a thorough run only."""
 
 
 def name_of(way: Way) -> str:
