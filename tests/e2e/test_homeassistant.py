@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from support.device import Device, a_device
+from support.effort import in_a_thorough_run
 from support.homeassistant import Broker, HomeAssistant, home_assistant
 from support.ports import free_ports
 from support.service import EMAIL, PASSWORD, Api, Service
@@ -173,6 +174,7 @@ async def test_a_dead_key_leaves_nothing_behind(house: House, owner: Api, home: 
     await home.until(lambda home: home.switch(device))
 
 
+@in_a_thorough_run
 async def test_its_broker_may_come_and_go(house: House, owner: Api) -> None:
     device = await a_device(owner)
     await house.grant(owner, device, ["*"])
@@ -194,6 +196,7 @@ async def test_its_broker_may_come_and_go(house: House, owner: Api) -> None:
     await asyncio.to_thread(house.service.start)
 
 
+@in_a_thorough_run
 async def test_what_an_earlier_run_left_is_cleared_by_the_next(house: House, owner: Api, home: HomeAssistant) -> None:
     gone, stays = await a_device(owner, "Gone"), await a_device(owner, "Stays")
     for device in (gone, stays):

@@ -48,7 +48,7 @@ async def a_device_of(back: Service, owner: Api) -> Device:
             try:
                 async with device.client(back):
                     return device
-            except aiomqtt.MqttConnectError:
+            except aiomqtt.MqttError:
                 await asyncio.sleep(0.02)
 
 

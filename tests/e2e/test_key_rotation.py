@@ -15,7 +15,7 @@ import pytest
 from adapters.crypto.keyring import KeyRing
 from adapters.crypto.vault import key_of
 from support.device import a_device
-from support.effort import effort
+from support.effort import effort, in_a_thorough_run
 from support.service import PASSWORD, Api, Service, environment, program
 from support.storage import emptied
 from support.ways import DATABASES
@@ -111,6 +111,7 @@ async def test_a_killed_rotation_is_finished_by_the_next(tmp_path: Path) -> None
                 assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
 
 
+@in_a_thorough_run
 async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
@@ -129,6 +130,7 @@ async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
             assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
 
 
+@in_a_thorough_run
 async def test_a_ring_in_the_environment_is_refused_with_what_to_do(tmp_path: Path) -> None:
     old = KeyRing.generate()
     with Service(tmp_path, LATCHBOARD_SECRET_KEYS=old.text().replace("\n", ",")) as service:

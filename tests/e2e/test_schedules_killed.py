@@ -20,7 +20,7 @@ from support.service import RUNNING, Service
 from support.tables import Tables
 from support.ways import DATABASES
 
-SLOTS, KILLS = effort((500, 4), (900, 6))
+SLOTS, KILLS = effort((400, 3), (900, 6))
 """A life of the program decides some hundred slots between its first and the kill."""
 HOUR = 3_600
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.device import register
+from support.effort import effort, in_a_thorough_run
 from support.service import EMAIL, PASSWORD, Api, Service, environment, program
 
 PATIENCE = 60.0
@@ -98,7 +99,7 @@ async def test_the_second_run_plays_the_devices_of_the_first_and_remove_deletes_
     assert await mine() == set()
 
 
-@pytest.mark.parametrize("profile", ["tasmota", "esphome", "shelly"])
+@pytest.mark.parametrize("profile", effort(["tasmota"], ["tasmota", "esphome", "shelly"]))
 async def test_a_stock_firmware_is_played_in_its_own_words(owner: Api, run: Any, profile: str) -> None:
     said = run(
         "--email", EMAIL, "--profile", profile, "--devices", "2", "--rate", "40", "--seconds", "5", "--commands", "4", "--mqtt-version", "5"
@@ -118,6 +119,7 @@ async def metrics(owner: Api) -> str:
     return answer.text
 
 
+@in_a_thorough_run
 async def test_silent_slow_and_late_devices_are_what_they_are(owner: Api, run: Any) -> None:
     plan = ("--email", EMAIL, "--devices", "12", "--rate", "12", "--commands", "6", "--seconds", "8")
     said = run(*plan, "--faults", "silent=50%,slow=50%:200ms,dirty=3s,reconnect=4s").ended()
@@ -158,6 +160,7 @@ async def test_logins_written_once_play_without_the_api(service: Service, run: A
     assert number(said, r"acknowledged +([\d,]+),") > 10
 
 
+@in_a_thorough_run
 def test_what_cannot_be_played_is_said(run: Any, tmp_path: Path) -> None:
     wrong, empty = tmp_path / "wrong", tmp_path / "data"
     wrong.write_text("dev_x\n")

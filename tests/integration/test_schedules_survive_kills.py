@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from adapters.storage.sql import SqlDatabase
 from domain.commands.model import ExecutionStatus
 from support import storage
+from support.effort import effort
 from support.schedule_process import SLOTS, StoredWorld
 from support.schedule_world import HOUR, NOW
 
@@ -97,7 +98,7 @@ async def check_each_ran_once(url: str) -> None:
         await engine.dispose()
 
 
-@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("kind", effort(["sqlite"], STORED))
 async def test_each_edge_runs_once_whenever_the_process_is_killed(tmp_path: Path, kind: str) -> None:
     url = await empty(kind, tmp_path)
     await populate(url)

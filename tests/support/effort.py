@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
+import pytest
+
 THOROUGH = os.environ.get("LATCHBOARD_TEST_THOROUGH", "") not in ("", "0")
 
 T = TypeVar("T")
+
+in_a_thorough_run = pytest.mark.skipif(not THOROUGH, reason="takes long; a thorough run does it")
 
 
 def effort(usual: T, thorough: T) -> T:
