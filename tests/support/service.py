@@ -232,9 +232,9 @@ class Api:
     async def delete(self, path: str, *, expect: int = 200) -> Any:
         return await self.call("DELETE", path, None, expect)
 
-    async def until(self, path: str, wanted: Any) -> Any:
+    async def until(self, path: str, wanted: Any, *, within_s: float = PATIENCE) -> Any:
         """Read until `wanted(answer)` is true; gives that answer."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(within_s):
             while not wanted(answer := await self.get(path)):
                 await asyncio.sleep(0.03)
         return answer
