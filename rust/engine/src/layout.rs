@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::message::MAX_METRICS;
-use crate::packing;
+use crate::scratch;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slot {
@@ -26,7 +26,7 @@ pub struct Layout {
     /// A metric has a name that means something else in an envelope.
     pub reports_envelope: bool,
     /// What a reading of each slot begins with in the database.
-    pub packed: Vec<packing::Key>,
+    pub packed: Vec<scratch::Key>,
     /// Of as many slots as a message may have readings.
     keys: Vec<Key>,
 }
@@ -90,7 +90,7 @@ impl Layout {
                 .any(|slot| ["ts", "m", "u"].contains(&&*slot.name)),
             packed: slots
                 .iter()
-                .map(|slot| packing::Key::new(slot.metric))
+                .map(|slot| scratch::Key::new(slot.metric))
                 .collect(),
             keys: named.map(|slot| Key::new(&slot.name)).collect(),
             slots,

@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod packing;
 pub mod rules;
 pub mod scan;
+pub mod scratch;
 pub mod signing;
 pub mod tally;
 pub mod timers;

@@ -43,7 +43,7 @@ def test_a_failure_shows_its_calls_and_no_values(log_format: str, capsys: pytest
 def test_a_line_for_machines_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("json", "INFO")
     structlog.get_logger("door").info("opened", device_id="dev_1")
-    logging.getLogger("a.library").warning("careful: %s", "hot")
+    logging.getLogger("a.package").warning("careful: %s", "hot")
     ours, theirs = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert (ours["event"], ours["level"], ours["logger"], ours["device_id"]) == ("opened", "info", "door", "dev_1")
-    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("careful: hot", "warning", "a.library")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("careful: hot", "warning", "a.package")
