@@ -14,7 +14,6 @@ use crate::outcome::Outcome;
 use crate::packing::{self, LatestMetric, Unreadable};
 use crate::rules::Spec;
 use crate::scan::Scanned;
-use crate::scratch::Scratch;
 use crate::shape::{Shape, Shapes};
 use crate::special::rearm;
 use crate::timers::Timers;
@@ -45,7 +44,7 @@ pub struct Engine {
     pub(crate) timers: Timers,
     pub(crate) batch: u32,
     pub(crate) scanned: Scanned,
-    pub(crate) packed: Scratch,
+    pub(crate) packed: crate::scratch::Scratch,
     pub(crate) fired: Vec<(u32, u32)>,
     /// Handles of the messages that come next.
     pub(crate) near: [u32; AHEAD],
@@ -65,7 +64,7 @@ impl Default for Engine {
             timers: Timers::default(),
             batch: 0,
             scanned: Scanned::default(),
-            packed: Scratch::default(),
+            packed: Default::default(),
             fired: Vec::new(),
             near: [0; AHEAD],
         }
