@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -18,7 +16,7 @@ from domain.kernel.caller import Role
 from domain.kernel.errors import Invalid, Throttled, Unauthenticated
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
 from support.http import PASSWORD
-from support.pair import DATABASES, NEW, Pair, paired
+from support.pair import DATABASES, NEW, Pair, changing, paired
 from support.whole import RECEIVER, Whole
 
 NEW_PASSWORD = "a new long password"
@@ -32,24 +30,6 @@ async def pair(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
     """One for all, because making it takes longer than any test; so each works on things of its own."""
     async with paired(tmp_path_factory.mktemp("pair"), request.param) as made:
         yield made
-
-
-@asynccontextmanager
-async def changing(pair: Pair, other: Coroutine[Any, Any, httpx.Response]) -> AsyncIterator[Any]:
-    """A transaction of the first program, during whose body `other` is on its way and has to wait."""
-    task: asyncio.Task[httpx.Response] | None = None
-
-    async def send() -> None:
-        nonlocal task
-        task = asyncio.create_task(other)
-        await pair.somebody_waits()
-        assert not task.done()
-
-    async with pair.one.services.uow.write() as tx:
-        yield tx, send
-    assert task is not None
-    answer = await task
-    assert answer.is_success, answer.text
 
 
 async def test_renaming_a_key_does_not_enable_it_again(pair: Pair) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx
 
 from domain.accounts.operator import Created
 from domain.kernel.errors import DomainError
@@ -71,3 +72,21 @@ async def paired(folder: Path, database: str = "postgres") -> AsyncIterator[Pair
         account = await made[0].account("owner@example.com")
         owner = await made[0].sign_in("owner@example.com")
         yield Pair(made[0], made[1], account, owner, made[1].caller(**owner.headers), database)
+
+
+@asynccontextmanager
+async def changing(pair: Pair, other: Coroutine[Any, Any, httpx.Response], status: int = 200) -> AsyncIterator[Any]:
+    """A transaction of the first program, during whose body `other` is on its way and has to wait; it is then answered with `status`."""
+    task: asyncio.Task[httpx.Response] | None = None
+
+    async def send() -> None:
+        nonlocal task
+        task = asyncio.create_task(other)
+        await pair.somebody_waits()
+        assert not task.done()
+
+    async with pair.one.services.uow.write() as tx:
+        yield tx, send
+    assert task is not None
+    answer = await task
+    assert answer.status_code == status, answer.text

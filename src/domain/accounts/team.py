@@ -17,7 +17,7 @@ from domain.accounts.policy import (
 from domain.accounts.ports import AccountsTx, PasswordHasher
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.errors import Conflict, NotFound, Refused
 from domain.kernel.facts import Fact
 from domain.kernel.ids import IdSource, MembershipId, Prefix, UserId, looks_like
 from domain.kernel.unit_of_work import UnitOfWork
@@ -55,6 +55,7 @@ class TeamService:
         """Raises Refused, NotFound, or Conflict `LAST_OWNER`."""
         async with self._uow.write() as tx:
             owners = await tx.memberships.owners(caller.account_id)  # first: what is looked at from here on stays as it is
+            caller = await _as_now(tx, caller)
             target = await _member(tx, caller, membership_id)
             check_may_change(caller, target.membership)
             membership, user = target.membership, target.user
@@ -74,6 +75,7 @@ class TeamService:
         """Grants and sessions of the membership end with it; a user without any membership is forgotten."""
         async with self._uow.write() as tx:
             owners = await tx.memberships.owners(caller.account_id)
+            caller = await _as_now(tx, caller)
             target = await _member(tx, caller, membership_id)
             check_may_change(caller, target.membership)
             check_owner_stays(target.membership, None, owners)
@@ -91,6 +93,15 @@ async def refuse_taken_email(tx: AccountsTx, email: str) -> None:
     """Raises Conflict `EMAIL_TAKEN`; an address has one user in the whole installation."""
     if await tx.users.by_email(email) is not None:
         raise Conflict("This email address has a user here already. Take another address.", code="EMAIL_TAKEN")
+
+
+async def _as_now(tx: AccountsTx, caller: Session) -> Session:
+    """With the role the caller has now: of two who take each other's role at the same moment, the second has lost theirs. Raises
+    Refused."""
+    membership = await tx.memberships.get(caller.membership_id)
+    if membership is None:
+        raise Refused("You have just been removed from this account. Ask one of its Owners.", code="ROLE_REQUIRED")
+    return replace(caller, role=membership.role)
 
 
 async def _member(tx: AccountsTx, caller: Session, membership_id: str) -> Member:

@@ -1,7 +1,8 @@
 """A device's own commands: added, changed, removed.
 
 Whether a command needs approval is a decision of Admins. A Member may define commands, but no edit of theirs may take an approval
-away: not by clearing the flag, not by removing the definition, not by defining the name anew on the device.
+away: not by clearing the flag, not by removing the definition, not by defining the name anew on the device. Nor by doing
+so while an Admin is asking for it: the device and the commands of its type are held as long as a definition is being changed.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class DefinitionService:
         definition = draft.defined(command_id, caller.account_id, now_ms, device_id=device_id)
         policy.check_definition(definition, self._checker)
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
+            device = await _held(tx, caller, device_id)
             await self._check_approvals_stay(tx, caller, device, definition.name)
             await _check_free(tx, definition)
             before = await self._queries(tx, device)
@@ -115,7 +116,7 @@ class DefinitionService:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
+            device = await _held(tx, caller, device_id)
             before = await _own(tx, device, command_id)
             after = replace(before, **{name: value for name, value in changes.items() if name in CHANGEABLE})
             policy.check_definition(after, self._checker)
@@ -134,7 +135,7 @@ class DefinitionService:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
+            device = await _held(tx, caller, device_id)
             definition = await _own(tx, device, command_id)
             await self._check_approvals_stay(tx, caller, device, definition.name)
             before = await self._queries(tx, device)
@@ -176,6 +177,14 @@ class DefinitionService:
                 address=caller.address,
             )
         )
+
+
+async def _held(tx: CommandsTx, caller: Session, device_id: DeviceId) -> Device:
+    """What counts for the device changes by this transaction alone from here on. Raises NotFound."""
+    device = await device_of(tx, caller.account_id, device_id, held=True)
+    if device.device_type_id is not None:
+        await tx.device_types.stays(device.device_type_id)
+    return device
 
 
 async def _own(tx: CommandsTx, device: Device, command_id: CommandId) -> Definition:

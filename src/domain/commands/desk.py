@@ -13,11 +13,12 @@ from domain.commands import policy
 from domain.commands.model import Definition, TriggeredBy
 from domain.commands.ports import CommandsTx, Facing
 from domain.devices.model import Device, DeviceStatus
+from domain.grants.model import Subject
 from domain.grants.service import subject_of
 from domain.kernel.caller import ApiKeyCaller, Session, System
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.facts import Json
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import AccountId, DeviceId
 
 Named = Mapping[str, Definition]
 _NONE: Named = {}
@@ -74,7 +75,12 @@ class Desk:
 
 async def facing_of(tx: CommandsTx, caller: Session | ApiKeyCaller, device_id: DeviceId) -> Facing:
     """All that a command of this caller for the device is decided by. Raises NotFound."""
-    facing = await tx.facing.of(caller.account_id, device_id, subject_of(caller))
+    return await facing_in(tx, caller.account_id, device_id, subject_of(caller))
+
+
+async def facing_in(tx: CommandsTx, account_id: AccountId, device_id: DeviceId, subject: Subject | None) -> Facing:
+    """The same with the grants of this subject. Raises NotFound."""
+    facing = await tx.facing.of(account_id, device_id, subject)
     if facing is None or facing.device.status is DeviceStatus.DELETING:
         raise NotFound.of("device", device_id)
     return facing

@@ -64,7 +64,7 @@ class DeviceTypeService:
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device_type = await _type_of(tx, caller, device_type_id)
+            device_type = await _type_of(tx, caller, device_type_id, held=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
                 await _check_name(tx, device_type)
@@ -78,7 +78,7 @@ class DeviceTypeService:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: with the type its devices would lose commands and approvals unawares."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            device_type = await _type_of(tx, caller, device_type_id)
+            device_type = await _type_of(tx, caller, device_type_id, held=True)
             used = await tx.device_types.in_use(device_type_id)
             if used:
                 raise Conflict(
@@ -141,8 +141,9 @@ class DeviceTypeService:
         )
 
 
-async def _type_of(tx: CommandsTx, caller: Session, device_type_id: DeviceTypeId) -> DeviceType:
-    device_type = await tx.device_types.get(caller.account_id, device_type_id)
+async def _type_of(tx: CommandsTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:
+    find = tx.device_types.held if held else tx.device_types.get
+    device_type = await find(caller.account_id, device_type_id)
     if device_type is None:
         raise NotFound.of("device type", device_type_id)
     return device_type

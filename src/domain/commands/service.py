@@ -14,7 +14,7 @@ from domain.approvals.model import Approval
 from domain.approvals.ports import ApprovalsTx
 from domain.commands import policy
 from domain.commands.asking import asked, requester_of
-from domain.commands.desk import Desk, Errand, Request, facing_of
+from domain.commands.desk import Desk, Errand, Request, facing_in, facing_of
 from domain.commands.model import (
     DEFAULT_TTL_MS,
     CommandKind,
@@ -163,7 +163,9 @@ class CommandService:
     async def release(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """The rate was counted when the command was asked for; everything else is checked as if it came now."""
         whole = cast(CommandsTx, tx)  # the storage's one transaction has all repositories; the port cannot name ours
-        request, desk = Request(device, approval.cmd, approval.params, approval.ttl_ms), await Desk.of(whole, [device])
+        facing = await facing_in(whole, device.account_id, device.device_id, None)
+        device, desk = facing.device, Desk.at(facing)
+        request = Request(device, approval.cmd, approval.params, approval.ttl_ms)
         definition = self._understood(desk, request)
         policy.check_takes_commands(device)
         caller = await requester_of(whole, approval)
@@ -239,11 +241,8 @@ class CommandService:
         await tx.executions.add_all([offer.execution for offer in offers])
         for caller, offer in queued:
             execution = offer.execution
-            data: dict[str, Json] = {
-                "executionId": execution.execution_id,
-                "cmd": execution.cmd,
-                "source": execution.source.value,
-            }
+            source = execution.source.value
+            data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": source}
             text = f"Command {execution.cmd} accepted for the device"
             await tx.record(_fact(offer.device, caller, "command_sent", text, now_ms, data))
         tx.after_commit(lambda: self._offers.put(offers))

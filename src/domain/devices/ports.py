@@ -17,6 +17,10 @@ class DeviceRepository(Protocol):
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
 
+    async def held(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        """As `get`; in a writing transaction nobody else changes or deletes it until that ends: its type and its project stay."""
+        ...
+
     async def find(self, device_id: DeviceId) -> Device | None:
         """Whatever its account; for the service's own work."""
         ...
@@ -121,6 +125,15 @@ class DeviceTypeRepository(Protocol):
     async def add(self, device_type: DeviceType) -> None: ...
 
     async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None: ...
+
+    async def held(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
+        """As `get`; in a writing transaction nobody else changes it, looks it up by `held` or `stays`, or gives it to a device,
+        until that ends. Who changes its commands must have read it so."""
+        ...
+
+    async def stays(self, device_type_id: DeviceTypeId) -> None:
+        """In a writing transaction its commands are from here on what they are until that ends."""
+        ...
 
     async def list(self, account_id: AccountId) -> Sequence[DeviceType]: ...
 

@@ -111,7 +111,7 @@ class AccessService(Generic[TxT]):
         limit = grant.rate_limit_per_minute
         if limit is None:
             return None
-        uses = await tx.grants.recent_uses(grant.grant_id, now_ms - RATE_WINDOW_MS, limit)
+        uses = await tx.grants.recent_uses(grant, now_ms - RATE_WINDOW_MS, limit) or ()
         allowance = self._windows.allowance(uses, limit, now_ms)
         return None if allowance.fits else Miss(grant, Check.RATE, allowance.frees_ms)
 

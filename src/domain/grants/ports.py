@@ -48,9 +48,9 @@ class GrantRepository(Protocol):
         """Whatever keys' grants on these devices or on the projects they are in, expired ones included."""
         ...
 
-    async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
-        """Unix ms of the newest `limit` uses later than `since_ms`. In a writing transaction nobody else reads or adds uses
-        of this grant until it ends."""
+    async def recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+        """Unix ms of the newest `limit` uses later than `since_ms`. In a writing transaction nobody else changes this grant, and
+        reads or adds uses of it, until that ends. None when it is no longer what `grant` says: changed or gone."""
         ...
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None: ...

@@ -20,8 +20,11 @@ from domain.grants.model import Grant, Subject
 from domain.grants.policy import Ask, Check, Miss
 from domain.grants.ports import GrantsTx
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
-from domain.kernel.errors import Refused, Throttled
+from domain.kernel.errors import Refused, Throttled, Unavailable
 from domain.kernel.ids import GrantId, MembershipId
+
+TRIES = 5
+"""A grant that is changed while we wait to count its use is read again and is ours from then on, so two nearly always suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class Gate:
             return Permit(None, needs_owner_approval=True)
         here = [grant for grant in grants[party.subject] if grant.applies_to(one.device)]
         try:
-            grant, quota = await self._judge(tx, party.who, here, one.device, one.ask, now_ms, spend=True)
+            grant, quota = await self._judge(tx, party, here, one.device, one.ask, now_ms, spend=True)
         except (Refused, Throttled) as refusal:
             return refusal
         return Permit(grant, True, quota)
@@ -144,32 +147,41 @@ class Gate:
         if subject is None:
             return Permit(None, needs_approval)
         grants = await tx.grants.of_subject_on(subject, device) if known is None else known
-        grant, quota = await self._judge(tx, party.who, grants, device, ask, now_ms, spend=spend)
+        grant, quota = await self._judge(tx, replace(party, subject=subject), grants, device, ask, now_ms, spend=spend)
         return Permit(grant, needs_approval, quota)
 
     async def _judge(
-        self, tx: GrantsTx, who: str, grants: Sequence[Grant], device: Device, ask: Ask, now_ms: int, *, spend: bool
+        self, tx: GrantsTx, party: Party, grants: Sequence[Grant], device: Device, ask: Ask, now_ms: int, *, spend: bool
     ) -> tuple[Grant, Quota | None]:
         """The one of the party's grants on the device that lets the call pass. Raises Refused or Throttled."""
-        if not grants:
-            raise policy.missing(who, device.device_id, ask)
-        passing, misses = policy.sift(grants, ask, now_ms, self._windows)
-        if not passing:
-            raise policy.refusal(policy.nearest(misses), ask, now_ms)
-        if ask.command is None or not spend:
-            return passing[0], None
-        return await self._spend(tx, passing, ask, now_ms)
+        for _ in range(TRIES):
+            if not grants:
+                raise policy.missing(party.who, device.device_id, ask)
+            passing, misses = policy.sift(grants, ask, now_ms, self._windows)
+            if not passing:
+                raise policy.refusal(policy.nearest(misses), ask, now_ms)
+            if ask.command is None or not spend:
+                return passing[0], None
+            spent = await self._spend(tx, passing, ask, now_ms)
+            if spent is not None:
+                return spent
+            assert party.subject is not None  # noqa: S101 - whose grants these are
+            grants = await tx.grants.of_subject_on(party.subject, device)
+        raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _spend(
         self, tx: GrantsTx, passing: Iterable[Grant], ask: Ask, now_ms: int
-    ) -> tuple[Grant, Quota | None]:
-        """Count one use on the first grant that has one left. Raises Throttled naming the one that is free again soonest."""
+    ) -> tuple[Grant, Quota | None] | None:
+        """Count one use on the first grant that has one left. Raises Throttled naming the one that is free again soonest. None
+        when a grant was changed after it had been read: what is counted must be counted against the limit that holds now."""
         spent: list[Miss] = []
         for grant in passing:
             limit = grant.rate_limit_per_minute
             if limit is None:
                 return grant, None
-            uses = await tx.grants.recent_uses(grant.grant_id, now_ms - RATE_WINDOW_MS, limit)
+            uses = await tx.grants.recent_uses(grant, now_ms - RATE_WINDOW_MS, limit)
+            if uses is None:
+                return None
             allowance = self._windows.allowance(uses, limit, now_ms)
             if allowance.fits:
                 await tx.grants.add_use(grant.grant_id, now_ms)

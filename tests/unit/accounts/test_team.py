@@ -58,7 +58,7 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(world: World, 
     outcomes = await asyncio.gather(
         outcome(world.team.remove(owner, second.membership_id)), outcome(world.team.remove(second, owner.membership_id))
     )
-    assert sorted(outcomes) == ["LAST_OWNER", "ok"]
+    assert sorted(outcomes) == ["ROLE_REQUIRED", "ok"]  # the second is no Owner any more
 
 
 async def test_a_removed_member_is_nobody_at_once_and_can_come_back(world: World, owner: Session) -> None:

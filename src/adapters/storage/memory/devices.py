@@ -32,6 +32,9 @@ class MemoryDevices:
         device = self._book.rows(DEVICES).get(device_id)
         return device if device is not None and device.account_id == account_id else None
 
+    async def held(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        return await self.get(account_id, device_id)
+
     async def find(self, device_id: DeviceId) -> Device | None:
         return self._book.rows(DEVICES).get(device_id)
 
@@ -193,6 +196,12 @@ class MemoryDeviceTypes:
     async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
         found = self._book.rows(TYPES).get(device_type_id)
         return found if found is not None and found.account_id == account_id else None
+
+    async def held(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
+        return await self.get(account_id, device_type_id)
+
+    async def stays(self, device_type_id: DeviceTypeId) -> None:
+        """One writes at a time."""
 
     async def list(self, account_id: AccountId) -> Sequence[DeviceType]:
         return [found for found in self._book.rows(TYPES).values() if found.account_id == account_id]

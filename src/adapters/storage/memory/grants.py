@@ -61,8 +61,10 @@ class MemoryGrants:
         places = [(device.device_id, device.project_id) for device in devices]
         return _reaches(self._chosen(lambda grant: any(_applies(grant, *place) for place in places)))
 
-    async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
-        return sorted((at for at in self._book.rows(USES).get(grant_id, ()) if at > since_ms), reverse=True)[:limit]
+    async def recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+        if self._book.rows(GRANTS).get(grant.grant_id) != grant:
+            return None
+        return sorted((at for at in self._book.rows(USES).get(grant.grant_id, ()) if at > since_ms), reverse=True)[:limit]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
         uses = self._book.edit(USES)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, bindparam, delete, func, insert, or_, select, update
 
-from adapters.storage.sql.rows import Mapper, from_json, ignoring, listed, listed_numbers, replacing, to_json
+from adapters.storage.sql.rows import Mapper, from_json, held, ignoring, listed, listed_numbers, replacing, to_json
 from adapters.storage.sql.session import Row, Session
 from adapters.storage.sql.tables import (
     credentials,
@@ -58,6 +58,7 @@ _ONLINE = bindparam("at_online", type_=d.is_online.type)
 
 ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
+HELD = held(GET)
 FIND = _SELECT.where(_ID)
 FIND_ALL = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in listed().items()}
 NUMBERED = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in listed_numbers().items()}
@@ -158,6 +159,10 @@ class SqlDevices:
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         return _maybe(await self._session.read(GET, at_id=device_id, at_account=account_id))
+
+    async def held(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        statement = HELD[self._session.writable]
+        return _maybe(await self._session.read(statement, at_id=device_id, at_account=account_id))
 
     async def find(self, device_id: DeviceId) -> Device | None:
         return _maybe(await self._session.read(FIND, at_id=device_id))

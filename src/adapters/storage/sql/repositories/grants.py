@@ -86,7 +86,7 @@ REACH_ON = {
     for dialect, among in listed().items()
 }
 
-LOCK = select(g.grant_id).where(_ID).with_for_update(key_share=True)
+LOCK = _SELECT.where(_ID).with_for_update(key_share=True)
 RECENT = (
     select(u.at_ms)
     .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"))
@@ -202,10 +202,12 @@ class SqlGrants:
         rows = await self._session.read(statements[self._session.dialect], at_listed=to_json(sorted(set(among))))
         return [Reach(*row) for row in rows]
 
-    async def recent_uses(self, grant_id: GrantId, since_ms: int, limit: int) -> Sequence[int]:
-        if self._session.writable and self._session.dialect == POSTGRES:
-            await self._session.write(LOCK, at_id=grant_id)  # SQLite has one writer anyway
-        rows = await self._session.read(RECENT, at_id=grant_id, at_since=since_ms, at_limit=limit)
+    async def recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+        if self._session.writable and self._session.dialect == POSTGRES:  # SQLite has one writer, and what it read stays
+            rows = await self._session.write(LOCK, at_id=grant.grant_id)
+            if not rows or grant_of(rows[0]) != grant:
+                return None
+        rows = await self._session.read(RECENT, at_id=grant.grant_id, at_since=since_ms, at_limit=limit)
         return [row[0] for row in rows]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
