@@ -40,7 +40,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
 
 
 async def a_device_of(back: Service, owner: Api) -> Device:
-    """Made through the other instance: the one that holds the devices hears of its password a moment after the answer."""
+    """Made through the other instance: the one that holds the devices hears of its password a moment after the answer. It has been
+    connected when this returns, and a return within the grace is no news: who waits for `device_online` listens before."""
     device = await a_device(owner)
     device.credentials["mqttPort"] = back.mqtt_port
     async with asyncio.timeout(10):
@@ -54,9 +55,9 @@ async def a_device_of(back: Service, owner: Api) -> Device:
 
 async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[Service, Service]) -> None:
     back, front = pair
-    async with front.api() as owner:
+    async with front.api() as owner, front.feed(owner) as feed:
         pump = await a_device_of(back, owner)
-        async with front.feed(owner) as feed, pump.online(back) as line:
+        async with pump.online(back) as line:
             await feed.next("device_online", deviceId=pump.device_id)
             done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
             assert done["status"] == "DONE"
@@ -67,14 +68,14 @@ async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[
 
 async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair: tuple[Service, Service]) -> None:
     back, front = pair
-    async with front.api() as owner:
+    async with front.api() as owner, front.feed(owner) as feed:
         pump = await a_device_of(back, owner)
-        async with front.feed(owner) as feed, pump.online(back) as line:
+        async with pump.online(back) as line:
             await line.report(temperature=20)
             latest = await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
             assert [(reading["metric"], reading["value"]) for reading in latest["telemetry"]] == [("temperature", 20)]
             await owner.post(f"{pump.path}/rules", RULE, expect=201)
-            await feed.next("device_online")
+            await feed.next("device_online", deviceId=pump.device_id)
             while not line.orders:  # the rule reaches the engine a moment after the answer
                 await line.report(temperature=20)
                 await line.report(temperature=40)
