@@ -26,6 +26,7 @@ from app.fleet.order import Order
 from app.refused import StartRefused
 from app.running import FAILED, GC_THRESHOLDS, do, fail, settings
 from app.settings import Settings, origins, unknown_names
+from app.version import VERSION
 from domain.kernel.caller import Role
 
 app = typer.Typer(
@@ -54,8 +55,6 @@ Password = Annotated[
 
 def _say_version(asked: bool) -> None:
     if asked:
-        from app.compose import VERSION
-
         out.print(f"latchboard {VERSION}")
         raise typer.Exit
 
@@ -231,7 +230,7 @@ async def _closed(data_dir: Path) -> None:
 async def _document() -> dict[str, Any]:
     """Of a service that is constructed and never opened; its data directory goes away again."""
     from adapters.http.openapi import build_document
-    from app.compose import VERSION, compose
+    from app.compose import compose
 
     with tempfile.TemporaryDirectory() as folder:
         chosen = Settings.model_construct(data_dir=Path(folder), engine="reference", broker="mqtt://127.0.0.1")

@@ -55,6 +55,7 @@ from app.outside import Outside
 from app.services import Bells, Services
 from app.settings import Settings
 from app.supervisor import Loop, Supervisor
+from app.version import VERSION
 from domain.kernel.errors import Unavailable
 from domain.webhooks.audience import AudienceService
 from domain.webhooks.leftovers import Leftovers
@@ -64,8 +65,6 @@ from domain.webhooks.watching import WatchingService
 
 if TYPE_CHECKING:
     from adapters.storage.sql.herald import PostgresHerald
-
-VERSION = "0.1.0"
 
 
 @dataclass(slots=True)

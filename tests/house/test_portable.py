@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from app.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE_PATHS = re.compile(r"(?<![\w.$}/])/(?:work|home/\w|root|Users/\w)/")
@@ -51,3 +54,9 @@ def test_the_lock_pins_every_package_with_hashes_and_nothing_else() -> None:
     assert entries
     assert all("==" in line and line.endswith("\\") for line in entries)
     assert not [line for line in lines if line.startswith("-") or "://" in line]
+
+
+def test_every_part_is_of_the_same_release() -> None:
+    crates = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert crates == package == VERSION
