@@ -222,13 +222,13 @@ async def test_a_retained_message_waits_for_the_device_until_it_is_cleared(world
         assert (await heard(client)).payload == b'{"rev":2}'
 
 
-async def test_an_expelled_device_is_cut_within_a_second_and_refused(world: World) -> None:
+async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
     device, other = await world.device(), await world.device()
     async with world.present(other, "cmd") as bystander:
         with contextlib.suppress(aiomqtt.MqttError):
             async with world.present(device) as client:
                 await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(PATIENCE):
                     await world.link.expel(device.device_id)
                     with contextlib.suppress(aiomqtt.MqttError):
                         await client._disconnected
@@ -291,7 +291,7 @@ async def _stubborn(world: World, device: Device) -> None:
 async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
     waiting = asyncio.create_task(silent_world.link.take(1))
     await asyncio.sleep(0)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE):
         await silent_world.link.stop()
         with pytest.raises(Unavailable):
             await waiting

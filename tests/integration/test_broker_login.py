@@ -86,7 +86,7 @@ async def test_an_expelled_device_is_cut_at_once_and_cannot_come_back() -> None:
     async with broker() as world:
         device, other = await world.device(), await world.device()
         raw, bystander = await world.login(device), await world.login(other)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             await world.link.expel(device.device_id)
             assert await raw.closed()
         assert not world.link.connected(device.device_id)
@@ -104,7 +104,7 @@ async def test_an_expelled_device_is_cut_even_while_it_waits_for_a_full_queue() 
         for packet_id in range(1, 60):
             await raw.say(_telemetry(device, packet_id))
         await world.stat("waited_queue_full", 1)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             await world.link.expel(device.device_id)
             assert await raw.closed()
 
@@ -191,12 +191,12 @@ async def test_a_port_in_use_is_named() -> None:
             await second.start()
 
 
-async def test_stop_lets_every_device_go_within_two_seconds() -> None:
+async def test_stop_lets_every_device_go() -> None:
     async with broker() as world:
         devices = [await world.device() for _ in range(20)]
         raws = [await world.login(device) for device in devices]
         stranger = await world.open(b"")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             await world.link.stop()
         for raw in [*raws, stranger]:
             assert await raw.closed()

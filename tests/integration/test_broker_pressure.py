@@ -138,7 +138,7 @@ async def test_garbage_is_closed_at_once_and_counted(garbage) -> None:
         device = await world.device()
         raw = await world.login(device)
         stranger = await world.open(garbage)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             assert await stranger.closed()
         assert world.link.stats()["refused_garbage"] == 1
         await raw.say(PING)
