@@ -8,6 +8,7 @@ from typing import Any
 from adapters.engine.reference import ReferenceWindows
 from adapters.mqtt.codec import ProfileCodec
 from adapters.recurrence import DateutilRecurrence
+from adapters.storage.memory.schedules import EDGES
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import Draft
 from domain.devices.model import Device
@@ -16,7 +17,7 @@ from domain.grants.granting import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
 from domain.schedules.firing import FiringService
-from domain.schedules.model import Schedule
+from domain.schedules.model import FiredEdge, Schedule
 from domain.schedules.plans import PlanService
 from domain.schedules.service import ScheduleService, Shown, Terms
 from support.device_world import START_MS, DeviceWorld
@@ -96,6 +97,11 @@ class ScheduleWorld(DeviceWorld):
         async with self.uow.read() as tx:
             page = await tx.executions.page(device.device_id, limit=200)
         return [execution.cmd for execution in reversed(page)]
+
+    async def edges(self) -> list[FiredEdge]:
+        """All that were recorded."""
+        async with self.uow.read() as tx:
+            return list(tx.schedules._book.rows(EDGES).values())
 
     def fired(self) -> list[tuple[str, int]]:
         """(edge, seconds late) of each `schedule_fired`."""

@@ -226,7 +226,8 @@ def _standing(one: Asked, members: Mapping[MembershipId, Membership | None]) -> 
     membership = None if one.caller.on_behalf_of is None else members.get(one.caller.on_behalf_of)
     try:
         party = _system_party(one.caller, membership, one.device)
-        return replace(party, subject=needed_grant(party, one.ask))
+        needed = needed_grant(party, one.ask)
+        return party if needed is party.subject else replace(party, subject=needed)
     except Refused as refusal:
         return refusal
 

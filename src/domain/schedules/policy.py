@@ -149,14 +149,13 @@ def _does(schedule: Schedule) -> tuple[object, ...]:
 
 def decided(schedule: Schedule, edge: Edge, outcome: Outcome, following: Due | None, now_ms: int) -> Schedule:
     """The slot after one of its edges was decided."""
-    return replace(
-        schedule,
-        status=after(schedule.status, step_of(edge, outcome, following)),
-        next_fire_ts=following.ts if following else None,
-        next_edge=following.edge if following else None,
-        last_fired_ms=now_ms if outcome in RAN else schedule.last_fired_ms,
-        last_outcome=outcome,
-        updated_ms=now_ms,
+    return schedule.at(
+        after(schedule.status, step_of(edge, outcome, following)),
+        following.ts if following else None,
+        following.edge if following else None,
+        now_ms if outcome in RAN else schedule.last_fired_ms,
+        outcome,
+        now_ms,
     )
 
 

@@ -252,3 +252,13 @@ async def test_a_slot_of_a_deleted_device_is_gone(world: ScheduleWorld) -> None:
     async with world.uow.write() as tx:
         await tx.devices.delete(DeviceId(device.device_id), NOW)
     assert await world.fire(NOW + 60) == 0
+
+
+async def test_an_edge_says_when_it_was_decided_not_when_its_batch_began(world: ScheduleWorld) -> None:
+    device = await world.device(online=True)
+    await world.put(device, NOW + 60, NOW + 120)
+    began_ms = (NOW + 60) * 1000
+    world.clock.ms = began_ms + 350  # so long it waited for its turn
+    await world.firing.fire_due(began_ms)
+    (edge,) = await world.edges()
+    assert (edge.due_ts, edge.at_ms) == (NOW + 60, began_ms + 350)

@@ -15,6 +15,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.after_commit import run_all
 from adapters.storage.refusals import Closed, NestedWrite, ReadOnly
+from adapters.storage.sql.pouring import Pour
 from adapters.storage.sql.session import POSTGRES, Dangling, Question, Row, Taken
 from domain.kernel.errors import Unavailable
 
@@ -56,16 +57,24 @@ class PostgresSession:
     async def later(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         await self.many(statement, rows)
 
+    async def pour(self, pour: Pour, rows: Sequence[Sequence[Any]]) -> None:
+        self._check(writing=True)
+        if rows:
+            await self._in_the_driver(pour.postgres, pour.columns(rows))
+
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
-        if not rows:
-            return
+        if rows:
+            await self._in_the_driver(sql, list(map(list, zip(*rows, strict=True))))
+
+    async def _in_the_driver(self, sql: str, columns: Sequence[Sequence[Any]]) -> None:
+        """One statement with an array a column carries half as many rows again as one run for each row."""
         if not self._begun:
             await self._execute(_ALIVE, {})  # SQLAlchemy begins with the first statement that goes through it
         raw = await self._connection.get_raw_connection()
         driver: Any = raw.driver_connection
         try:
-            await driver.execute(sql, *map(list, zip(*rows, strict=True)))  # one statement carries half as many rows again
+            await driver.execute(sql, *columns)
         except Exception as error:
             _tell(error, error)
 

@@ -80,13 +80,13 @@ class Mapper(Generic[T]):
         convert = dict(convert or {})
         self.table = table
         self._kind = kind
-        self._names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        self.columns: list[Column[Any]] = [table.c[name] for name in self._names]
+        self.names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self.columns: list[Column[Any]] = [table.c[name] for name in self.names]
         for column in self.columns:
             if isinstance(column.type, Boolean):
                 convert[column.name] = (bool, bool)
         self._out = {name: pair[0] for name, pair in convert.items()}
-        self._back = [convert[name][1] if name in convert else None for name in self._names]
+        self._back = [convert[name][1] if name in convert else None for name in self.names]
         self._always = frozenset(always)
         self._plans: dict[tuple[str, ...], _Plan] = {}
 
@@ -114,7 +114,7 @@ class Mapper(Generic[T]):
         return found
 
     def _plan(self, without: tuple[str, ...]) -> _Plan:
-        names = [name for name in self._names if name not in without]
+        names = [name for name in self.names if name not in without]
         get = attrgetter(*names) if len(names) > 1 else _alone(names[0])
         return names, get, [(name, out, name in self._always) for name, out in self._out.items() if name not in without]
 

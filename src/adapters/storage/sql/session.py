@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy.sql.expression import ClauseElement
 
+from adapters.storage.sql.pouring import Pour
 from domain.kernel.errors import Conflict
 
 SQLITE = "sqlite"
@@ -64,6 +65,10 @@ class Session(Protocol):
     async def later(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         """As `many`, but done with the transaction's next statement, or at its end, where waiting for it alone would cost more
         than the change itself. What the database has against it is raised there."""
+        ...
+
+    async def pour(self, pour: Pour, rows: Sequence[Sequence[Any]]) -> None:
+        """Many rows by one statement, done as `later` is."""
         ...
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy.sql.expression import ClauseElement
 
 from adapters.storage.refusals import Closed, ReadOnly
+from adapters.storage.sql.pouring import Pour
 from adapters.storage.sql.session import SQLITE, Question, Row
 from adapters.storage.sql.sqlite_lane import Lane, OwedChange, OwedQuestion, prepare
 from adapters.storage.sql.sqlite_readers import Readers
@@ -47,8 +48,7 @@ class SqliteSession:
         for other, its in others:
             prepared = prepare(other, its)
             asked.append(OwedQuestion(prepared.sql, prepared.bind(its)))
-            self._owed.append(asked[-1])
-            self._lane.owe_one(asked[-1])
+            self._owe(asked[-1])
         last = await self._fetch(statement, params)
         return [*(one.rows for one in asked), last]
 
@@ -67,9 +67,12 @@ class SqliteSession:
         self._check(writing=True)
         if rows:
             prepared = prepare(statement, rows[0])
-            change = OwedChange(prepared.sql, [prepared.bind(row) for row in rows])
-            self._owed.append(change)
-            self._lane.owe_one(change)
+            self._owe(OwedChange(prepared.sql, [prepared.bind(row) for row in rows]))
+
+    async def pour(self, pour: Pour, rows: Sequence[Sequence[Any]]) -> None:
+        self._check(writing=True)
+        if rows:
+            self._owe(OwedChange(pour.sqlite, [(pour.text(rows),)]))
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
@@ -86,6 +89,10 @@ class SqliteSession:
         """The transaction is not kept, so nothing of it may be paid by the next one."""
         for one in self._owed:
             one.void = True
+
+    def _owe(self, one: OwedChange | OwedQuestion) -> None:
+        self._owed.append(one)
+        self._lane.owe_one(one)
 
     async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
         prepared = prepare(statement, params)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from sqlalchemy import BindParameter, Text, TextClause, bindparam, delete, func, insert, or_, select, text, update
 
 from adapters.storage import refusals
+from adapters.storage.sql.pouring import inserting
 from adapters.storage.sql.repositories.sessions import forgetting
 from adapters.storage.sql.rows import JSON, Mapper, held, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session, Taken
@@ -48,7 +50,9 @@ _LIMIT: BindParameter[int] = bindparam("at_limit")
 _DEVICE = x.device_id == bindparam("at_device")
 
 ADD = insert(executions).returning(x.seq)
-ADD_ALL = insert(executions)
+_ADDED = [name for name in EXECUTION.names if name != "seq"]
+ADD_ALL = inserting(executions, _ADDED, json=("params", "result"))
+_added_row = attrgetter(*_ADDED)
 GET = EXECUTION.select().where(_ID, x.account_id == bindparam("at_account"))
 FIND = EXECUTION.select().where(_ID)
 FIND_ALL = {dialect: EXECUTION.select().where(x.execution_id.in_(among)) for dialect, among in listed().items()}
@@ -156,7 +160,7 @@ class SqlExecutions:
         return replace(execution, seq=rows[0][0])
 
     async def add_all(self, executions: Sequence[Execution]) -> None:
-        await self._session.later(ADD_ALL, [EXECUTION.values(execution, "seq") for execution in executions])
+        await self._session.pour(ADD_ALL, list(map(_added_row, executions)))
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
         return EXECUTION.maybe(await self._session.read(GET, at_id=execution_id, at_account=account_id))

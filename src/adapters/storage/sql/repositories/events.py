@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, Integer, Select, Table, bindparam, delete, func, insert, literal_column, select, text
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.sql import ClauseElement
+from sqlalchemy import BindParameter, Integer, Select, bindparam, delete, func, literal_column, select, text
 
+from adapters.storage.sql.pouring import inserting
 from adapters.storage.sql.repositories.sessions import forgetting
 from adapters.storage.sql.rows import JSON, Mapper
-from adapters.storage.sql.session import POSTGRES, SQLITE, Session
+from adapters.storage.sql.session import POSTGRES, Session
 from adapters.storage.sql.tables import event_counts, event_totals, events
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId
@@ -29,26 +29,21 @@ _ACCOUNT_OF_DEVICE = func.coalesce(e.account_id, literal_column("''")) == bindpa
 """The same, but no reason to go by the account's index: SQLite takes it for as good as the device's, and reads a whole kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
-ADD = insert(events)
+_KEPT = (*EVENT.names, "public")
+"""A property of an event is a column of its own here, so that readers of the feed can ask for it."""
+ADD = inserting(events, _KEPT, json=("payload",))
+ADD_COUNTED = inserting(events, _KEPT[1:], json=("payload",))
+"""Where the database counts the position."""
+_row = attrgetter(*EVENT.names, "is_public")
+_row_counted = attrgetter(*EVENT.names[1:], "is_public")
 ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(5492025317), pg_notify('latchboard_log', '')")
 """PostgreSQL numbers rows when they are written, not when they are committed; a feed that resumes must not see a number come in
 late. So there, transactions that write to the log commit one after the other. The number itself has no meaning. In the same
 breath the other instances are told; PostgreSQL does so when the transaction commits, and once, however often it was asked."""
 
-
-
-def _counting(table: Table) -> dict[str, ClauseElement]:
-    """Adds `total` to the counter, or begins with it."""
-    return {
-        dialect: made.on_conflict_do_update(
-            index_elements=list(table.primary_key.columns), set_={"total": table.c.total + made.excluded.total}
-        )
-        for dialect, made in ((SQLITE, sqlite.insert(table)), (POSTGRES, postgresql.insert(table)))
-    }
-
-
-COUNT_UP = _counting(event_totals)
-COUNT_EACH_UP = _counting(event_counts)
+COUNT_UP = inserting(event_totals, ("account_id", "total"), adding="total")
+COUNT_EACH_UP = inserting(event_counts, ("account_id", "kind", "device_id", "total"), adding="total")
+"""Add to the counter, or begin with it."""
 _KEYS = ("at_account", "at_kind", "at_device")
 UNCOUNT = delete(event_counts).where(
     event_counts.c.account_id == bindparam("at_account"),
@@ -127,11 +122,10 @@ class SqlEvents:
             await self._session.write(ONE_AT_A_TIME)
             numbers = sorted(row[0] for row in await self._session.write(NUMBERS, at_count=len(events)))
             numbered = [event.at(number) for event, number in zip(events, numbers, strict=True)]
-            await self._session.later(ADD, [{**EVENT.values(event), "public": event.is_public} for event in numbered])
+            await self._session.pour(ADD, list(map(_row, numbered)))
             await self._count(Counter(map(_counted, events)))
             return numbered
-        rows = [{**EVENT.values(event, "position"), "public": event.is_public} for event in events]
-        await self._session.later(ADD, rows)
+        await self._session.pour(ADD_COUNTED, list(map(_row_counted, events)))
         await self._count(Counter(map(_counted, events)))
         first = (await self._session.write(NUMBERED))[0][0] - len(events) + 1
         return [event.at(number) for number, event in enumerate(events, first)]
@@ -191,13 +185,8 @@ class SqlEvents:
         accounts: Counter[AccountId] = Counter()
         for (account_id, _, _), number in by.items():
             accounts[account_id] += number
-        rows = [{"account_id": account_id, "total": number} for account_id, number in sorted(accounts.items())]
-        await self._session.later(COUNT_UP[self._session.dialect], rows)
-        each = [
-            {"account_id": account_id, "kind": kind, "device_id": device_id, "total": number}
-            for (account_id, kind, device_id), number in sorted(by.items())
-        ]
-        await self._session.later(COUNT_EACH_UP[self._session.dialect], each)
+        await self._session.pour(COUNT_UP, sorted(accounts.items()))
+        await self._session.pour(COUNT_EACH_UP, [(*counted, number) for counted, number in sorted(by.items())])
 
 
 def _counted(event: Event) -> Counted:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 from sqlalchemy import BindParameter, bindparam, func, insert, select, text, update
 
 from adapters.storage import refusals
+from adapters.storage.sql.pouring import inserting, updating
 from adapters.storage.sql.repositories.sessions import forgetting
 from adapters.storage.sql.rows import Mapper, from_json, ignoring, listed, to_json, word
 from adapters.storage.sql.session import POSTGRES, SQLITE, Session, Taken
@@ -60,21 +62,14 @@ NEXT_DUE = {
     dialect: select(func.min(s.next_fire_ts)).where(waiting)
     for dialect, waiting in ((SQLITE, WAITING_SQLITE), (POSTGRES, WAITING_POSTGRES))
 }
-RECORD_ALL = insert(schedule_edges)
+RECORD_ALL = inserting(schedule_edges, FIRED.names)
+_edge_row = attrgetter(*FIRED.names)
+_DECIDED = ("status", "next_fire_ts", "next_edge", "last_fired_ms", "last_outcome", "updated_ms")
+"""What firing changes."""
+DECIDE_ALL = updating(schedules, "schedule_id", _DECIDED)
+_decided_row = attrgetter("schedule_id", *_DECIDED)
 RECORD = ignoring(schedule_edges)
 FORGET = forgetting(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
-
-
-def _decided(schedule: Schedule) -> dict[str, object]:
-    """What firing changes."""
-    return {
-        "status": schedule.status.value,
-        "next_fire_ts": schedule.next_fire_ts,
-        "next_edge": None if schedule.next_edge is None else schedule.next_edge.value,
-        "last_fired_ms": schedule.last_fired_ms,
-        "last_outcome": None if schedule.last_outcome is None else schedule.last_outcome.value,
-        "updated_ms": schedule.updated_ms,
-    }
 
 
 class SqlSchedules:
@@ -124,10 +119,9 @@ class SqlSchedules:
         return found
 
     async def decide_all(self, schedules: Sequence[Schedule], edges: Sequence[FiredEdge]) -> None:
-        rows = [{"at_id": schedule.schedule_id, **_decided(schedule)} for schedule in schedules]
         try:
-            await self._session.later(SAVE, rows)
-            await self._session.later(RECORD_ALL, [FIRED.values(edge) for edge in edges])
+            await self._session.pour(DECIDE_ALL, list(map(_decided_row, schedules)))
+            await self._session.pour(RECORD_ALL, list(map(_edge_row, edges)))
         except Taken:
             raise refusals.edge_recorded() from None
 
