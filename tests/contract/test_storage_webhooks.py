@@ -115,7 +115,7 @@ async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
         await tx.deliveries.start_attempt([attempt])
         await tx.webhooks.delete(webhook.webhook_id)
         await tx.deliveries.add([a_delivery(webhook)])
-        assert await tx.deliveries.forget_of(webhook.webhook_id, 9) == 1
+        assert await tx.deliveries.forget_of(webhook.webhook_id, 9) == [claimed.no]
         assert await tx.deliveries.get(claimed.no) is None
         assert await tx.deliveries.attempt(webhook.webhook_id, attempt.delivery_id) is None
 
@@ -133,7 +133,10 @@ async def test_what_a_deleted_webhook_leaves_behind_is_found_and_goes_in_steps(w
         gone = hooks[1].webhook_id
         await tx.webhooks.delete(gone)
         assert await tx.deliveries.left_over() == gone
-        assert [await tx.deliveries.forget_of(gone, 2) for _ in range(3)] == [2, 1, 0]
+        first, second, third = (one.no for one in claimed if one.webhook_id == gone)
+        assert await tx.deliveries.forget_of(gone, 2, after=first) == [second, third]
+        assert await tx.deliveries.forget_of(gone, 2, after=third) == []
+        assert await tx.deliveries.forget_of(gone, 2) == [first]
         assert await tx.deliveries.left_over() is None
         assert len(await tx.deliveries.log(hooks[0].webhook_id, 9)) == 3
         assert not await tx.deliveries.log(gone, 9)

@@ -7,6 +7,7 @@ more is the only mark they need, so a crash forgets nothing, and it does not mat
 
 from __future__ import annotations
 
+from domain.kernel.ids import WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks.ports import WebhooksTx
 
@@ -17,12 +18,24 @@ STEP_ROWS = 250
 class Leftovers:
     def __init__(self, *, uow: UnitOfWork[WebhooksTx]) -> None:
         self._uow = uow
+        self._at: tuple[WebhookId, int] | None = None
+        """The webhook whose rows are being taken away, and the number of the last that was. Nothing but a place to go on from: a
+        restart begins anew with what is left."""
 
     async def step(self) -> bool:
-        """Take some away. False when there is nothing."""
+        """Take some away. False when there is nothing, or others are at all of it."""
+        while True:
+            at = self._at or await self._next()
+            if at is None:
+                return False
+            webhook_id, after = at
+            async with self._uow.write() as tx:
+                gone = await tx.deliveries.forget_of(webhook_id, STEP_ROWS, after=after)
+            self._at = (webhook_id, gone[-1]) if len(gone) == STEP_ROWS else None
+            if gone or not after:
+                return bool(gone)
+
+    async def _next(self) -> tuple[WebhookId, int] | None:
         async with self._uow.read() as tx:
             webhook_id = await tx.deliveries.left_over()
-        if webhook_id is None:
-            return False
-        async with self._uow.write() as tx:
-            return await tx.deliveries.forget_of(webhook_id, STEP_ROWS) > 0
+        return None if webhook_id is None else (webhook_id, 0)

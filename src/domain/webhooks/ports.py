@@ -96,8 +96,10 @@ class DeliveryRepository(Protocol):
         """A webhook that is gone and has deliveries left. Costs the same however many."""
         ...
 
-    async def forget_of(self, webhook_id: WebhookId, limit: int) -> int:
-        """Up to `limit` deliveries of a webhook, with their attempts, whatever their state; how many."""
+    async def forget_of(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
+        """The first deliveries of a webhook whose number is above `after`, up to `limit` of them, with their attempts and
+        whatever their state; their numbers, rising. Costs the same however many went before. Those that another transaction
+        is at are passed over."""
         ...
 
     async def forget_before(self, created_ms: int, limit: int) -> int:

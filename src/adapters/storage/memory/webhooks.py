@@ -155,9 +155,10 @@ class MemoryDeliveries:
         webhooks = self._book.rows(WEBHOOKS)
         return next((d.webhook_id for d in self._book.rows(DELIVERIES).values() if d.webhook_id not in webhooks), None)
 
-    async def forget_of(self, webhook_id: WebhookId, limit: int) -> int:
-        mine = [d.no for d in self._book.rows(DELIVERIES).values() if d.webhook_id == webhook_id]
-        return drop_deliveries(self._book, mine[:limit])
+    async def forget_of(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
+        mine = sorted(d.no for d in self._book.rows(DELIVERIES).values() if d.webhook_id == webhook_id and d.no > after)[:limit]
+        drop_deliveries(self._book, mine)
+        return mine
 
     async def forget_before(self, created_ms: int, limit: int) -> int:
         settled = [d for d in self._book.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]

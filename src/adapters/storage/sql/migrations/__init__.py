@@ -1,3 +1,3 @@
 """The schema's history. `HEAD` is the newest revision, so that a start with a current database need not load Alembic."""
 
-HEAD = "0004"
+HEAD = "0005"

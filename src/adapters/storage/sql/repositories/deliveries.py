@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, Table, TextClause, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import BigInteger, Table, TextClause, bindparam, delete, insert, select, text, update
 from sqlalchemy.dialects import postgresql
 
 from adapters.storage.sql.repositories.sessions import forgetting
@@ -48,12 +48,15 @@ def _oldest(lock: str) -> str:
 
 _HOOKS = f"""
   WITH RECURSIVE hooks(id) AS (
-    SELECT min(webhook_id) FROM deliveries WHERE {OWED.text}
+    SELECT CAST('' AS text)
     UNION ALL
-    SELECT (SELECT min(webhook_id) FROM deliveries WHERE {OWED.text} AND webhook_id > hooks.id)
-    FROM hooks WHERE hooks.id IS NOT NULL
+    SELECT (
+      SELECT webhook_id FROM deliveries WHERE {OWED.text} AND webhook_id > hooks.id ORDER BY webhook_id, ready_ms, no LIMIT 1
+    ) FROM hooks WHERE hooks.id IS NOT NULL
   )"""  # noqa: S608
-"""From webhook to webhook by index, so that a million deliveries owed to a busy one are stepped over, not read."""
+"""From webhook to webhook by the index of what is owed, so that a million deliveries owed to a busy one are stepped over, not
+read. In that index's whole order: for `min(webhook_id)` PostgreSQL takes the narrower index of all deliveries, and reads a
+million settled ones to find none that is owed."""
 _DUE_OF_HOOK = f"""
       SELECT x.no, x.ready_ms FROM deliveries x WHERE x.{OWED.text} AND x.webhook_id = hooks.id AND x.ready_ms <= :at_now
       ORDER BY x.ready_ms, x.no LIMIT :at_limit"""  # noqa: S608
@@ -62,8 +65,11 @@ _OLDEST_OF_OTHERS = f"""{_HOOKS}
     SELECT d.no FROM hooks JOIN deliveries d ON d.no IN (SELECT no FROM ({_DUE_OF_HOOK}))
     WHERE hooks.id NOT IN (SELECT value FROM json_each(:at_listed))
   ) ORDER BY ready_ms, no LIMIT :at_limit"""  # noqa: S608
+_STILL_OWED = "state || '' = 'PENDING'"
+"""`OWED`, and no reason to read an index of all that is owed where the numbers are given: a plan that PostgreSQL made while the
+table was empty does that, and is kept while it fills."""
 _OLDEST_OF_OTHERS_LOCKED = f"""
-  SELECT no FROM deliveries WHERE {OWED.text} AND no = ANY(ARRAY({_HOOKS}
+  SELECT no FROM deliveries WHERE {_STILL_OWED} AND no = ANY(ARRAY({_HOOKS}
     SELECT due.no FROM hooks CROSS JOIN LATERAL ({_DUE_OF_HOOK}) due
     WHERE hooks.id NOT IN (SELECT value FROM json_array_elements_text(CAST(:at_listed AS json)))
     ORDER BY due.ready_ms, due.no LIMIT 4 * :at_limit
@@ -80,9 +86,11 @@ CLAIM_OF_OTHERS = {
 }
 FINISH = update(deliveries).where(o.no == bindparam("at_no"), OWED).returning(o.no)
 FINISH_ALL = update(deliveries).where(o.no == bindparam("at_no"), OWED)
-NEXT_DUE = select(func.min(o.ready_ms)).where(OWED)
-_OWED_TO = select(o.no).where(o.webhook_id == bindparam("at_id"), OWED)
-_FIRST = _OWED_TO.order_by(o.ready_ms).limit(bindparam("at_limit"))
+NEXT_DUE = select(o.ready_ms).where(OWED).order_by(o.ready_ms, o.no).limit(1)
+_OWED_TO = select(o.no).where(o.webhook_id.between(bindparam("at_id"), bindparam("at_id")), OWED)
+_OWED_TO = _OWED_TO.order_by(o.webhook_id, o.ready_ms, o.no)
+"""Not `=`: of what is equal PostgreSQL needs no order, and reads the table or any index where much seems to be this webhook's."""
+_FIRST = _OWED_TO.limit(bindparam("at_limit"))
 CANCEL = {
     dialect: update(deliveries)
     .where(o.no.in_(chosen))
@@ -102,21 +110,25 @@ WITH RECURSIVE hooks(id) AS (
 SELECT id FROM hooks WHERE id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM webhooks WHERE webhook_id = id) LIMIT 1"""
 LEFT_OVER = text(_LEFT)
 """From webhook to webhook by index."""
-_SOME = "SELECT no FROM deliveries WHERE webhook_id = :at_id LIMIT :at_limit"
+_SOME = """SELECT no FROM deliveries WHERE (webhook_id, no) > (:at_id, :at_after) AND webhook_id <= :at_id
+  ORDER BY webhook_id, no LIMIT :at_limit"""
 FORGET_OF = {
     dialect: text(f"DELETE FROM deliveries WHERE no IN ({_SOME} {lock}) RETURNING no").bindparams(  # noqa: S608 - of constants
-        bindparam("at_limit", type_=BigInteger())
+        bindparam("at_after", type_=BigInteger()), bindparam("at_limit", type_=BigInteger())
     )
     for dialect, lock in ((SQLITE, ""), (POSTGRES, _LOCK))
 }
-"""Rows that somebody is at are left for the next time."""
+"""Begins where the step before it ended: PostgreSQL keeps deleted rows in their place while anybody has an older snapshot open (a
+dump, say), and from the front each step would pass over all that the ones before it deleted. Rows that somebody is at are left
+for the next time."""
 FORGET = forgetting(deliveries, SETTLED & (o.created_ms < bindparam("at_before")), o.created_ms)
 
 START = insert(attempts)
 END = update(attempts).where(attempts.c.delivery_id == bindparam("at_id"))
-_OF_WEBHOOK = attempts.c.webhook_id == bindparam("at_webhook")
-LOG = ATTEMPT.select().where(_OF_WEBHOOK).order_by(attempts.c.seq.desc()).limit(bindparam("at_limit"))
-ATTEMPT_OF = ATTEMPT.select().where(attempts.c.delivery_id == bindparam("at_id"), _OF_WEBHOOK)
+_ALL_OF = attempts.c.webhook_id.between(bindparam("at_webhook"), bindparam("at_webhook"))
+LOG = ATTEMPT.select().where(_ALL_OF).order_by(attempts.c.webhook_id.desc(), attempts.c.seq.desc()).limit(bindparam("at_limit"))
+"""Not `=`, for the same reason: the attempts of a webhook that was busy once may lie behind a million of others."""
+GET_ATTEMPT = ATTEMPT.select().where(attempts.c.delivery_id == bindparam("at_id"))
 
 
 _BEGUN = ("delivery_id", "delivery_no", "webhook_id", "event_id", "event_type", "device_id", "number", "created_ms")
@@ -133,7 +145,7 @@ def _lists(table: Table, *names: str) -> str:
 
 
 FINISH_LISTED = f"""
-WITH mine AS (SELECT no FROM deliveries WHERE no = ANY($1::bigint[]) AND {OWED.text} ORDER BY no FOR UPDATE)
+WITH mine AS (SELECT no FROM deliveries WHERE no = ANY($1::bigint[]) AND {_STILL_OWED} ORDER BY no FOR UPDATE)
 UPDATE deliveries d SET state = x.state, attempts = x.attempts, due_ms = x.due_ms, ready_ms = x.due_ms, claimed_until_ms = NULL
 FROM {_lists(deliveries, "no", "state", "attempts", "due_ms")} JOIN mine USING (no) WHERE d.no = x.no"""  # noqa: S608 - of constants
 """On PostgreSQL one statement for a whole turn; rows are locked in the order of all writers, so that none wait for each other."""
@@ -200,8 +212,8 @@ class SqlDeliveries:
         await self._session.many(FINISH_ALL, [_finished(delivery) for delivery in in_order])
 
     async def next_due_ms(self) -> int | None:
-        found: int | None = (await self._session.read(NEXT_DUE))[0][0]
-        return found
+        rows = await self._session.read(NEXT_DUE)
+        return rows[0][0] if rows else None
 
     async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
         return len(await self._session.write(CANCEL[self._session.dialect], at_id=webhook_id, at_limit=limit))
@@ -230,14 +242,16 @@ class SqlDeliveries:
         return [ATTEMPT.of(row) for row in rows]
 
     async def attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
-        return ATTEMPT.maybe(await self._session.read(ATTEMPT_OF, at_id=delivery_id, at_webhook=webhook_id))
+        found = ATTEMPT.maybe(await self._session.read(GET_ATTEMPT, at_id=delivery_id))
+        return found if found is not None and found.webhook_id == webhook_id else None
 
     async def left_over(self) -> WebhookId | None:
         rows = await self._session.read(LEFT_OVER)
         return WebhookId(rows[0][0]) if rows else None
 
-    async def forget_of(self, webhook_id: WebhookId, limit: int) -> int:
-        return len(await self._session.write(FORGET_OF[self._session.dialect], at_id=webhook_id, at_limit=limit))
+    async def forget_of(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
+        statement = FORGET_OF[self._session.dialect]
+        return sorted(row[0] for row in await self._session.write(statement, at_id=webhook_id, at_after=after, at_limit=limit))
 
     async def forget_before(self, created_ms: int, limit: int) -> int:
         return len(await self._session.write(FORGET, at_before=created_ms, at_limit=limit))

@@ -148,7 +148,7 @@ deliveries = Table(
     number("ready_ms"),  # when it may be claimed: due_ms, or the end of the lease
     number("created_ms"),
     one_of("state", [state.value for state in DeliveryState]),
-    Index(None, "webhook_id"),
+    Index(None, "webhook_id", "no"),  # with `no`, so that a walk can go on where it was
     Index(None, "device_id"),
     Index("ix_deliveries__owed", "ready_ms", "no", "webhook_id", sqlite_where=OWED, postgresql_where=OWED),
     Index("ix_deliveries__owed_to", "webhook_id", "ready_ms", "no", sqlite_where=OWED, postgresql_where=OWED),
