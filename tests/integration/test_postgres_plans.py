@@ -40,8 +40,9 @@ INSERT INTO deliveries (webhook_id, account_id, device_id, event_id, event_type,
          'relay_changed', 'x', CASE WHEN i % 3 = 0 THEN 'DELIVERED' ELSE 'PENDING' END, 0, i, i, i
   FROM generate_series(1, {ROWS}) AS i;
 INSERT INTO deliveries (webhook_id, account_id, device_id, event_id, event_type, data, state, attempts, due_ms, ready_ms, created_ms)
-  SELECT '{DONE}', 'acc_1', 'dev_1', 'evt_' || i, 'relay_changed', 'x', 'DELIVERED', 1, i, i, i FROM generate_series(1, {ROWS} / 2) AS i
-  UNION ALL SELECT '{LATE}', 'acc_1', 'dev_1', 'evt_late', 'relay_changed', 'x', 'PENDING', 0, {ROWS}, {ROWS}, 0;
+  SELECT '{DONE}', 'acc_1', 'dev_1', 'evt_' || i, 'relay_changed', 'x'::bytea, 'DELIVERED', 1, i, i, i
+    FROM generate_series(1, {ROWS} / 2) AS i
+  UNION ALL SELECT '{LATE}', 'acc_1', 'dev_1', 'evt_late', 'relay_changed', 'x'::bytea, 'PENDING', 0, {ROWS}, {ROWS}, 0;
 INSERT INTO attempts (delivery_id, delivery_no, webhook_id, event_id, event_type, number, created_ms, succeeded)
   SELECT 'whd_' || no, no, webhook_id, event_id, event_type, 1, 0, false FROM deliveries ORDER BY webhook_id <> '{QUIET}', no
 """

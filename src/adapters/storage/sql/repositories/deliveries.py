@@ -86,7 +86,7 @@ CLAIM_OF_OTHERS = {
 }
 FINISH = update(deliveries).where(o.no == bindparam("at_no"), OWED).returning(o.no)
 FINISH_ALL = update(deliveries).where(o.no == bindparam("at_no"), OWED)
-NEXT_DUE = select(o.ready_ms).where(OWED).order_by(o.ready_ms, o.no).limit(1)
+NEXT_DUE = select(o.ready_ms).where(OWED, o.ready_ms >= 0).order_by(o.ready_ms, o.no).limit(1)
 _OWED_TO = select(o.no).where(o.webhook_id.between(bindparam("at_id"), bindparam("at_id")), OWED)
 _OWED_TO = _OWED_TO.order_by(o.webhook_id, o.ready_ms, o.no)
 """Not `=`: of what is equal PostgreSQL needs no order, and reads the table or any index where much seems to be this webhook's."""
