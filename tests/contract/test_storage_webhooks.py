@@ -83,10 +83,28 @@ async def test_a_finished_delivery_is_written_once_and_lets_go(world: World) -> 
         assert await tx.deliveries.finish(again)
         assert await tx.deliveries.get(claimed.no) == replace(again, claimed_until_ms=None)
         assert await tx.deliveries.next_due_ms() == NOW + 5
-        assert await tx.deliveries.finish(replace(again, state=DeliveryState.DELIVERED, attempts=2))
         assert not await tx.deliveries.finish(again)
-        assert not await tx.deliveries.finish(replace(again, no=999_999))
+        free = replace(again, claimed_until_ms=None)
+        assert await tx.deliveries.finish(replace(free, state=DeliveryState.DELIVERED, attempts=2))
+        assert not await tx.deliveries.finish(free)
+        assert not await tx.deliveries.finish(replace(free, no=999_999))
         assert await tx.deliveries.next_due_ms() is None
+
+
+async def test_who_has_lost_a_delivery_to_another_changes_nothing_of_it(world: World) -> None:
+    webhook = a_webhook(world)
+    async with world.uow.write() as tx:
+        await tx.webhooks.add(webhook)
+        await tx.deliveries.add([a_delivery(webhook)])
+        [lost] = await tx.deliveries.claim(NOW, NOW + 60, 9)
+        [held] = await tx.deliveries.claim(NOW + 60, NOW + 120, 9)
+        late = replace(lost, state=DeliveryState.GIVEN_UP, attempts=6)
+        assert not await tx.deliveries.finish(late)
+        await tx.deliveries.finish_all([late])
+        assert await tx.deliveries.get(held.no) == held
+        await tx.deliveries.finish_all([replace(held, attempts=1, due_ms=NOW + 200)])
+        await tx.deliveries.finish_all([late, held])
+        assert await tx.deliveries.get(held.no) == replace(held, attempts=1, due_ms=NOW + 200, claimed_until_ms=None)
 
 
 async def test_what_is_owed_can_be_called_off(world: World) -> None:

@@ -77,7 +77,7 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
     yield "forget before", deliveries.FORGET, {"at_before": ROWS // 2, "at_limit": LIMIT}
     yield "an attempt", deliveries.GET_ATTEMPT, {"at_id": "whd_1"}
     numbers, ids = list(range(1, 33)), [f"whd_{number}" for number in range(1, 33)]
-    yield "ends of a turn", deliveries.FINISH_LISTED, [numbers, ["DELIVERED"] * 32, [1] * 32, [0] * 32]
+    yield "ends of a turn", deliveries.FINISH_LISTED, [numbers, ["DELIVERED"] * 32, [1] * 32, [0] * 32, [None] * 32]
     logged = [[1] * 32, [200] * 32, [None] * 32, [True] * 32, [7] * 32, [None] * 32]
     yield "ends of a turn in the log", deliveries.END_LISTED, [ids, *logged]
 

@@ -105,6 +105,9 @@ class DeliveryLoop(WakingLoop):
             if isinstance(post, Reply):
                 self._note(job, post)
                 continue
+            if not self._deliveries.in_time(job):
+                self._note(job, UNSENT)
+                continue
             ticket = next(self._tickets)
             self._jobs[ticket] = job
             posts.append((ticket, post))

@@ -3,7 +3,9 @@
 A turn is one transaction: it writes how the attempts of the last turn ended, claims what is due under a lease, checks anew that
 the webhook is enabled and its key still sees the device, and writes down the attempts that begin. Only then is anything sent.
 So a crash leaves an attempt without an end in the log and a lease that runs out, and repeats at most what was under way; the
-cost of the database is shared by all attempts of a turn. Leases are not taken back at a start, because rows do not say whose
+cost of the database is shared by all attempts of a turn. What is written about a delivery is written under the lease it was
+claimed with, and nothing is sent that could not end within it: a worker that stood still past its lease changes and sends nothing
+that another has claimed meanwhile. Leases are not taken back at a start, because rows do not say whose
 they are: what a killed process had in hand is delivered half a minute later.
 """
 
@@ -113,7 +115,7 @@ class DeliveryService:
                     busy = [*self._lanes.busy(), *self._called_off]
                     claimed = await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, room, busy=busy)
                     back = self._lanes.offer(claimed)
-                    await tx.deliveries.finish_all([replace(delivery, claimed_until_ms=None) for delivery in back])
+                    await tx.deliveries.finish_all(back)
                 begun += self._lanes.next(now_ms)
                 jobs += await self._begin(tx, begun, now_ms)
                 next_due_ms = await tx.deliveries.next_due_ms()
@@ -131,7 +133,7 @@ class DeliveryService:
         async with self._uow.write() as tx:
             await self._settle(tx, ended)
             left = self._lanes.drain()
-            await tx.deliveries.finish_all([replace(delivery, claimed_until_ms=None) for delivery in left])
+            await tx.deliveries.finish_all(left)
 
     def over(self, job: Job, duration_s: float | None) -> None:
         """The job's place is free again."""
@@ -147,7 +149,13 @@ class DeliveryService:
             self._called_off[webhook.webhook_id] = None
 
     def is_current(self, job: Job) -> bool:
+        """Nothing has changed its webhook since it began."""
         return job.webhook.generation >= self._changed.get(job.webhook.webhook_id, 0)
+
+    def in_time(self, job: Job) -> bool:
+        """Whether it can still end within its lease. What is asked right before sending: the process may have stood still since
+        the transaction in which the attempt began, and another one have claimed the delivery."""
+        return self._clock.now_ms() <= (job.delivery.claimed_until_ms or 0) - ANSWER_WITHIN_S * SECOND_MS
 
     def posts(self, jobs: Sequence[Job]) -> list[tuple[Job, Post | Reply]]:
         """What to send, signed with the secret of this moment; a Reply where it cannot even be signed."""
@@ -202,7 +210,7 @@ class DeliveryService:
         dropped: list[Delivery] = []
         for delivery, webhook in zip(begun, await self._admitted(tx, begun, now_ms), strict=True):
             if webhook is None:
-                dropped.append(replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None))
+                dropped.append(replace(delivery, state=DeliveryState.CANCELLED))
             else:
                 jobs.append(self.begin(delivery, webhook, now_ms))
         if dropped:
@@ -218,7 +226,7 @@ class DeliveryService:
             await tx.deliveries.finish_attempt([result.attempt for result in results])
         unsent = [one.job for one in ended if one.unsent]
         if unsent:
-            await tx.deliveries.finish_all([replace(job.delivery, claimed_until_ms=None) for job in unsent])
+            await tx.deliveries.finish_all([job.delivery for job in unsent])
             await tx.deliveries.drop_attempts([job.attempt.delivery_id for job in unsent])
         for one in ended:
             await self._heed(tx, one)

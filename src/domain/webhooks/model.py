@@ -59,7 +59,8 @@ class DeliveryState(StrEnum):
 class Delivery:
     """What is owed: one event to one webhook. `data` is the event's payload as JSON bytes, unchanged in every attempt.
 
-    `claimed_until_ms` is the lease of the worker that is at it. `no` is its number in the database, 0 until stored."""
+    `claimed_until_ms` is the lease of the worker that is at it, and tells it from the leases before and after. `no` is its number
+    in the database, 0 until stored."""
 
     no: int
     webhook_id: WebhookId

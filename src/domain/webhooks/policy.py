@@ -126,7 +126,7 @@ def _owed_after(was: Delivery, state: DeliveryState, attempts: int, due_ms: int)
     """By position: `replace` costs four times as much, and this runs once a delivery."""
     return Delivery(
         was.no, was.webhook_id, was.account_id, was.device_id, was.event_id, was.event_type, was.data,
-        state, attempts, due_ms, None, was.created_ms,
+        state, attempts, due_ms, was.claimed_until_ms, was.created_ms,
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def _ended(
 def interrupt(delivery: Delivery, attempt: Attempt, now_ms: int) -> Settled:
     """A stop of the service cut the attempt: it does not count, and is made again as soon as there is somebody to make it."""
     return Settled(
-        replace(delivery, due_ms=now_ms, claimed_until_ms=None),
+        replace(delivery, due_ms=now_ms),
         replace(attempt, finished_ms=now_ms, error=INTERRUPTED, next_attempt_ms=now_ms),
     )
 

@@ -61,11 +61,12 @@ class DeliveryRepository(Protocol):
         ...
 
     async def finish(self, delivery: Delivery) -> bool:
-        """Write state, attempts, due time; drop the lease. False when the row is gone or no longer PENDING."""
+        """Write state, attempts, due time; drop the lease. False, and nothing done, when the row is gone, no longer PENDING, or
+        under another lease than `delivery.claimed_until_ms`: who has lost a delivery to another changes nothing of it."""
         ...
 
     async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
-        """`finish` of many; those that are gone or no longer PENDING are passed over."""
+        """`finish` of many; those to which it would say False are passed over."""
         ...
 
     async def next_due_ms(self) -> int | None: ...

@@ -85,7 +85,7 @@ def test_an_interrupted_attempt_does_not_count() -> None:
     settled = policy.interrupt(delivery(3), attempt(4), NOW)
     assert settled.delivery.attempts == 3
     assert settled.delivery.state is DeliveryState.PENDING
-    assert settled.delivery.claimed_until_ms is None
+    assert settled.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
     assert not settled.attempt.succeeded
 
 

@@ -103,6 +103,8 @@ class MemoryDeliveries:
         stored = rows.get(delivery.no)
         if stored is None or stored.state is not DeliveryState.PENDING:
             return False
+        if stored.claimed_until_ms != delivery.claimed_until_ms:
+            return False
         rows[delivery.no] = replace(
             stored,
             state=delivery.state,

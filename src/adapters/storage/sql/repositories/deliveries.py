@@ -84,8 +84,9 @@ CLAIM_OF_OTHERS = {
     SQLITE: _claim(_OLDEST_OF_OTHERS),
     POSTGRES: _claim(_OLDEST_OF_OTHERS_LOCKED),
 }
-FINISH = update(deliveries).where(o.no == bindparam("at_no"), OWED).returning(o.no)
-FINISH_ALL = update(deliveries).where(o.no == bindparam("at_no"), OWED)
+_OURS = (o.no == bindparam("at_no"), OWED, o.claimed_until_ms.is_not_distinct_from(bindparam("at_lease")))
+FINISH = update(deliveries).where(*_OURS).returning(o.no)
+FINISH_ALL = update(deliveries).where(*_OURS)
 NEXT_DUE = select(o.ready_ms).where(OWED, o.ready_ms >= 0).order_by(o.ready_ms, o.no).limit(1)
 _OWED_TO = select(o.no).where(o.webhook_id.between(bindparam("at_id"), bindparam("at_id")), OWED)
 _OWED_TO = _OWED_TO.order_by(o.webhook_id, o.ready_ms, o.no)
@@ -144,10 +145,14 @@ def _lists(table: Table, *names: str) -> str:
     return f"unnest({listed}) AS x({', '.join(names)})"
 
 
+_FINISHED = ("no", "state", "attempts", "due_ms", "claimed_until_ms")
 FINISH_LISTED = f"""
-WITH mine AS (SELECT no FROM deliveries WHERE no = ANY($1::bigint[]) AND {_STILL_OWED} ORDER BY no FOR UPDATE)
+WITH mine AS (
+  SELECT no, claimed_until_ms AS lease FROM deliveries WHERE no = ANY($1::bigint[]) AND {_STILL_OWED} ORDER BY no FOR UPDATE
+)
 UPDATE deliveries d SET state = x.state, attempts = x.attempts, due_ms = x.due_ms, ready_ms = x.due_ms, claimed_until_ms = NULL
-FROM {_lists(deliveries, "no", "state", "attempts", "due_ms")} JOIN mine USING (no) WHERE d.no = x.no"""  # noqa: S608 - of constants
+FROM {_lists(deliveries, *_FINISHED)} JOIN mine USING (no)
+WHERE d.no = x.no AND mine.lease IS NOT DISTINCT FROM x.claimed_until_ms"""  # noqa: S608 - of constants
 """On PostgreSQL one statement for a whole turn; rows are locked in the order of all writers, so that none wait for each other."""
 START_LISTED = f"INSERT INTO attempts ({', '.join(_STARTED)}) SELECT * FROM {_lists(attempts, *_STARTED)}"  # noqa: S608
 END_LISTED = (
@@ -171,6 +176,7 @@ def _owed(delivery: Delivery) -> dict[str, Any]:
 def _finished(delivery: Delivery) -> dict[str, Any]:
     return {
         "at_no": delivery.no,
+        "at_lease": delivery.claimed_until_ms,
         "state": delivery.state.value,
         "attempts": delivery.attempts,
         "due_ms": delivery.due_ms,
@@ -206,7 +212,7 @@ class SqlDeliveries:
 
     async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
         if self._session.dialect == POSTGRES:
-            await self._session.bulk(FINISH_LISTED, _columns(("no", "state", "attempts", "due_ms"), deliveries))
+            await self._session.bulk(FINISH_LISTED, _columns(_FINISHED, deliveries))
             return
         in_order = sorted(deliveries, key=lambda delivery: delivery.no)  # of all writers, so that none wait for each other
         await self._session.many(FINISH_ALL, [_finished(delivery) for delivery in in_order])
