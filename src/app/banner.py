@@ -69,6 +69,7 @@ def program() -> str:
 def _addresses(settings: Settings, url: str) -> Table:
     table = Table.grid(padding=(0, 2))
     host = _reachable(settings.mqtt_host)
+    table.add_row("Dashboard", f"{url}/")
     table.add_row("API, docs", f"{url}/docs")
     table.add_row("Live feed", f"{url.replace('http', 'ws', 1)}/api/v1/ws")
     if settings.broker == "embedded":

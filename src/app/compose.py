@@ -13,6 +13,7 @@ from adapters.http.app import create_app
 from adapters.http.approvals import approvals_blueprint
 from adapters.http.catalog import catalog_blueprint
 from adapters.http.commands import commands_blueprint
+from adapters.http.dashboard import dashboard_blueprint
 from adapters.http.devices import devices_blueprint
 from adapters.http.devices_types import device_types_blueprint
 from adapters.http.events import events_blueprint
@@ -251,6 +252,7 @@ def _blueprints(program: Program) -> list[Blueprint]:
         projects_blueprint(projects=s.projects),
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
+        dashboard_blueprint(),
         devices_blueprint(s.devices, s.credentials, s.control),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.definitions, s.control),

@@ -53,4 +53,4 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
 
 
 def _belongs(path: Path) -> bool:
-    return path.is_file() and "__pycache__" not in path.parts and path.suffix in {".py", ".pyi", ".mako", ".html", ".typed"}
+    return path.is_file() and "__pycache__" not in path.parts and path.suffix in {".py", ".pyi", ".mako", ".html", ".js", ".css", ".svg", ".typed"}

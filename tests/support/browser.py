@@ -1,0 +1,73 @@
+"""Debian's Chromium without a window, driven as a person would: by labels, roles and what is written on buttons."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.async_api import BrowserContext, ConsoleMessage, Page, async_playwright, expect
+
+from support.service import EMAIL, PASSWORD, Service
+
+BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+REQUIRED = "LATCHBOARD_REQUIRE_CHROMIUM"
+PATIENCE_MS = 15_000
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+def required() -> None:
+    if BINARY is None and not os.environ.get(REQUIRED):
+        pytest.skip(f"Chromium is not installed; set {REQUIRED}=1 to make this a failure")
+    assert BINARY is not None, f"Chromium is not installed and {REQUIRED} is set; `make apt` installs it"
+
+
+@dataclass
+class Browser:
+    """One person's browser: tabs share what is kept. `wrong` is what the console complained of."""
+
+    service: Service
+    context: BrowserContext
+    wrong: list[str] = field(default_factory=list)
+
+    async def tab(self, place: str = "") -> Page:
+        page = await self.context.new_page()
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        await page.goto(f"{self.service.url}/{place}")
+        return page
+
+    async def signed_in(self, email: str = EMAIL, password: str = PASSWORD) -> Page:
+        page = await self.tab()
+        await page.get_by_label("Email").fill(email)
+        await page.get_by_label("Password").fill(password)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("heading", name="Devices")).to_be_visible()
+        await expect(page.get_by_text("live", exact=True)).to_be_visible()
+        return page
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        # What the service refuses, and its absence, the browser notes by itself.
+        if message.type == "error" and "Failed to load resource" not in message.text and "WebSocket connection" not in message.text:
+            self.wrong.append(message.text)
+
+
+@contextlib.asynccontextmanager
+async def browsing(service: Service) -> AsyncIterator[Browser]:
+    """Fails at its end when a page threw, or when the page's own policy had to stop something."""
+    required()
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    async with async_playwright() as player:
+        chromium = await player.chromium.launch(executable_path=BINARY, args=flags)
+        try:
+            context = await chromium.new_context()
+            context.set_default_timeout(PATIENCE_MS)
+            browser = Browser(service, context)
+            yield browser
+            assert browser.wrong == []
+        finally:
+            await chromium.close()
