@@ -103,7 +103,7 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 """
 
 OUTSIDE = """
-/  /docs  /docs/<name>  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
+/  /dashboard/<path:name>  /docs  /docs/<name>  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
 """
 """Routes that are no operations of the document: open to everybody. The live feed stands beside the routes, and asks for itself."""
 
