@@ -129,6 +129,8 @@ async def test_open_and_queued_executions_come_in_sequence(world: World) -> None
         sent = await tx.executions.add(an_execution(world, status=ExecutionStatus.SENT))
         await tx.executions.add(an_execution(world, status=ExecutionStatus.DONE))
         assert list(await tx.executions.open_of(world.device.device_id)) == [first, sent]
+        among = {world.device.device_id, other.device_id, new("dev")}
+        assert await tx.executions.open_of_all(among) == {world.device.device_id: [first, sent], other.device_id: [elsewhere]}
         assert list(await tx.executions.queued(9)) == [first, elsewhere]
         assert list(await tx.executions.queued(1)) == [first]
         assert list(await tx.executions.queued(9, first.seq)) == [elsewhere]

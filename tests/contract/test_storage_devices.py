@@ -31,9 +31,7 @@ async def test_a_device_comes_back_as_it_went_in(world: World) -> None:
     async with world.uow.read() as tx:
         assert await tx.devices.get(world.account.account_id, world.device.device_id) == world.device
         assert await tx.devices.find(world.device.device_id) == world.device
-        assert await tx.devices.by_no(world.device.device_no) == world.device
         assert await tx.devices.get(new("acc"), world.device.device_id) is None
-        assert await tx.devices.by_no(999_999) is None
 
 
 async def test_device_numbers_are_never_used_twice(world: World) -> None:
@@ -96,6 +94,17 @@ async def test_devices_are_found_by_their_numbers(world: World) -> None:
         assert list(await tx.devices.numbered([])) == []
 
 
+async def test_of_many_devices_those_come_that_were_not_there(world: World) -> None:
+    async with world.uow.write() as tx:
+        others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
+        ids = [device.device_id for device in (world.device, *others)]
+        await tx.devices.set_online(ids[1], True)
+        assert set(await tx.devices.set_online_all([*ids[:3], new("dev")], True)) == {ids[0], ids[2]}
+        assert {device.device_id for device in await tx.devices.online()} == set(ids[:3])
+        assert set(await tx.devices.set_online_all(ids[2:], False)) == {ids[2]}
+        assert not await tx.devices.set_online_all([], True)
+
+
 async def test_last_seen_never_goes_back(world: World) -> None:
     number = world.device.device_no
     async with world.uow.write() as tx:
@@ -109,7 +118,7 @@ async def test_last_seen_never_goes_back(world: World) -> None:
 async def test_the_plans_revision_counts_up(world: World) -> None:
     async with world.uow.write() as tx:
         assert [await tx.devices.bump_sched_rev(world.device.device_id) for _ in range(2)] == [1, 2]
-        await tx.devices.set_sched_rev_device(world.device.device_id, 2)
+        await tx.devices.set_sched_revs_device({world.device.device_id: 2, new("dev"): 3})
         stored = await tx.devices.find(world.device.device_id)
         assert (stored.sched_rev, stored.sched_rev_device, stored.version) == (2, 2, 1)
         with pytest.raises(NotFound):

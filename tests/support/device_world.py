@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from domain.devices.credentials import CredentialService
 from domain.devices.erasure import Erasure
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
+from domain.devices.rollcall import RollCall
 from domain.devices.service import DeviceService, Registration
 from domain.grants.limit import Allowance
 from domain.grants.model import Grant, Scope, Subject
@@ -301,9 +303,17 @@ class DeviceWorld:
     async def connect(self, device_id: DeviceId) -> None:
         self.link.listening.add(device_id)
         device = await self.stored(device_id)
-        async with self.uow.write() as tx:
-            await self.presence.on_connected(tx, device, self.clock.now_ms())
+        async with self.roll() as roll:
+            self.presence.on_connected(roll, device, self.clock.now_ms())
         self.dispatch.on_device_ready(device.device_no, self.clock.now_ms() + 1)
+
+    @asynccontextmanager
+    async def roll(self) -> AsyncIterator[RollCall]:
+        """What is put on it is one batch."""
+        async with self.uow.write() as tx:
+            roll = RollCall()
+            yield roll
+            await roll.write(tx)
 
     async def stored(self, device_id: DeviceId) -> Device:
         async with self.uow.read() as tx:

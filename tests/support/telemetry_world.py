@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from adapters.engine.reference import ReferenceEngine
@@ -34,10 +35,10 @@ class Plans:
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
 
-    async def on_sched_rev(self, tx: object, device: Device, rev: int) -> None:
-        self.told.append((device.device_id, rev))
+    async def on_sched_revs(self, tx: object, said: Sequence[tuple[Device, int]]) -> None:
+        self.told += [(device.device_id, rev) for device, rev in said]
 
-    async def on_online(self, tx: object, device: Device) -> None:
+    def on_online(self, tx: object, device: Device) -> None:
         pass
 
 

@@ -146,10 +146,11 @@ class DispatchService:
         offers: Sequence[Offer] = ()
         after: int | None = None
         async with self._uow.read() as tx:
-            for device_no, since_ms in ready.items():
-                device = await tx.devices.by_no(device_no)
-                if device is not None:
-                    work.append((device, await tx.executions.open_of(device.device_id), since_ms))
+            if ready:
+                come = {device.device_no: device for device in await tx.devices.numbered(ready)}
+                waiting = await tx.executions.open_of_all({device.device_id for device in come.values()})
+                listening = [(come[number], since_ms) for number, since_ms in ready.items() if number in come]
+                work = [(device, waiting.get(device.device_id, ()), since_ms) for device, since_ms in listening]
             if self._looking_after is not None:
                 page = await tx.executions.queued(PAGE, self._looking_after)
                 offers = await _as_offers(tx, page)

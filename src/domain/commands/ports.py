@@ -95,6 +95,10 @@ class ExecutionRepository(Protocol):
         """QUEUED and SENT ones of a device, by `seq`: what a device that returns must still get."""
         ...
 
+    async def open_of_all(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
+        """`open_of` of each device that has any."""
+        ...
+
     async def queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         """QUEUED ones of all devices, by `seq`."""
         ...

@@ -29,8 +29,6 @@ class DeviceRepository(Protocol):
         """Those of them that are there, in no order."""
         ...
 
-    async def by_no(self, device_no: int) -> Device | None: ...
-
     async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
         """Those of them that there are, in any order."""
         ...
@@ -59,6 +57,10 @@ class DeviceRepository(Protocol):
         """True when this changed it: one presence event per change hangs on that."""
         ...
 
+    async def set_online_all(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
+        """`set_online` of many; which of them this changed."""
+        ...
+
     async def touch(self, seen: Mapping[int, int]) -> None:
         """Device number → newest arrival in Unix ms; never moves `last_seen_ms` back."""
         ...
@@ -69,7 +71,9 @@ class DeviceRepository(Protocol):
         """`bump_sched_rev` of many; those that are gone are passed over."""
         ...
 
-    async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None: ...
+    async def set_sched_revs_device(self, revs: Mapping[DeviceId, int]) -> None:
+        """Which revision of its plan each of them holds."""
+        ...
 
     async def online(self) -> Sequence[Device]:
         """Every device that is marked online; the service puts that right after a restart."""

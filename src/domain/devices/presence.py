@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from domain.devices.link import LOST, REVOKED, STOPPED, DeviceLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import DevicesTx
+from domain.devices.rollcall import RollCall
 from domain.kernel.clock import Clock
 from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import DeviceId
@@ -52,27 +53,27 @@ class PresenceService:
         self._return_ms = return_ms
         self._notices: dict[DeviceId, Notice] = {}
 
-    async def on_connected(self, tx: DevicesTx, device: Device, at_ms: int) -> None:
+    def on_connected(self, roll: RollCall, device: Device, at_ms: int) -> None:
         if device.status is not DeviceStatus.ACTIVE:
             return  # a message that was on its way when the device was shut out
         self._notices.pop(device.device_id, None)
-        await tx.devices.touch({device.device_no: at_ms})
-        if await tx.devices.set_online(device.device_id, True):
-            await tx.record(_fact(device, "device_online", "connected", at_ms))
+        roll.saw(device, at_ms)
+        roll.put(device, True, _fact(device, "device_online", "connected", at_ms))
 
-    async def on_disconnected(self, tx: DevicesTx, device: Device, reason: str, at_ms: int) -> None:
+    def on_disconnected(self, roll: RollCall, device: Device, reason: str, at_ms: int) -> None:
         if reason == REVOKED:
-            await self.gone(tx, device, at_ms)
+            self._notices.pop(device.device_id, None)
+            roll.put(device, False, _fact(device, "device_offline", REVOKED, at_ms))
         elif reason == STOPPED:
             self._suspect(device, LOST, self._clock.now_ms() + self._return_ms)
         else:
             self._suspect(device, reason, self._clock.now_ms() + self._grace_ms)
 
-    async def on_status(self, tx: DevicesTx, device: Device, online: bool, at_ms: int) -> None:
+    def on_status(self, roll: RollCall, device: Device, online: bool, at_ms: int) -> None:
         """The device's own word, or its will's. The will of a connection that a new one has replaced may come late, so an
         `offline` is a suspicion like any other."""
         if online:
-            await self.on_connected(tx, device, at_ms)
+            self.on_connected(roll, device, at_ms)
         elif device.device_id not in self._notices:
             self._suspect(device, LOST, self._clock.now_ms() + self._grace_ms)
 
@@ -101,19 +102,18 @@ class PresenceService:
         due = [(device_id, notice) for device_id, notice in self._notices.items() if notice.due_ms <= now_ms][:BATCH]
         if not due:
             return 0
+        told = dict(due)
         async with self._uow.write() as tx:
-            for device_id, notice in due:
-                if self._notices.get(device_id) is notice and not self._link.connected(device_id):
-                    await self._announce_gone(tx, device_id, notice, now_ms)
+            roll = RollCall()
+            for device in await tx.devices.find_all({device_id for device_id, _ in due}):
+                notice = told[device.device_id]
+                if self._notices.get(device.device_id) is notice and not self._link.connected(device.device_id):
+                    roll.put(device, False, _fact(device, "device_offline", notice.reason, now_ms))
+            await roll.write(tx)
         for device_id, notice in due:
             if self._notices.get(device_id) is notice:
                 del self._notices[device_id]
         return len(due)
-
-    async def _announce_gone(self, tx: DevicesTx, device_id: DeviceId, notice: Notice, now_ms: int) -> None:
-        device = await tx.devices.find(device_id)
-        if device is not None and await tx.devices.set_online(device_id, False):
-            await tx.record(_fact(device, "device_offline", notice.reason, now_ms))
 
     def _suspect(self, device: Device, reason: str, due_ms: int) -> None:
         self._notices[device.device_id] = Notice(due_ms, reason)
@@ -130,4 +130,5 @@ def _fact(device: Device, kind: EventKind, reason: str, at_ms: int) -> Fact:
         source="device",
         device_id=device.device_id,
         data={"reason": reason},
+        device_name=device.name,
     )

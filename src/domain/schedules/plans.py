@@ -100,19 +100,22 @@ class PlanService:
             admitted = await tx.credentials.admitted()
         return [device.device_id for device, _ in admitted if device.sched_rev > 0]
 
-    async def on_sched_rev(self, tx: SchedulesTx, device: Device, rev: int) -> None:
-        """The device says which revision it holds (within the transaction of the report)."""
-        if rev != device.sched_rev_device:
-            await tx.devices.set_sched_rev_device(device.device_id, rev)
-        if rev != device.sched_rev and self._may_answer(device.device_id):
-            device_id = device.device_id
-            tx.after_commit(lambda: self._publisher(device_id))
+    async def on_sched_revs(self, tx: SchedulesTx, said: Sequence[tuple[Device, int]]) -> None:
+        """Each of these devices says which revision it holds (within the transaction of the report)."""
+        news = {device.device_id: rev for device, rev in said if rev != device.sched_rev_device}
+        if news:
+            await tx.devices.set_sched_revs_device(news)
+        for device, rev in said:
+            if rev != device.sched_rev and self._may_answer(device.device_id):
+                self._tell_later(tx, device.device_id)
 
-    async def on_online(self, tx: SchedulesTx, device: Device) -> None:
+    def on_online(self, tx: SchedulesTx, device: Device) -> None:
         """A stock firmware has come, and does not say by itself what it holds (within the transaction of the report)."""
         if device.profile is not Profile.NATIVE and device.sched_rev not in (0, device.sched_rev_device):
-            device_id = device.device_id
-            tx.after_commit(lambda: self._publisher(device_id))
+            self._tell_later(tx, device.device_id)
+
+    def _tell_later(self, tx: SchedulesTx, device_id: DeviceId) -> None:
+        tx.after_commit(lambda: self._publisher(device_id))
 
     def _may_answer(self, device_id: DeviceId) -> bool:
         now_ms = self._clock.now_ms()

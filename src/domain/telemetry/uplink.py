@@ -28,6 +28,7 @@ from domain.devices.codec import (
 )
 from domain.devices.link import Connected, Disconnected, Published, Subscribed, UplinkEvent
 from domain.devices.model import Device
+from domain.devices.rollcall import RollCall
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -35,17 +36,17 @@ from domain.telemetry.ports import TelemetryTx
 
 
 class Presence(Protocol):
-    async def on_connected(self, tx: TelemetryTx, device: Device, at_ms: int) -> None: ...
+    def on_connected(self, roll: RollCall, device: Device, at_ms: int) -> None: ...
 
-    async def on_disconnected(self, tx: TelemetryTx, device: Device, reason: str, at_ms: int) -> None: ...
+    def on_disconnected(self, roll: RollCall, device: Device, reason: str, at_ms: int) -> None: ...
 
-    async def on_status(self, tx: TelemetryTx, device: Device, online: bool, at_ms: int) -> None: ...
+    def on_status(self, roll: RollCall, device: Device, online: bool, at_ms: int) -> None: ...
 
 
 class Plans(Protocol):
-    async def on_sched_rev(self, tx: TelemetryTx, device: Device, rev: int) -> None: ...
+    async def on_sched_revs(self, tx: TelemetryTx, said: Sequence[tuple[Device, int]]) -> None: ...
 
-    async def on_online(self, tx: TelemetryTx, device: Device) -> None: ...
+    def on_online(self, tx: TelemetryTx, device: Device) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,18 @@ class Sorted:
     telemetry: list[tuple[int, int, bytes]] = field(default_factory=list)
     faults: list[tuple[int, str, str]] = field(default_factory=list)
     """(device number, code, why) of what could not be read."""
+
+
+class Hearing:
+    """One transaction's reports, while they are gone through."""
+
+    def __init__(self, tx: TelemetryTx, scene: Scene) -> None:
+        self.tx = tx
+        self.scene = scene
+        self.roll = RollCall()
+        self.answers = Answers()
+        self.plans: dict[DeviceId, tuple[Device, int]] = {}
+        """Which revision of its plan each device has said that it holds, the last word of each."""
 
 
 @dataclass(slots=True)
@@ -113,52 +126,53 @@ class UplinkService:
         return done
 
     async def apply(self, tx: TelemetryTx, items: Sequence[Item]) -> Answers:
-        """All of them, in their order; the devices and commands they are about are looked up together."""
-        answers = Answers()
+        """All of them, in their order; the devices and commands they are about are looked up together, and written together."""
         if not items:
-            return answers
+            return Answers()
         found = await tx.devices.find_all({DeviceId(item.event.device_id) for item in items})
         devices = {device.device_id: device for device in found}
-        scene = await self._reports.scene(tx, {name for item in items for name in _named(item)})
+        hearing = Hearing(tx, await self._reports.scene(tx, {name for item in items for name in _named(item)}))
         for item in items:
             device = devices.get(DeviceId(item.event.device_id))
             if device is not None:  # else deleted while its message was on the way
-                await self._apply(tx, scene, device, item, answers)
-        await self._reports.write(scene)
-        return answers
+                await self._apply(hearing, device, item)
+        await self._plans.on_sched_revs(tx, list(hearing.plans.values()))
+        await hearing.roll.write(tx)
+        await self._reports.write(hearing.scene)
+        return hearing.answers
 
-    async def _apply(self, tx: TelemetryTx, scene: Scene, device: Device, item: Item, answers: Answers) -> None:
+    async def _apply(self, hearing: Hearing, device: Device, item: Item) -> None:
         match item.event:
             case Connected(at_ms=at_ms):
-                await self._presence.on_connected(tx, device, at_ms)
+                self._presence.on_connected(hearing.roll, device, at_ms)
             case Disconnected(reason=reason, at_ms=at_ms):
-                await self._presence.on_disconnected(tx, device, reason, at_ms)
+                self._presence.on_disconnected(hearing.roll, device, reason, at_ms)
             case Subscribed(topic_filter=topic_filter, at_ms=at_ms):
+                answers = hearing.answers
                 heard = answers.ready if self._codec.listens(device.profile, topic_filter) else answers.subscribed
                 heard.append((device.device_no, at_ms))
             case Published(at_ms=at_ms):
                 for report in item.reports:
-                    await self._apply_report(tx, scene, device, report, at_ms, answers)
+                    await self._apply_report(hearing, device, report, at_ms)
 
-    async def _apply_report(
-        self, tx: TelemetryTx, scene: Scene, device: Device, report: Report, at_ms: int, answers: Answers
-    ) -> None:
+    async def _apply_report(self, hearing: Hearing, device: Device, report: Report, at_ms: int) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
-                await self._reports.on_state(scene, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
+                await self._reports.on_state(hearing.scene, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
             case ResultReport(execution_id, status, code, relay, data):
-                await self._reports.on_result(scene, device, execution_id, status, code, relay, data, at_ms)
+                await self._reports.on_result(hearing.scene, device, execution_id, status, code, relay, data, at_ms)
             case StatusReport(online):
-                await self._presence.on_status(tx, device, online, at_ms)
+                self._presence.on_status(hearing.roll, device, online, at_ms)
                 if online:
-                    await self._plans.on_online(tx, device)
-                    answers.sends += [(device.device_id, question) for question in self._codec.greeting(device.profile)]
+                    self._plans.on_online(hearing.tx, device)
+                    questions = self._codec.greeting(device.profile)
+                    hearing.answers.sends += [(device.device_id, question) for question in questions]
             case PlanReport(rev):
-                await self._plans.on_sched_rev(tx, device, rev)
+                hearing.plans[device.device_id] = (device, rev)
             case HelloReport(rev=int() as rev):
-                await self._plans.on_sched_rev(tx, device, rev)
+                hearing.plans[device.device_id] = (device, rev)
             case TimeRequest():
-                answers.sends.append((device.device_id, self._codec.time(self._clock.now_ms())))
+                hearing.answers.sends.append((device.device_id, self._codec.time(self._clock.now_ms())))
             case _:
                 pass  # telemetry has gone through the engine, the unreadable was counted
 
@@ -183,10 +197,7 @@ class UplinkService:
         }
         if wanted:
             async with self._uow.read() as tx:
-                for device_no in wanted:
-                    device = await tx.devices.by_no(device_no)
-                    if device is not None:
-                        self._devices[device_no] = device
+                self._devices |= {device.device_no: device for device in await tx.devices.numbered(wanted)}
 
 
 def _named(item: Item) -> Iterator[str]:

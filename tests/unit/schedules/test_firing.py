@@ -193,7 +193,7 @@ async def test_a_device_that_holds_the_plan_and_is_away_runs_it_itself(world: Sc
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 360)
     async with world.uow.write() as tx:
-        await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 1)
+        await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 1)])
     await world.fire(NOW + 60)
     assert await world.sent(device) == []
     assert world.fired() == [("on", 0)]

@@ -215,7 +215,7 @@ async def test_a_slot_is_in_step_once_the_device_says_so(world: ScheduleWorld) -
     assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
     assert world.marked == [device.device_id]
     async with world.uow.write() as tx:
-        await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 1)
+        await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 1)])
     (shown,) = await world.schedules.list(world.session(), device.device_id)
     assert shown.firmware_synced is True
     assert (await edit(world, device, label="Dawn")).firmware_synced is True
@@ -228,11 +228,11 @@ async def test_a_device_with_another_revision_is_sent_the_plan_but_not_each_time
     world.marked.clear()
     for _ in range(3):
         async with world.uow.write() as tx:
-            await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 99)
+            await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 99)])
     assert world.marked == [device.device_id]
     world.clock.forward(60_000)
     async with world.uow.write() as tx:
-        await world.plans.on_sched_rev(tx, await world.stored(device.device_id), 99)
+        await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 99)])
     assert world.marked == [device.device_id] * 2
 
 
@@ -255,7 +255,7 @@ async def told_to(world: ScheduleWorld, device: Device) -> Device:
     """The device confirms the plan it has been told."""
     async with world.uow.write() as tx:
         fresh = await tx.devices.find(device.device_id)
-        await world.plans.on_sched_rev(tx, fresh, fresh.sched_rev)
+        await world.plans.on_sched_revs(tx, [(fresh, fresh.sched_rev)])
     return fresh
 
 
@@ -287,7 +287,7 @@ async def test_a_stock_device_that_returns_without_the_plan_is_told_it(world: Sc
     world.marked.clear()
     for expected in ([device.device_id], []):
         async with world.uow.write() as tx:
-            await world.plans.on_online(tx, await tx.devices.find(device.device_id))
+            world.plans.on_online(tx, await tx.devices.find(device.device_id))
         assert world.marked == expected
         world.marked.clear()
         await told_to(world, device)

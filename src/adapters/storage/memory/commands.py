@@ -110,6 +110,10 @@ class MemoryExecutions:
         open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)
         return [e for e in self._all() if e.device_id == device_id and e.status in open_]
 
+    async def open_of_all(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
+        found = {device_id: await self.open_of(device_id) for device_id in device_ids}
+        return {device_id: open_ for device_id, open_ in found.items() if open_}
+
     async def queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         return [e for e in self._all() if e.status is ExecutionStatus.QUEUED and e.seq > after_seq][:limit]
 

@@ -42,9 +42,6 @@ class MemoryDevices:
         rows = self._book.rows(DEVICES)
         return [rows[device_id] for device_id in set(device_ids) if device_id in rows]
 
-    async def by_no(self, device_no: int) -> Device | None:
-        return next((device for device in self._all() if device.device_no == device_no), None)
-
     async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
         return [device for device in self._all() if device.device_no in numbers]
 
@@ -93,6 +90,9 @@ class MemoryDevices:
         rows[device_id] = replace(device, is_online=online)
         return True
 
+    async def set_online_all(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
+        return [device_id for device_id in device_ids if await self.set_online(device_id, online)]
+
     async def touch(self, seen: Mapping[int, int]) -> None:
         rows = self._book.edit(DEVICES)
         for device in list(rows.values()):
@@ -115,10 +115,10 @@ class MemoryDevices:
         for device in await self.find_all(device_ids):
             await self.bump_sched_rev(device.device_id)
 
-    async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None:
+    async def set_sched_revs_device(self, revs: Mapping[DeviceId, int]) -> None:
         rows = self._book.edit(DEVICES)
-        if device_id in rows:
-            rows[device_id] = replace(rows[device_id], sched_rev_device=rev)
+        for device_id in revs.keys() & rows.keys():
+            rows[device_id] = replace(rows[device_id], sched_rev_device=revs[device_id])
 
     async def online(self) -> Sequence[Device]:
         return [device for device in self._all() if device.is_online]

@@ -82,6 +82,7 @@ OPEN_COUNTS = {
     for dialect, among in listed().items()
 }
 OPEN_OF = EXECUTION.select().where(_DEVICE, OPEN).order_by(x.seq)
+OPEN_OF_ALL = {dialect: EXECUTION.select().where(x.device_id.in_(among), OPEN) for dialect, among in listed().items()}
 ALL_QUEUED = EXECUTION.select().where(QUEUED, x.seq > bindparam("at_after")).order_by(x.seq).limit(_LIMIT)
 OVERDUE = (
     EXECUTION.select()
@@ -202,6 +203,14 @@ class SqlExecutions:
 
     async def open_of(self, device_id: DeviceId) -> Sequence[Execution]:
         return [EXECUTION.of(row) for row in await self._session.read(OPEN_OF, at_device=device_id)]
+
+    async def open_of_all(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
+        among = to_json(sorted(set(device_ids)))
+        rows = await self._session.read(OPEN_OF_ALL[self._session.dialect], at_listed=among)
+        found: dict[DeviceId, list[Execution]] = {}
+        for execution in sorted(map(EXECUTION.of, rows), key=lambda execution: execution.seq):
+            found.setdefault(execution.device_id, []).append(execution)
+        return found
 
     async def queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         rows = await self._session.read(ALL_QUEUED, at_after=after_seq, at_limit=limit)

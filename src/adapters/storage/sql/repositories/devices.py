@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import BindParameter, Column, Select, bindparam, delete, func, insert, or_, select, update
 
 from adapters.storage.sql.rows import Mapper, from_json, held, ignoring, listed, listed_numbers, replacing, to_json
-from adapters.storage.sql.session import Row, Session
+from adapters.storage.sql.session import POSTGRES, SQLITE, Row, Session
 from adapters.storage.sql.tables import (
     credentials,
     deliveries,
@@ -56,13 +56,20 @@ _AT = bindparam("at_ms", type_=d.last_seen_ms.type)
 _RELAY = bindparam("at_relay", type_=d.relay.type)
 _ONLINE = bindparam("at_online", type_=d.is_online.type)
 
+
+
+def _those(dialect: str) -> Select[Any]:
+    """On PostgreSQL each is held, in this order, so that two who change the same ones do not wait for each other crosswise."""
+    among = select(d.device_no).where(d.device_id.in_(listed()[dialect]))
+    return among if dialect == SQLITE else among.order_by(d.device_no).with_for_update(key_share=True)
+
+
 ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
 HELD = held(GET)
 FIND = _SELECT.where(_ID)
 FIND_ALL = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in listed().items()}
 NUMBERED = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in listed_numbers().items()}
-BY_NO = _SELECT.where(d.device_no == bindparam("at_no"))
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
 LIST_PROJECT = (
     _SELECT.where(d.account_id == bindparam("at_account"), d.project_id == bindparam("at_project"))
@@ -76,6 +83,8 @@ SET_RELAYS = {
     for dialect, among in listed().items()
 }
 SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
+_TURN = update(devices).where(d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_id)
+SET_ONLINE_ALL = {dialect: _TURN.where(d.device_no.in_(_those(dialect))) for dialect in (SQLITE, POSTGRES)}
 TOUCH = (
     update(devices)
     .where(d.device_no == bindparam("at_no"), or_(d.last_seen_ms.is_(None), d.last_seen_ms < _AT))
@@ -86,7 +95,7 @@ BUMP_ALL = {
     dialect: update(devices).where(d.device_id.in_(among)).values(sched_rev=d.sched_rev + 1)
     for dialect, among in listed().items()
 }
-SET_REV = update(devices).where(_ID)
+SET_REV = update(devices).where(_ID).values(sched_rev_device=bindparam("at_rev", type_=d.sched_rev_device.type))
 ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
 DELETING = _SELECT.where(d.status == DeviceStatus.DELETING.value)
 NUMBER = select(d.device_no).where(_ID)
@@ -161,8 +170,7 @@ class SqlDevices:
         return _maybe(await self._session.read(GET, at_id=device_id, at_account=account_id))
 
     async def held(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        statement = HELD[self._session.writable]
-        return _maybe(await self._session.read(statement, at_id=device_id, at_account=account_id))
+        return _maybe(await self._session.read(HELD[self._session.writable], at_id=device_id, at_account=account_id))
 
     async def find(self, device_id: DeviceId) -> Device | None:
         return _maybe(await self._session.read(FIND, at_id=device_id))
@@ -172,9 +180,6 @@ class SqlDevices:
             return []
         rows = await self._session.read(FIND_ALL[self._session.dialect], at_listed=to_json(sorted(set(device_ids))))
         return [device_of(row) for row in rows]
-
-    async def by_no(self, device_no: int) -> Device | None:
-        return _maybe(await self._session.read(BY_NO, at_no=device_no))
 
     async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
         rows = await self._session.read(NUMBERED[self._session.dialect], at_listed=to_json(sorted(numbers)))
@@ -208,8 +213,13 @@ class SqlDevices:
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))
 
+    async def set_online_all(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
+        among = to_json(sorted(set(device_ids)))
+        rows = await self._session.write(SET_ONLINE_ALL[self._session.dialect], at_listed=among, at_online=online)
+        return {row[0] for row in rows}
+
     async def touch(self, seen: Mapping[int, int]) -> None:
-        await self._session.many(TOUCH, [{"at_no": no, "at_ms": at_ms} for no, at_ms in seen.items()])
+        await self._session.many(TOUCH, [{"at_no": no, "at_ms": at_ms} for no, at_ms in sorted(seen.items())])
 
     async def bump_sched_rev(self, device_id: DeviceId) -> int:
         rows = await self._session.write(BUMP, at_id=device_id)
@@ -222,8 +232,8 @@ class SqlDevices:
             among = to_json(sorted(device_ids))
             await self._session.later(BUMP_ALL[self._session.dialect], [{"at_listed": among}])
 
-    async def set_sched_rev_device(self, device_id: DeviceId, rev: int | None) -> None:
-        await self._session.write(SET_REV, at_id=device_id, sched_rev_device=rev)
+    async def set_sched_revs_device(self, revs: Mapping[DeviceId, int]) -> None:
+        await self._session.later(SET_REV, [{"at_id": device_id, "at_rev": rev} for device_id, rev in sorted(revs.items())])
 
     async def online(self) -> Sequence[Device]:
         return [device_of(row) for row in await self._session.read(ONLINE)]
