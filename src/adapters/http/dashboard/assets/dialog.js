@@ -58,8 +58,9 @@ function control({ name, type = "text", value, required = false, options, placeh
 }
 
 function labelled(field, input) {
-  const hint = field.hint ? h("small", null, field.hint) : null;
-  return h("label", { for: input.id, class: field.type === "checkbox" ? "check" : "" }, h("span", null, field.label), input, hint);
+  const hint = field.hint ? h("small", { id: `${input.id}-hint` }, field.hint) : null;
+  if (hint) input.setAttribute("aria-describedby", hint.id);
+  return h("div", { class: field.type === "checkbox" ? "field check" : "field" }, h("label", { for: input.id }, field.label), input, hint);
 }
 
 /* Empty fields are left out, so that the service's own defaults hold. */

@@ -21,7 +21,7 @@ let here = null; // what the signed-in page holds: {me, fleet, stop, leave}
 
 function signInPage(said = "") {
   const problem = h("p", { class: "problem", role: "alert" }, said);
-  const email = h("input", { type: "email", id: "email", autocomplete: "username", required: true, autofocus: true });
+  const email = h("input", { type: "email", id: "email", autocomplete: "username", required: true });
   const password = h("input", { type: "password", id: "password", autocomplete: "current-password", required: true });
   const submit = h("button", { class: "main" }, "Sign in");
   const form = h(

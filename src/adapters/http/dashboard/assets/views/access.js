@@ -98,7 +98,7 @@ async function explain(path, answer) {
     send: async (values) => {
       const said = await get(`${path}/access?${new URLSearchParams(values)}`);
       const wait = said.waitsForApproval ? " It would wait for an approval." : "";
-      fill(answer, badge(said.allowed ? "allowed" : "refused", said.allowed ? "good" : "bad"), ` ${said.message}${wait}`, said.passesAt ? [" It passes ", time(said.passesAt), "."] : null);
+      fill(answer, badge(said.allowed ? "allowed" : "refused", said.allowed ? "good" : "bad"), ` ${said.message}${wait}`, said.passesAt ? [" It passes: ", time(said.passesAt)] : null);
       return said;
     },
   });

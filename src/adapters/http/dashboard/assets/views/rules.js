@@ -40,7 +40,7 @@ async function save(old, path, again) {
     fields: [
       { name: "name", label: "Name", required: true, value: old?.name },
       { name: "metric", label: "When", options: metrics.map((metric) => [metric, metric]), value: first.metric },
-      { name: "comparator", label: "", options: COMPARATORS, value: first.comparator },
+      { name: "comparator", label: "Comparison", options: COMPARATORS, value: first.comparator },
       { name: "value", label: "this", required: true, value: first.value ?? "" },
       { name: "command", label: "run", options: commands.map(({ name, label }) => [name, label]), value: old?.action.command },
       { name: "forSeconds", label: "once it has held for, seconds", type: "number", value: old?.forSeconds ?? 0 },
