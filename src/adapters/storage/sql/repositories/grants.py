@@ -211,7 +211,7 @@ class SqlGrants:
         return [row[0] for row in rows]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
-        await self._session.write(USE, grant_id=grant_id, at_ms=at_ms)
+        await self._session.later(USE, [{"grant_id": grant_id, "at_ms": at_ms}])
 
     async def forget_uses_before(self, at_ms: int, limit: int) -> int:
         return len(await self._session.write(FORGET_USES, at_before=at_ms, at_limit=limit))
