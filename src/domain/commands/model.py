@@ -19,6 +19,7 @@ from domain.kernel.ids import (
     ExecutionId,
     GrantId,
 )
+from domain.kernel.swift import swift
 
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
@@ -101,6 +102,7 @@ class TriggeredBy(StrEnum):
     RULE = "rule"
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class Execution:
     """`seq` orders executions of a device (0 until stored). `result` is what the device said: `{code, relay, data}`."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from domain.kernel.errors import Conflict
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from domain.kernel.swift import swift
 
 
 class DeviceStatus(StrEnum):
@@ -58,6 +59,7 @@ class Profile(StrEnum):
     SHELLY = "shelly"
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class About:
     """What people write about a device; nothing is decided by it."""
@@ -70,6 +72,7 @@ class About:
     tags: tuple[str, ...] = ()
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class Device:
     device_id: DeviceId

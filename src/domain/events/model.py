@@ -11,6 +11,7 @@ from typing import Final
 
 from domain.kernel.facts import JsonObject
 from domain.kernel.ids import AccountId, DeviceId, EventId
+from domain.kernel.swift import swift
 
 RELAY_CHANGED: Final = "relay_changed"
 TELEMETRY: Final = "telemetry"
@@ -21,6 +22,7 @@ SCHEDULE_FIRED: Final = "schedule_fired"
 PUBLIC_TYPES = frozenset({RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLINE, SCHEDULE_FIRED})
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class Event:
     """A row of the log. `payload` is what feed and webhooks carry, whole; `position` is 0 until it is stored."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.swift import swift
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 JsonObject = dict[str, Json]
@@ -33,6 +34,7 @@ EventKind = Literal[
 """All that a log can tell, part by part. What was once written is never renamed: it stays in logs and in programs."""
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class Fact:
     """`kind` is the wire's event type (`relay_changed`, `grant_created`, …); `source` is who did it (a caller's label)."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from domain.kernel.facts import Json
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
+from domain.kernel.swift import swift
 
 SLOTS = 5
 DEFAULT_GRACE_S = 15 * 60
@@ -61,6 +62,7 @@ PLAIN_ON = SlotCommand("ON")
 PLAIN_OFF = SlotCommand("OFF")
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """`on_ts`, `off_ts`: Unix seconds of the first occurrence. `next_fire_ts`/`next_edge`: the earliest edge not yet decided,
@@ -129,6 +131,7 @@ class Schedule:
         )
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class FiredEdge:
     """The unique key of one edge: (schedule, revision, edge, due second). `at_ms`: when it was decided, by the clock at that

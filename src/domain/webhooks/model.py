@@ -11,6 +11,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
+from domain.kernel.swift import swift
 
 PAUSES_S = (5, 10, 20, 40, 80)
 """After the first attempt and each failed retry: five retries, six attempts at most."""
@@ -55,6 +56,7 @@ class DeliveryState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+@swift
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """What is owed: one event to one webhook. `data` is the event's payload as JSON bytes, unchanged in every attempt.
