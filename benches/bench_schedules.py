@@ -81,7 +81,8 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
     api.post(f"/devices/{first}/schedules", json=slot | {"slot": 1})  # wakes the ticker: it has not seen the copies
     time.sleep(max(0.0, due_ts - time.time()))
     before = cpu_seconds(service)
-    reader, edges = _Reader(api, first), []
+    reader = _Reader(api, first)
+    edges: list[float] = []
     began = time.time()
 
     def burst() -> None:

@@ -84,3 +84,22 @@ async def test_one_row_too_many_takes_all_of_the_transaction_back(kind: str, tmp
                 await session.pour(EVENTS, [_row(world, 2, {}), row, row])
         async with uow.read() as tx:
             assert await tx.events.last() == 0
+
+
+@pytest.mark.parametrize("fault", ["the database", "the caller"])
+async def test_rows_that_are_being_written_when_it_fails_leave_nothing_behind(kind: str, tmp_path: Path, fault: str) -> None:
+    """So many that SQLite's thread begins with them at once."""
+    async with storage.opened(kind, tmp_path) as uow:
+        world = await storage.settled(uow)
+        rows = [_row(world, number, {}) for number in range(500)]
+        with pytest.raises(Taken if fault == "the database" else KeyError):
+            async with uow.write() as tx:
+                await tx.session.pour(EVENTS, rows)
+                if fault == "the caller":
+                    raise KeyError
+                await tx.session.pour(EVENTS, rows)
+        async with uow.write() as tx:
+            assert await tx.events.last() == 0
+            await tx.session.pour(EVENTS, rows)
+        async with uow.read() as tx:
+            assert [one.event_id for one in await tx.events.following(0, 1000)] == [row[0] for row in rows]

@@ -8,7 +8,6 @@ that the last ones wait. Such time is forgiven; lateness counts from when the se
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 
 import structlog
 
@@ -21,9 +20,6 @@ from domain.schedules.plans import PlanService
 
 ELSEWHERE_S = 0.1
 """What is due is in another instance's hands; look again soon."""
-OTHERS_SHARE = 0.1
-"""After a full batch everything else has the event loop to itself for a tenth of the time the batch took. While the database
-works on a batch the others have it too, and a transaction of theirs comes before the next batch."""
 MAX_WAITING = 100_000
 
 log = structlog.get_logger("schedules")
@@ -61,13 +57,12 @@ class ScheduleLoop(WakingLoop):
         """Batch after batch while they are full; how many slots that were."""
         total = 0
         while True:
-            began = monotonic()
             now_ms = self._clock.now_ms()
             fired = await self._fire(now_ms, max(0, now_ms - caught_up_ms) // SECOND_MS)
             total += fired
             if fired < BATCH:
                 return total
-            await asyncio.sleep((monotonic() - began) * OTHERS_SHARE)
+            await asyncio.sleep(0)  # a turn for everybody; and while the database works on a batch, the loop is theirs
 
     async def _fire(self, now_ms: int, forgiven_s: int) -> int:
         try:

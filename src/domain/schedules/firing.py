@@ -30,8 +30,8 @@ from domain.schedules.plans import PlanService
 from domain.schedules.ports import Recurrence, SchedulesTx
 from domain.schedules.telling import Case, Decision, order_of, told, told_set_aside, told_superseded, tolerance
 
-BATCH = 128
-"""Slots in one transaction. Twice as many share a commit and its wait for the disk, but hold the one writer for twice as long."""
+BATCH = 160
+"""Slots in one transaction: more of them share a commit and its wait for the disk, but hold SQLite's one writer for longer."""
 
 
 class UnattendedCommands(Protocol):

@@ -21,6 +21,10 @@ from domain.kernel.errors import Unavailable
 _TOO_LONG = "The database does not answer, or this was too much at once; nothing of it was saved. Try again later."
 
 
+MANY = 32
+"""Rows that are worth a hop of their own: the thread writes them while what comes next is made."""
+
+
 class SqliteSession:
     dialect = SQLITE
 
@@ -29,6 +33,7 @@ class SqliteSession:
         self._turn = turn
         self._closed = False
         self._owed: list[OwedChange | OwedQuestion] = []
+        self._under_way: asyncio.Task[None] | None = None
 
     @property
     def writable(self) -> bool:
@@ -60,6 +65,7 @@ class SqliteSession:
         self._check(writing=True)
         if rows:
             prepared = prepare(statement, rows[0])
+            await self._arrived()
             await self._lane.many(prepared.sql, [prepared.bind(row) for row in rows])
             self._owed.clear()
 
@@ -73,14 +79,20 @@ class SqliteSession:
         self._check(writing=True)
         if rows:
             self._owe(OwedChange(pour.sqlite, [(pour.text(rows),)]))
+        if len(rows) >= MANY and (self._under_way is None or self._under_way.done()):
+            await self._arrived()
+            self._under_way = asyncio.create_task(self._lane.settle(), name="storage-pour")
+            self._under_way.add_done_callback(_look_at)
 
     async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
         self._check(writing=True)
+        await self._arrived()
         await self._lane.many(sql, rows)
         self._owed.clear()
 
     async def settle(self) -> None:
         """Pay what is still owed: the transaction is about to end."""
+        await self._arrived()
         if self._owed:
             await self._lane.settle()
             self._owed.clear()
@@ -90,12 +102,19 @@ class SqliteSession:
         for one in self._owed:
             one.void = True
 
+    async def _arrived(self) -> None:
+        """What is under way has been written. Raises what the database has against it."""
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            await under_way
+
     def _owe(self, one: OwedChange | OwedQuestion) -> None:
         self._owed.append(one)
         self._lane.owe_one(one)
 
     async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
         prepared = prepare(statement, params)
+        await self._arrived()
         rows = await self._lane.fetch(prepared.sql, prepared.bind(params))
         self._owed.clear()
         return rows
@@ -110,6 +129,12 @@ class SqliteSession:
             raise Closed
         if writing and self._turn is None:
             raise ReadOnly
+
+
+def _look_at(done: asyncio.Task[None]) -> None:
+    """Where its transaction was given up, nobody else does."""
+    if not done.cancelled():
+        done.exception()
 
 
 class SqliteBackend:
