@@ -114,7 +114,7 @@ def compose(settings: Settings) -> Program:
 
 
 def _loops(outside: Outside, services: Services, bells: Bells) -> Loops:
-    clock, uow, engine = outside.clock, services.uow, outside.engine.engine
+    clock, uow, engine = outside.clock, services.holders_uow, outside.engine.engine
     seen, faults = Seen(), FaultLog(clock)
     dispatch = DispatchLoop(dispatch=services.dispatch, clock=clock, bell=bells.dispatch)
     rollups, retention = RollupLoop(rollups=services.rollups), RetentionLoop(retention=services.retention)
@@ -172,14 +172,16 @@ def _join_others(settings: Settings, outside: Outside, services: Services, bells
             services=services, bells=bells, outcomes=outside.outcomes, deliveries=loops.deliveries
         )
         loops.log = LogLoop(uow=services.uow, feed=services.followed, neighbours=neighbours, bell=bells.log)
-        loops.herald = PostgresHerald(settings.database, heard=bells.log.ring, holds_devices=settings.holds_devices)
+        loops.herald = PostgresHerald(
+            settings.database, heard=bells.log.ring, holds_devices=settings.holds_devices, fence=outside.fence
+        )
 
 
 def _rule_timers(outside: Outside, services: Services, bells: Bells) -> RuleTimerLoop:
     return RuleTimerLoop(
         engine=outside.engine.engine,
         ingest=services.ingest,
-        uow=services.uow,
+        uow=services.holders_uow,
         clock=outside.clock,
         turnstile=services.turnstile,
         bell=bells.timers,

@@ -36,6 +36,7 @@ from adapters.outcomes import InProcessOutcomes
 from adapters.params import JsonSchemaChecker
 from adapters.recurrence import DateutilRecurrence
 from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.fence import Fence
 from app.claim import Claim
 from app.engines import EngineParts, load_engine
 from app.refused import StartRefused
@@ -70,6 +71,7 @@ class Outside:
         self.standby = None if self.exclusive or not settings.holds_devices else StandbyLink(link)
         """Where several instances may want the devices, the link is one that waits for them."""
         self.link: DeviceLink = self.standby or link
+        self.fence = None if self.standby is None else Fence()
         self._wants_devices = settings.holds_devices
         self.courier = courier(settings, self.clock)
         self.jitter = RandomJitter()

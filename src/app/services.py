@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from adapters.feed import FollowedFeed
+from adapters.storage.sql.fence import FencedUnitOfWork
 from app.loops.doorbell import Doorbell
 from app.loops.schedules import PlanOutbox
 from app.outside import Outside, reached_at
@@ -83,6 +84,8 @@ class Services:
         self.followed = None if outside.exclusive else FollowedFeed(outside.feed, bells.log.ring)
         self.recorder = EventRecorder(ids=outside.ids, observers=[self.fanout], feed=self.followed or outside.feed)
         self.uow = outside.database.unit_of_work(self.recorder)
+        self.holders_uow = self.uow if outside.fence is None else FencedUnitOfWork(self.uow, outside.fence)
+        """For what only the instance that holds the devices writes."""
         self._people(outside)
         self.gate = Gate(windows=outside.engine.windows)
         self._devices(settings, outside, bells)
@@ -111,7 +114,7 @@ class Services:
 
     def _devices(self, settings: Settings, outside: Outside, bells: Bells) -> None:
         uow, clock, ids = self.uow, outside.clock, outside.ids
-        self.presence = PresenceService(uow=uow, clock=clock, link=outside.link, bell=bells.presence.ring)
+        self.presence = PresenceService(uow=self.holders_uow, clock=clock, link=outside.link, bell=bells.presence.ring)
         self.admission = Admission(
             uow=uow,
             link=outside.link,

@@ -6,13 +6,17 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from adapters.storage.sql.fence import DEVICES
 from support import postgres
 from support.device import Device, a_device
 from support.effort import effort
@@ -151,6 +155,38 @@ async def stood_still(follower: asyncio.Task[list[dict[str, object]]]) -> list[d
     await asyncio.sleep(1.0)
     follower.cancel()
     return await follower
+
+
+async def end_the_claim() -> None:
+    connection = await asyncpg.connect(postgres.plain_url())
+    ours = "locktype = 'advisory' AND objid = $1"
+    await connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {ours}", DEVICES & 0xFFFFFFFF)
+    await connection.close()
+
+
+async def test_a_holder_that_stood_still_sends_no_command_a_second_time_when_it_wakes_up(pair: tuple[Service, Service]) -> None:
+    """Both hear the reading that makes a rule match: the one that stood still has it waiting in its socket."""
+    first, second = pair
+    pump = await a_pump(first)
+    async with first.api() as owner, pump.online(first) as line:
+        await line.report(n=1)
+        await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
+        await owner.post(f"{pump.path}/rules", HOT, expect=201)
+        assert first.process is not None
+        os.kill(first.process.pid, signal.SIGSTOP)
+        late = asyncio.create_task(line.report(n=2_000))
+        await asyncio.sleep(0.2)
+        await end_the_claim()
+        await taken_over(second)
+        async with second.api() as other, moved(pump, second).online(second) as now:
+            await now.report(n=2_000)
+            await now.order("ON")
+            os.kill(first.process.pid, signal.SIGCONT)
+            assert await asyncio.to_thread(first.process.wait, PATIENCE) == 1
+            page = await other.get(f"{pump.path}/executions?limit=50")
+            assert [one["cmd"] for one in page["data"]].count("ON") == 1
+        late.cancel()
+        await asyncio.wait([late])
 
 
 async def test_rules_go_on_where_they_stood_after_a_takeover(pair: tuple[Service, Service]) -> None:

@@ -15,11 +15,10 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 from sqlalchemy import make_url
 
+from adapters.storage.sql.fence import DEVICES, Fence
 from domain.kernel.errors import Unavailable
 
 CHANNEL = "latchboard_log"
-DEVICES = 5492025319
-"""The advisory lock of the one instance that holds the devices."""
 HEARTBEAT_S = 10.0
 STANDBY_EVERY_S = 0.5
 """How often who waits asks whether the devices are free. PostgreSQL notices at once that a killed process is gone."""
@@ -37,11 +36,15 @@ class DevicesHeldElsewhere(Unavailable):
 
 
 class PostgresHerald:
-    def __init__(self, url: str, *, heard: Callable[[], None], holds_devices: bool, patience_s: float = 5.0) -> None:
-        """`heard` is called on the event loop's thread, also after each connect: something may have been missed."""
+    def __init__(
+        self, url: str, *, heard: Callable[[], None], holds_devices: bool, fence: Fence | None = None, patience_s: float = 5.0
+    ) -> None:
+        """`heard` is called on the event loop's thread, also after each connect: something may have been missed. `fence`: what
+        keeps this instance's writing for the devices to the time of its claim."""
         self._url = make_url(url)
         self._heard = heard
         self._holds_devices = holds_devices
+        self._fence = fence or Fence()
         self._patience_s = patience_s
         self._connection: Any = None
         self._lost = asyncio.Event()
@@ -87,6 +90,7 @@ class PostgresHerald:
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
+        self._fence.claimed_by = None
         if connection is not None:
             connection.terminate()
 
@@ -105,4 +109,10 @@ class PostgresHerald:
             )
 
     async def _try_claim(self) -> bool:
-        return bool(await self._connection.fetchval("SELECT pg_try_advisory_lock($1)", DEVICES))
+        if not await self._connection.fetchval("SELECT pg_try_advisory_lock($1)", DEVICES):
+            return False
+        if not await self._fence.passed(self._connection):
+            await self._connection.execute("SELECT pg_advisory_unlock($1)", DEVICES)
+            return False
+        self._fence.claimed_by = self._connection.get_server_pid()
+        return True
