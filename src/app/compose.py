@@ -168,9 +168,7 @@ def _join_others(settings: Settings, outside: Outside, services: Services, bells
     if services.followed is not None:
         from adapters.storage.sql.herald import PostgresHerald  # asyncpg, which SQLite does without
 
-        neighbours = Neighbours(
-            services=services, bells=bells, outcomes=outside.outcomes, deliveries=loops.deliveries
-        )
+        neighbours = Neighbours(services=services, bells=bells, outcomes=outside.outcomes, deliveries=loops.deliveries)
         loops.log = LogLoop(uow=services.uow, feed=services.followed, neighbours=neighbours, bell=bells.log)
         loops.herald = PostgresHerald(
             settings.database, heard=bells.log.ring, holds_devices=settings.holds_devices, fence=outside.fence
