@@ -177,7 +177,7 @@ async def _last_writes(program: Program) -> None:
         log.warning("the last checkpoint could not be written; the next start replays", error=str(error))
 
 
-async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event) -> None:
+def http_config(listener: socket.socket) -> Config:
     config = Config()
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
@@ -190,13 +190,16 @@ async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event)
     config.websocket_max_message_size = 64 * 1024
     config.h11_max_incomplete_size = 32 * 1024
     config.create_sockets = lambda: Sockets([], [listener], [])  # type: ignore[method-assign]
+    return config
 
+
+async def _serve(program: Program, listener: socket.socket, stop: asyncio.Event) -> None:
     async def shut_down() -> None:
         await _first_of(stop, program.supervisor.given_up)
         program.outside.feed.stop()
 
     http11.install()
-    await hypercorn_serve(program.http, config, shutdown_trigger=shut_down, mode="asgi")
+    await hypercorn_serve(program.http, http_config(listener), shutdown_trigger=shut_down, mode="asgi")
 
 
 async def _first_of(*events: asyncio.Event) -> None:

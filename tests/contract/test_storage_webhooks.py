@@ -190,7 +190,7 @@ async def test_attempts_are_logged_newest_first_and_completed(world: World) -> N
         await tx.webhooks.add(webhook)
         await tx.deliveries.add([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        first, second = an_attempt(claimed), an_attempt(claimed, 2)
+        first, second = an_attempt(claimed), replace(an_attempt(claimed, 2), created_ms=NOW - 9)  # a clock that was set back
         await tx.deliveries.start_attempt([first, second])
         done = replace(first, finished_ms=NOW + 9, status_code=500, error="no", duration_ms=9, next_attempt_ms=NOW + 14)
         await tx.deliveries.finish_attempt([done, replace(second, delivery_id=new("whd"))])

@@ -154,3 +154,31 @@ async def test_a_reader_that_leaves_early_leaves_nothing_behind(service: Service
     assert len(told) == 1_000
     assert len(text.splitlines()) == 80_000
     assert service.errors() == []
+
+
+async def test_readings_are_told_as_events_only_when_asked_for(service: Service, owner: Api) -> None:
+    """Newest first, over all devices or one; pages do not shift, and readings are not counted."""
+    meters = [await a_device(owner) for _ in range(2)]
+    now_ms = int(time.time() * 1000)
+    for meter in meters:
+        async with meter.online(service) as line:
+            await line.publish("telemetry", [{"ts": now_ms - n, "m": {"n": n}} for n in range(5)])
+            await owner.until(f"{meter.path}/telemetry?metric=n", lambda told: len(told) == 5)
+    of_one = await owner.get(f"/events?type=telemetry&deviceId={meters[0].device_id}")
+    assert (of_one["total"], of_one["hasMore"]) == (None, False)
+    assert [event["timestamp"] for event in of_one["data"]] == [now_ms - n for n in range(5)]
+    assert {event["eventType"] for event in of_one["data"]} == {"telemetry"}
+    ours = {meter.device_id for meter in meters}
+    page = await owner.get("/events?type=telemetry&limit=3")
+    async with meters[0].online(service) as line:
+        await line.publish("telemetry", {"ts": now_ms + 1, "m": {"n": 99}})
+        await owner.until(f"{meters[0].path}/telemetry?metric=n", lambda told: len(told) == 6)
+    seen = page["data"]
+    while page["hasMore"] and len(seen) < 100:
+        page = await owner.get(f"/events?type=telemetry&limit=3&cursor={page['cursor']}")
+        seen += page["data"]
+    mine = [event for event in seen if event["deviceId"] in ours]
+    assert len({event["id"] for event in mine}) == len(mine) == 10
+    stamps = [event["timestamp"] for event in seen]
+    assert stamps == sorted(stamps, reverse=True)
+    assert "telemetry" not in {event["eventType"] for event in (await owner.get("/events?limit=200"))["data"]}

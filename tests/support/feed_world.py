@@ -116,13 +116,15 @@ def served_as_in_the_program() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def feeding(world: WebhookWorld | None = None, *, wired: bool = True, **more: Any) -> AsyncIterator[FeedWorld]:
+async def feeding(
+    world: WebhookWorld | None = None, *, wired: bool = True, ping_every_s: float | None = None, **more: Any
+) -> AsyncIterator[FeedWorld]:
     """`wired` False: behind a server that knows plain ASGI and nothing else."""
     world = world or await WebhookWorld().populate()
     callers = KnownCallers(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
     live = LiveFeed(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
     with served_as_in_the_program() if wired else contextlib.nullcontext():
-        async with listening(create_app(blueprints=[], authenticator=callers, feed=live)) as url:
+        async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:
             yield FeedWorld(world, url, callers, live)
             world.feed.stop()

@@ -176,7 +176,7 @@ class Http:
 
 
 @asynccontextmanager
-async def listening(app: Quart) -> AsyncIterator[str]:
+async def listening(app: Quart, *, ping_every_s: float | None = None) -> AsyncIterator[str]:
     """The app on a real loopback port; gives its base URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -187,6 +187,7 @@ async def listening(app: Quart) -> AsyncIterator[str]:
     config.accesslog = None
     config.errorlog = None
     config.graceful_timeout = 1
+    config.websocket_ping_interval = ping_every_s
     config.websocket_max_message_size = 64 * 1024
     stop = asyncio.Event()
     server = asyncio.create_task(serve(app, config, shutdown_trigger=stop.wait))  # type: ignore[arg-type]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.feed import InProcessFeed
 from domain.events.model import PUBLIC_TYPES, Event, Interest
 from domain.events.policy import changes_access, decode_cursor, encode_cursor
 from domain.kernel.errors import Invalid, NotFound
@@ -50,6 +52,18 @@ class Ear:
 
     def publish(self, event: Event) -> None:
         self.heard.append(event)
+
+
+def test_an_event_is_encoded_once_for_all_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Any] = []
+    monkeypatch.setattr("adapters.feed._encode", lambda payload: encoded.append(payload) or b"{}")
+    feed, event = InProcessFeed(), Event(1, "evt_a", ACCOUNT, None, None, "relay_changed", "", 1, "", "", {})  # type: ignore[arg-type]
+    with contextlib.ExitStack() as stack:
+        heard = [stack.enter_context(feed.subscribe(Interest(ACCOUNT))) for _ in range(3)]
+        feed.publish(event)
+        frames = [frame for one in heard for frame in one.take()]
+    assert len(encoded) == 1
+    assert [frame is frames[0] for frame in frames] == [True] * 3
 
 
 @pytest.fixture
