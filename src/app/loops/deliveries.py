@@ -96,17 +96,19 @@ class DeliveryLoop(WakingLoop):
         """False, and written down as cut, when the webhook has changed since the turn's transaction."""
         if self._deliveries.is_current(job):
             return True
-        self._note(job, None)
+        self._note(job, None, self._clock.now_ms())
         return False
 
     def _start(self, jobs: list[Job]) -> None:
         posts: list[tuple[int, Post]] = []
-        for job, post in self._deliveries.posts(jobs):
+        made = self._deliveries.posts(jobs)
+        now_ms = self._clock.now_ms()
+        for job, post in made:
             if isinstance(post, Reply):
-                self._note(job, post)
+                self._note(job, post, now_ms)
                 continue
-            if not self._deliveries.in_time(job):
-                self._note(job, UNSENT)
+            if now_ms > self._deliveries.sendable_until_ms(job):
+                self._note(job, UNSENT, now_ms)
                 continue
             ticket = next(self._tickets)
             self._jobs[ticket] = job
@@ -116,16 +118,18 @@ class DeliveryLoop(WakingLoop):
 
     def _cut(self, tickets: list[int]) -> None:
         self._courier.cut(tickets)
+        now_ms = self._clock.now_ms()
         for ticket in tickets:
-            self._note(self._jobs.pop(ticket), None)
+            self._note(self._jobs.pop(ticket), None, now_ms)
 
     def _heard(self, replies: Sequence[tuple[int, Reply]]) -> None:
+        now_ms = self._clock.now_ms()
         for ticket, reply in replies:
             job = self._jobs.pop(ticket, None)
             if job is not None:  # else it was cut in the same moment
-                self._note(job, reply)
+                self._note(job, reply, now_ms)
 
-    def _note(self, job: Job, reply: Reply | None) -> None:
+    def _note(self, job: Job, reply: Reply | None, at_ms: int) -> None:
         sent = None if reply is UNSENT else reply
         if job.by_hand:
             self._by_hand -= 1
@@ -137,7 +141,7 @@ class DeliveryLoop(WakingLoop):
             self.succeeded += 1
         else:
             self.failed += 1
-        self._ended.append(Ended(job, reply, self._clock.now_ms()))
+        self._ended.append(Ended(job, reply, at_ms))
         self._deliveries.over(job, None if sent is None else sent.duration_ms / SECOND_MS)
         self._bell.ring()
         if not self._jobs:

@@ -152,16 +152,18 @@ class DeliveryService:
         """Nothing has changed its webhook since it began."""
         return job.webhook.generation >= self._changed.get(job.webhook.webhook_id, 0)
 
-    def in_time(self, job: Job) -> bool:
-        """Whether it can still end within its lease. What is asked right before sending: the process may have stood still since
-        the transaction in which the attempt began, and another one have claimed the delivery."""
-        return self._clock.now_ms() <= (job.delivery.claimed_until_ms or 0) - ANSWER_WITHIN_S * SECOND_MS
+    def sendable_until_ms(self, job: Job) -> float:
+        """What is sent by then ends within its lease. To be looked at right before sending: the process may have stood still
+        since the transaction in which the attempt began, and another one have claimed the delivery."""
+        return (job.delivery.claimed_until_ms or 0) - ANSWER_WITHIN_S * SECOND_MS
 
     def posts(self, jobs: Sequence[Job]) -> list[tuple[Job, Post | Reply]]:
         """What to send, signed with the secret of this moment; a Reply where it cannot even be signed."""
         made: list[tuple[Job, Post | Reply]] = []
-        for webhook_id in dict.fromkeys(job.webhook.webhook_id for job in jobs):
-            mine = [job for job in jobs if job.webhook.webhook_id == webhook_id]
+        of_webhook: dict[WebhookId, list[Job]] = {}
+        for job in jobs:
+            of_webhook.setdefault(job.webhook.webhook_id, []).append(job)
+        for mine in of_webhook.values():
             try:
                 signer = self._signer(mine[0].webhook)
             except DomainError as error:
