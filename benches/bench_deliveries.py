@@ -15,7 +15,6 @@ import cProfile
 import gc
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -136,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -61,10 +61,7 @@ def api(service: Service) -> Iterator[httpx.Client]:
 def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """All due at one second: how many a second are executed and recorded, and what a reader of the API and a rule feel."""
     fleet = [enrol(api, f"d{number}") for number in range(ANSWERING)]
-    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(PUMPS)]
-    for pump in pumps:
-        pump.report(20)
-        assert api.post(f"/devices/{pump.device_id}/rules", json=HOT).status_code == 201
+    pumps = _with_rules(service, api)
     due_ts = int(time.time()) + 12 + SLOTS // 10_000
     first = fleet[0][0]
     slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
@@ -109,9 +106,11 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
 
 
 def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx.Client) -> None:
-    """Spread evenly over sixty seconds, beside telemetry and a reader that asks ten times a second: how late each is."""
+    """Spread evenly over sixty seconds, beside telemetry, a reader that asks ten times a second, and rules that match: how late
+    each is, and what the others feel."""
     fleet = [enrol(api, f"d{number}") for number in range(ANSWERING)]
-    base = int(time.time()) + 14 + SLOTS // 8_000
+    pumps = _with_rules(service, api)
+    base = int(time.time()) + 16 + SLOTS // 8_000
     for device_id, _ in fleet:
         slot = {"slot": 0, "onTs": base, "offTs": base + HOUR}
         assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
@@ -123,6 +122,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     time.sleep(1.0)
     quiet = _Reader(api, first, every_s=0.1)
     time.sleep(4.0)
+    edges_before = [pump.edge() for pump in pumps]
     quiet.stop()
     assert time.time() < base - 0.5, "the machine is too slow to set this up in time"
     # Wakes the ticker: it has not seen the copies. This slot is none of those counted.
@@ -130,9 +130,12 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     assert api.post(f"/devices/{alarm_clock}/schedules", json=times).status_code == 201
     time.sleep(max(0.0, base - time.time()))
     before, reader = cpu_seconds(service), _Reader(api, first, every_s=0.1)
+    edges: list[float] = []
 
     def minute() -> None:
         while tables.run("SELECT COUNT(*) FROM schedule_edges")[0][0] < SLOTS:
+            if len(edges) < EDGES * PUMPS:
+                edges.append(pumps[len(edges) % PUMPS].edge())
             time.sleep(0.5)
             assert time.time() < base + 10 * MINUTE
 
@@ -148,6 +151,8 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
         "cpu_us_a_slot": round(1e6 * (cpu_seconds(service) - before) / SLOTS),
         "api_p50_p99_ms": _spread(reader.took),
         "api_before_p50_p99_ms": _spread(quiet.took),
+        "reading_to_command_p50_p99_ms": _spread(edges),
+        "reading_to_command_before_p50_p99_ms": _spread(edges_before),
     } | _lateness(late)
     print(f"\n  {json.dumps(benchmark.extra_info)}")
 
@@ -190,6 +195,14 @@ def bench_a_thousand_slots_of_one_second(benchmark: Any, service: Service, api: 
     late = [row[0] for row in tables.run("SELECT at_ms - due_ts * 1000 FROM schedule_edges")]
     benchmark.extra_info |= _lateness(late)
     print(f"\n  {json.dumps(benchmark.extra_info)}")
+
+
+def _with_rules(service: Service, api: httpx.Client) -> list[Pump]:
+    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(PUMPS)]
+    for pump in pumps:
+        pump.report(20)
+        assert api.post(f"/devices/{pump.device_id}/rules", json=HOT).status_code == 201
+    return pumps
 
 
 def _lateness(late: list[float]) -> dict[str, float]:

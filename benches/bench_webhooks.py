@@ -336,8 +336,9 @@ async def listen(url: str, clients: int, events: int) -> None:
     """A crowd of WebSocket clients; prints once all are in, and again when each has heard everything."""
     host, _, path = url.removeprefix("ws://").partition("/")
     crowd, loop = Crowd(), asyncio.get_running_loop()
+    address, _, port = host.partition(":")
     for number in range(clients):
-        await loop.create_connection(lambda: Ear(host, f"/{path}", crowd), *host.split(":"))
+        await loop.create_connection(lambda: Ear(host, f"/{path}", crowd), address, int(port))
         if number % 50 == 49:
             await asyncio.sleep(0.1)
     async with asyncio.timeout(600):

@@ -256,7 +256,7 @@ class DeviceWorld:
             uow=self.uow,
             link=self.link,
             vault=OpenVault(),
-            turnstile=asyncio.Lock(),  # type: ignore[arg-type]  # entering a lock gives None
+            turnstile=asyncio.Lock(),
             bell=self.bell,
             on_admitted=self.readmitted.append,
         )

@@ -190,7 +190,7 @@ async def listening(app: Quart, *, ping_every_s: float | None = None) -> AsyncIt
     config.websocket_ping_interval = ping_every_s
     config.websocket_max_message_size = 64 * 1024
     stop = asyncio.Event()
-    server = asyncio.create_task(serve(app, config, shutdown_trigger=stop.wait))  # type: ignore[arg-type]
+    server = asyncio.create_task(serve(app, config, shutdown_trigger=stop.wait))
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 from support.service import Service
 
@@ -25,7 +26,7 @@ class Pump:
     def __init__(self, service: Service, device_id: str, password: str) -> None:
         self.device_id = device_id
         self._arrived = threading.Event()
-        self._client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+        self._client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         self._client.username_pw_set(device_id, password)
         self._client.on_message = lambda *_: self._take()
         self.arrivals: list[float] = []

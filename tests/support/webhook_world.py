@@ -24,7 +24,7 @@ from domain.events.service import EventRecorder, EventService
 from domain.grants.model import Grant, Scope, Subject
 from domain.grants.window import Window
 from domain.kernel.caller import Role, Session
-from domain.kernel.facts import Fact
+from domain.kernel.facts import EventKind, Fact
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, Prefix, ProjectId, UserId
 from domain.keys.model import ApiKey
 from domain.webhooks.delivery import DeliveryService
@@ -185,7 +185,7 @@ class WebhookWorld:
             await self.grant(key_id, project=True)
         return await self.webhooks.create(self.session(), key_id=key_id, url=url)
 
-    def fact(self, kind: str, device_id: DeviceId | None = None, **data: Any) -> Fact:
+    def fact(self, kind: EventKind, device_id: DeviceId | None = None, **data: Any) -> Fact:
         return Fact(ACCOUNT, kind, kind, self.clock.now_ms(), "device", device_id, data)
 
     async def switch(self, device: Device, relay: str = "ON") -> None:
