@@ -42,6 +42,29 @@ async def test_a_condition_names_only_metrics_the_device_has_reported(world: Tel
     assert "humidity" in refusal.value.message
 
 
+@pytest.mark.parametrize(
+    ("bound", "field"),
+    [
+        ({"conditions": 0}, "conditions"),
+        ({"conditions": 11}, "conditions"),
+        ({"clear_conditions": 11}, "clearConditions"),
+        ({"for_seconds": -1}, "forSeconds"),
+        ({"cooldown_seconds": -1}, "cooldownSeconds"),
+    ],
+)
+async def test_a_rule_has_one_to_ten_conditions_and_waits_no_negative_time(
+    world: TelemetryWorld, bound: dict[str, int], field: str
+) -> None:
+    device = await world.device()
+    await world.report(device, temperature=20)
+    some = (Condition("temperature", Comparator.GREATER, 30.0),)
+    await world.rule(device, conditions=some * 10)
+    ((name, count),) = bound.items()
+    with pytest.raises(Invalid) as refusal:
+        await world.rule(device, **{name: some * count if "conditions" in name else count})
+    assert [fault.field for fault in refusal.value.details] == [field]
+
+
 async def test_a_command_that_needs_approval_cannot_be_a_rules_action(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
