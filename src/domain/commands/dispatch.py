@@ -140,8 +140,8 @@ class DispatchService:
         return self._looking_after is not None
 
     async def _looked_up(self, ready: Mapping[int, int]) -> Sequence[Work]:
-        """What waits for devices that have come, and the next page of the queue, where it is being looked through. Offers wait
-        for its end: none may overtake what is on a later page."""
+        """What waits for devices that have come, and the next page of the queue, where it is being looked through. What is
+        offered meanwhile must not overtake what is on a later page, nor wait for a long queue: its device gets all of its own."""
         work: list[Work] = []
         offers: Sequence[Offer] = ()
         after: int | None = None
@@ -155,8 +155,10 @@ class DispatchService:
                 page = await tx.executions.queued(PAGE, self._looking_after)
                 offers = await _as_offers(tx, page)
                 after = page[-1].seq if len(page) == PAGE else None
-            if after is None:
-                offers = [*offers, *self._offered()]
+            fresh = self._offered()
+            if after is not None:
+                self._behind.update(offer.device.device_id for offer in fresh)
+            offers = [*offers, *fresh]
             offered = by_device(offers)
             work = [(device, and_later(open_, offered.pop(device.device_id, None)), since) for device, open_, since in work]
             work += await self._reachable(tx, offered)

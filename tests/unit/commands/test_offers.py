@@ -59,7 +59,7 @@ async def test_an_offer_that_comes_after_its_command_was_found_sends_nothing(wor
     assert sent(world) == ["ON"]
 
 
-async def test_offers_wait_until_the_queue_has_been_looked_through(world: DeviceWorld) -> None:
+async def test_an_offer_overtakes_nothing_that_the_look_through_the_queue_has_yet_to_find(world: DeviceWorld) -> None:
     device, others = await world.device(), [await world.device(online=True) for _ in range(3)]
     await world.commands.submit(world.session(), device.device_id, "ON")
     for other in others:
@@ -72,6 +72,20 @@ async def test_offers_wait_until_the_queue_has_been_looked_through(world: Device
     await world.dispatch_all()
     mine = [json.loads(told.payload)["cmd"] for told in world.link.sent if told.device_id == device.device_id]
     assert mine == ["ON", "STATUS", "OFF"]
+
+
+async def test_a_long_queue_of_others_holds_up_no_new_command(world: DeviceWorld) -> None:
+    here, others = await world.device(online=True), [await world.device() for _ in range(7)]
+    for other in others:
+        for _ in range(90):
+            await world.commands.submit(world.session(), other.device_id, "TOGGLE")
+    await world.dispatch_all()
+    world.dispatch.look_again()
+    await world.commands.submit(world.session(), here.device_id, "ON")
+    assert await world.dispatch.send_queued(), "the queue is longer than one round looks at"
+    assert sent(world) == ["ON"]
+    await world.dispatch_all()
+    assert sent(world) == ["ON"]
 
 
 async def test_more_offers_than_are_kept_are_found_in_the_queue(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
