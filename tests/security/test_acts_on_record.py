@@ -34,6 +34,7 @@ ACTS = {
     *("device_type_created", "device_type_updated", "device_type_deleted", "device_registered", "device_updated"),
     *("command_defined", "command_updated", "command_removed", "grant_created", "grant_updated", "grant_revoked"),
     *("credentials_generated", "credentials_revealed", "credentials_revoked", "device_disabled", "device_enabled"),
+    *("schedule_created", "schedule_replaced", "schedule_updated", "schedule_cancelled", "rule_created", "rule_updated", "rule_deleted"),
     *("approval_requested", "approval_decided", "webhook_created", "webhook_secret_rotated", "webhook_deleted", "device_deleted"),
 }
 
@@ -52,6 +53,7 @@ async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
     await owner.made("POST", f"{device}/credentials", {})
     shown = await owner.made("POST", f"{device}/credentials/reveal", {"password": PASSWORD})
     command = await owner.made("POST", f"{device}/commands", PLAIN)
+    await automate(program, owner, device)
     key = await owner.made("POST", "/keys", {"name": "Robot"})
     hook = await owner.made("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER})
     rotated = await owner.made("POST", f"/webhooks/{hook['webhookId']}/rotate-secret")
@@ -70,6 +72,19 @@ async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
     await owner.made("POST", f"{device}/revoke")
     await owner.made("DELETE", device)
     return [shown["mqttPassword"], key["key"], hook["secret"], rotated["secret"], PASSWORD]
+
+
+async def automate(program: Any, owner: Any, device: str) -> None:
+    slot = {"slot": 0, "onTs": program.clock.now_ms() // 1000 + 3_600, "offTs": program.clock.now_ms() // 1000 + 7_200}
+    for _ in range(2):
+        await owner.made("POST", f"{device}/schedules", slot)
+    await owner.made("PUT", f"{device}/schedules/0", {"label": "Night"})
+    await owner.made("DELETE", f"{device}/schedules/0")
+    conditions = [{"metric": "temperature", "comparator": ">", "value": 30}]
+    await program.report(device.rpartition("/")[2], temperature=20)
+    rule = await owner.made("POST", f"{device}/rules", {"name": "Hot", "conditions": conditions, "action": {"command": "ON"}})
+    await owner.made("PATCH", f"{device}/rules/{rule['ruleId']}", {"name": "Too hot"})
+    await owner.made("DELETE", f"{device}/rules/{rule['ruleId']}")
 
 
 async def test_what_is_still_in_use_or_taken_is_refused_with_its_own_code(tmp_path: Path) -> None:

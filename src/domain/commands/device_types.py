@@ -154,8 +154,9 @@ async def _with_commands(tx: CommandsTx, device_type: DeviceType) -> TypeWithCom
 
 
 async def _check_name(tx: CommandsTx, device_type: DeviceType) -> None:
-    present = await tx.device_types.list(device_type.account_id)
-    if any(one.name == device_type.name and one.device_type_id != device_type.device_type_id for one in present):
+    listed = await tx.device_types.list(device_type.account_id)
+    others = [one for one in listed if one.device_type_id != device_type.device_type_id]
+    if any(one.name == device_type.name for one in others):
         raise Conflict("A device type of this name exists. Take another name.", code="DEVICE_TYPE_EXISTS")
-    if len(present) >= MAX_TYPES:
+    if len(others) >= MAX_TYPES:
         raise Conflict("There are as many device types as there may be. Delete one first.", code="TOO_MANY_DEVICE_TYPES")
