@@ -172,10 +172,10 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._note
 
-        def note(job: Job, reply: Reply | None) -> None:
+        def note(job: Job, reply: Reply | None, at_ms: int) -> None:
             if job.webhook.webhook_id in fast_hooks:
-                took.append(world.clock.now_ms() - job.delivery.created_ms)
-            original(job, reply)
+                took.append(at_ms - job.delivery.created_ms)
+            original(job, reply, at_ms)
 
         world.loop._note = note  # type: ignore[method-assign]
         async with world.delivering():
@@ -234,10 +234,10 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._note
 
-    def note(job: Job, reply: Reply | None) -> None:
+    def note(job: Job, reply: Reply | None, at_ms: int) -> None:
         if job.delivery.device_id == device.device_id:
-            took.append(world.clock.now_ms() - job.delivery.created_ms)
-        original(job, reply)
+            took.append(at_ms - job.delivery.created_ms)
+        original(job, reply, at_ms)
 
     world.loop._note = note  # type: ignore[method-assign]
     task = asyncio.create_task(world.loop.run())
