@@ -18,7 +18,7 @@ import pytest
 from adapters.engine import _native
 from support.pump import Pump, cpu_seconds, enrol, resident_mib
 from support.service import EMAIL, PASSWORD, Service
-from support.ways import DATABASES, on
+from support.ways import BOTH, on
 
 FLEET = 200
 SECONDS = 10.0
@@ -27,7 +27,7 @@ PUMPS, EDGES = 12, 9
 HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=BOTH)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **on(request.param))
     service.start()

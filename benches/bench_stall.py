@@ -17,13 +17,13 @@ from adapters.engine import _native
 from support.looking import standing_still
 from support.pump import enrol, resident_mib
 from support.service import EMAIL, PASSWORD, Service
-from support.ways import DATABASES, on
+from support.ways import BOTH, on
 
 FLEET = 500
 STALL_S = 30.0
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=BOTH)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **on(request.param))
     service.start()

@@ -18,7 +18,8 @@ Way = tuple[int, str]
 
 WAYS: list[Way] = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
 NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
-DATABASES = ["sqlite", *effort([], ["postgres"] if postgres.available() else [])]
+BOTH = ["sqlite", *(["postgres"] if postgres.available() else [])]
+DATABASES = effort(["sqlite"], BOTH)
 """What takes minutes is done on the second one by a thorough run only."""
 
 
