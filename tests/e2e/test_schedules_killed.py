@@ -20,8 +20,8 @@ from support.service import RUNNING, Service
 from support.tables import Tables
 from support.ways import DATABASES
 
-SLOTS, KILLS = effort((400, 3), (900, 6))
-"""A life of the program decides some hundred slots between its first and the kill."""
+SLOTS, KILLS = effort((2_000, 3), (4_000, 6))
+"""A life of the program decides a hundred to some hundred slots between its first and the kill: enough are left for the next one."""
 HOUR = 3_600
 
 
