@@ -164,3 +164,22 @@ async def test_the_files_are_a_closed_set_with_tags_and_a_policy(service: Servic
         assert len(seen) > 10
         for outside in ("/dashboard/", "/dashboard/__init__.py", "/dashboard/../__init__.py", "/dashboard/%2e%2e/__init__.py", "/dashboard/views"):
             assert (await http.get(outside)).status_code == 404
+
+
+async def test_editing_a_slot_changes_what_was_touched_and_nothing_else(service: Service, owner: Api, browser: Browser) -> None:
+    feeder = await a_device(owner, "Feeder")
+    schema = {"type": "object", "properties": {"grams": {"type": "integer"}}, "required": ["grams"]}
+    await owner.post(f"{feeder.path}/commands", {"name": "FEED", "label": "Feed", "paramsSchema": schema}, expect=201)
+    feed = {"command": "FEED", "params": {"grams": 40}}
+    kept = {"onTs": 1_900_000_007, "offTs": 1_900_000_067, "onCommand": feed, "misfireGraceSeconds": 120}
+    zoned = {"rrule": "FREQ=DAILY", "timezone": "Asia/Kathmandu"}
+    await owner.post(f"{feeder.path}/schedules", {"slot": 1, **kept, **zoned}, expect=201)
+    page = await browser.signed_in()
+    await page.goto(f"{service.url}/#/device/{feeder.device_id}/schedules")
+    await page.get_by_role("row").filter(has_text="FEED").get_by_role("button", name="Edit").click()
+    await page.get_by_label("Label").fill("Breakfast")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Breakfast")).to_be_visible()
+    [slot] = await owner.get(f"{feeder.path}/schedules")
+    wanted = {"label": "Breakfast", **kept, **zoned}
+    assert {name: slot[name] for name in wanted} == wanted

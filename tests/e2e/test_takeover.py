@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.fence import DEVICES
 from support import postgres
-from support.device import Device, a_device
+from support.device import Device, Line, a_device
 from support.effort import effort
 from support.service import Api, Service
 from support.storage import emptied
@@ -164,14 +164,19 @@ async def end_the_claim() -> None:
     await connection.close()
 
 
+async def a_rule(owner: Api, pump: Device, line: Line) -> None:
+    """On a metric that the device has reported, as a rule must be."""
+    await line.report(n=1)
+    await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
+    await owner.post(f"{pump.path}/rules", HOT, expect=201)
+
+
 async def test_a_holder_that_stood_still_sends_no_command_a_second_time_when_it_wakes_up(pair: tuple[Service, Service]) -> None:
     """Both hear the reading that makes a rule match: the one that stood still has it waiting in its socket."""
     first, second = pair
     pump = await a_pump(first)
     async with first.api() as owner, pump.online(first) as line:
-        await line.report(n=1)
-        await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
-        await owner.post(f"{pump.path}/rules", HOT, expect=201)
+        await a_rule(owner, pump, line)
         assert first.process is not None
         os.kill(first.process.pid, signal.SIGSTOP)
         late = asyncio.create_task(line.report(n=2_000))
@@ -193,9 +198,7 @@ async def test_rules_go_on_where_they_stood_after_a_takeover(pair: tuple[Service
     first, second = pair
     pump = await a_pump(first)
     async with first.api() as owner, pump.online(first) as line:
-        await line.report(n=1)
-        await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
-        await owner.post(f"{pump.path}/rules", HOT, expect=201)
+        await a_rule(owner, pump, line)
         await line.report(n=2_000)
         await line.order("ON")
         await owner.until(f"{pump.path}/executions", lambda answer: answer["data"][0]["status"] == "DONE")

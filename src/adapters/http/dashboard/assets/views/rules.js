@@ -49,7 +49,7 @@ async function save(old, path, again) {
     ],
     action: "Save",
     send: ({ metric, comparator, value, command, ...values }) => {
-      const body = { ...values, conditions: [{ metric, comparator, value: typed(value) }], action: { ...(old?.action ?? {}), command } };
+      const body = { ...values, conditions: [{ metric, comparator, value: value === String(first.value) ? first.value : typed(value) }], action: { ...(old?.action ?? {}), command } };
       return old ? call("PATCH", `${path}/rules/${old.ruleId}`, body) : call("POST", `${path}/rules`, body);
     },
   });

@@ -21,7 +21,7 @@ export async function schedules(room, { me, path, signal, again }) {
 }
 
 function line(number, slot, { me, path, again }) {
-  const fillIn = mayEdit(me) ? button(slot ? "Replace" : "Fill", () => save(number, slot, path, again)) : null;
+  const fillIn = mayEdit(me) ? button(slot ? "Edit" : "Fill", () => save(number, slot, path, again)) : null;
   if (!slot) return row(number, h("span", { class: "dim" }, "free"), "", "", "", "", "", fillIn);
   const cancel = () => confirmed(`Cancel slot ${number}?`, "It stays in the history.", "Cancel the slot", () => call("DELETE", `${path}/schedules/${number}`)).then((done) => done && again());
   const pause = () => call("PUT", `${path}/schedules/${number}`, { enabled: !slot.enabled }).then(again);
@@ -57,18 +57,28 @@ async function save(slot, old, path, again) {
       { name: "misfire", label: "If the service was down then", options: [["FIRE", "run it late, within the grace"], ["SKIP", "leave it out"]], value: old?.misfire ?? "FIRE" },
     ],
     action: "Save",
-    send: ({ on, off, onCommand, offCommand, ...values }) =>
-      call("POST", `${path}/schedules`, {
-        ...values,
-        slot,
-        onTs: seconds(on),
-        offTs: seconds(off),
-        onCommand: { command: onCommand },
-        offCommand: { command: offCommand },
-        ...(values.rrule ? { timezone: zone } : {}),
-      }),
+    send: (values) => (old ? call("PUT", `${path}/schedules/${slot}`, changed(old, values, zone)) : call("POST", `${path}/schedules`, { slot, ...filled(values, zone) })),
   });
   if (made) await again();
+}
+
+function filled({ on, off, onCommand, offCommand, ...values }, zone) {
+  const orders = { onCommand: { command: onCommand }, offCommand: { command: offCommand } };
+  return { ...values, ...orders, onTs: seconds(on), offTs: seconds(off), ...(values.rrule ? { timezone: zone } : {}) };
+}
+
+/* Only what was touched is sent: seconds, parameters, the zone and the grace, which the form does not show, stay as they are. */
+function changed(old, { on, off, onCommand, offCommand, label = "", rrule = null, misfire }, zone) {
+  const changes = {};
+  if (on !== localInput(new Date(old.onTs * 1000))) changes.onTs = seconds(on);
+  if (off !== localInput(new Date(old.offTs * 1000))) changes.offTs = seconds(off);
+  if (onCommand !== old.onCommand.command) changes.onCommand = { command: onCommand };
+  if (offCommand !== old.offCommand.command) changes.offCommand = { command: offCommand };
+  if (label !== old.label) changes.label = label;
+  if (rrule !== old.rrule) changes.rrule = rrule;
+  if (rrule && !old.rrule) changes.timezone = zone;
+  if (misfire !== old.misfire) changes.misfire = misfire;
+  return changes;
 }
 
 const seconds = (local) => Math.floor(new Date(local).getTime() / 1000);

@@ -43,7 +43,7 @@ function credentials({ deviceStatus, name }, path, again) {
     const made = await confirmed("New credentials?", `“${name}” is cut off until it has the new ones.`, "Make new ones", () => call("POST", `${path}/credentials`, { rotate: true }));
     if (made) await show(made);
   };
-  const again_ = async () => {
+  const showAgain = async () => {
     const made = await ask({
       title: "Show the credentials",
       intro: "This is noted in the device’s history.",
@@ -55,7 +55,7 @@ function credentials({ deviceStatus, name }, path, again) {
   };
   const revoke = () => confirmed("Revoke the credentials?", `“${name}” is cut off at once and refused from then on.`, "Revoke", () => call("POST", `${path}/revoke`)).then((done) => done && again());
   if (deviceStatus === "PENDING" || deviceStatus === "REVOKED") return button("Generate credentials", generate, { kind: "main" });
-  return [button("Show again", again_), button("Make new ones", rotate), button("Revoke", revoke, { kind: "danger" })];
+  return [button("Show again", showAgain), button("Make new ones", rotate), button("Revoke", revoke, { kind: "danger" })];
 }
 
 const lines = ({ mqttUsername, mqttPassword, mqttHost, mqttPort, wsPort, configBlock }) => [

@@ -11,7 +11,7 @@ export async function team(room, { me, signal, again }) {
   const [members, projects] = await Promise.all([get("/members", signal), get("/projects", signal)]);
   const roles = ROLES.filter((role) => role !== "Owner" || me.role === "Owner").map((role) => [role, role]);
   const people = members.map((member) => person(member, { me, roles, again }));
-  const rooms = projects.map((project) => room_(project, me, again));
+  const rooms = projects.map((project) => projectLine(project, me, again));
   const admin = isAdmin(me);
   fill(
     room,
@@ -48,7 +48,7 @@ async function add(roles, again) {
   if (made) await again();
 }
 
-function room_(project, me, again) {
+function projectLine(project, me, again) {
   const path = `/projects/${project.projectId}`;
   const remove = () => confirmed(`Delete “${project.name}”?`, "Only an empty project can be deleted.", "Delete", () => call("DELETE", path)).then((gone) => gone && again());
   const editing = isAdmin(me) ? h("div", { class: "switches" }, button("Rename", () => name("Rename the project", project.name, (values) => call("PATCH", path, values), again)), button("Delete", remove, { kind: "danger" })) : "";
