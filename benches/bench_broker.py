@@ -137,8 +137,10 @@ async def connections(count: int, rate: float) -> None:
     await process.wait()
     print(f"{arrived['connected']} connections in {arrived['seconds']:.2f} s: {count / arrived['seconds']:.0f}/s")
     print(f"resident memory: {used} KiB more, {used / count:.1f} KiB a connection")
-    print(f"{stats['uplink_telemetry']} telemetry messages; confirmation p50 {last['confirmation_p50_us']} us,"
-          f" p99 {last['confirmation_p99_us']} us; lost {last['lost']}, failed {last['failed']}")  # fmt: skip
+    print(
+        f"{stats['uplink_telemetry']} telemetry messages; confirmation p50 {last['confirmation_p50_us']} us,"
+        f" p99 {last['confirmation_p99_us']} us; lost {last['lost']}, failed {last['failed']}"
+    )
 
 
 async def _acknowledge(broker: Any) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from adapters.engine.native import NativeSigners
-from adapters.ids import SystemIds
+from adapters.engine.native_engine import NativeSignerFactory
+from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from loopback_peers import Receivers, Stopwatch, receivers
 from support.storage import emptied
@@ -38,8 +38,8 @@ async def service(*, postgres: bool) -> AsyncIterator[WebhookWorld]:
         database = SqlDatabase(await emptied() if postgres else f"sqlite+aiosqlite:///{folder}/bench.db", patience_s=60)
         await database.start()
         world = WebhookWorld(database.unit_of_work, exclusive=not postgres)
-        world.deliveries._signers = NativeSigners()
-        world.deliveries._ids = SystemIds(world.clock.now_ms)  # ids that begin with the time, as in the program
+        world.deliveries._signer_factory = NativeSignerFactory()
+        world.deliveries._ids = RandomIdGenerator(world.clock.now_ms)  # ids that begin with the time, as in the program
         await world.populate()
         gc.collect()
         gc.freeze()
@@ -54,7 +54,7 @@ async def owing(world: WebhookWorld, device: Any, events: int) -> None:
     for first in range(0, events, 500):
         async with world.uow.write() as tx:
             for number in range(first, min(first + 500, events)):
-                await tx.record(world.fact("relay_changed", device.device_id, relay="ON", triggeredBy="device", number=number))
+                await tx.emit(world.fact("relay_changed", device.device_id, relay="ON", triggeredBy="device", number=number))
 
 
 async def carried(world: WebhookWorld, count: int) -> None:
@@ -62,13 +62,15 @@ async def carried(world: WebhookWorld, count: int) -> None:
     aim = world.loop.succeeded + count
     task = asyncio.create_task(world.loop.run())
     async with asyncio.timeout(300):
-        while world.loop.succeeded < aim or world.loop._ended:
+        while world.loop.succeeded < aim or world.loop._ended_attempts:
             await asyncio.sleep(0.002)
     task.cancel()
     await asyncio.wait([task])
 
 
-async def measured(there: Receivers, *, webhooks: int, count: int, postgres: bool, profile: str | None = None) -> tuple[float, float, str]:
+async def measured(
+    there: Receivers, *, webhooks: int, count: int, postgres: bool, profile: str | None = None
+) -> tuple[float, float, str]:
     """Deliveries a second, µs of processor time each, and a line of words."""
     async with service(postgres=postgres) as world:
         device = await world.device()
@@ -78,7 +80,7 @@ async def measured(there: Receivers, *, webhooks: int, count: int, postgres: boo
         await owing(world, device, warm)
         await carried(world, warm * webhooks)
         await owing(world, device, events)
-        count, turns = events * webhooks, world.loop.turns
+        count, turns = events * webhooks, world.loop.batches
         heard, profiler = there.worked_s(), cProfile.Profile()
         watch = Stopwatch()
         if profile is not None:
@@ -88,9 +90,11 @@ async def measured(there: Receivers, *, webhooks: int, count: int, postgres: boo
             profiler.disable()
             profiler.dump_stats(profile)
         wall_s, worked_s, threads = watch.read()
-        shares = ", ".join(f"{name} {spent / count * 1e6:.0f}" for name, spent in sorted(threads.items(), key=lambda one: -one[1])[:4])
+        shares = ", ".join(
+            f"{name} {spent / count * 1e6:.0f}" for name, spent in sorted(threads.items(), key=lambda one: -one[1])[:4]
+        )
         words = (
-            f"{count / wall_s:.0f}/s, {worked_s / count * 1e6:.0f} µs each ({shares}), {count / (world.loop.turns - turns):.0f} a turn, "
+            f"{count / wall_s:.0f}/s, {worked_s / count * 1e6:.0f} µs each ({shares}), {count / (world.loop.batches - turns):.0f} a turn, "
             f"receivers at {(there.worked_s() - heard) / wall_s * 100:.0f} % of a core, load {os.getloadavg()[0]:.1f}"
         )
         return count / wall_s, worked_s / count * 1e6, words

@@ -96,31 +96,31 @@ def prepare(service: Service, count: int) -> list[tuple[str, str]]:
 
 
 async def _register(service: Service, count: int) -> list[tuple[str, str]]:
-    from app.compose import compose
-    from app.first_start import first_account
-    from app.settings import Settings
-    from domain.devices.service import Registration
+    from app.cli.first_account import create_first_account
+    from app.config.settings import Settings
+    from app.wiring.compose import compose
+    from domain.devices.service import DeviceRegistration
     from domain.kernel.caller import Role, Session
 
     names = {name.removeprefix("LATCHBOARD_").lower(): value for name, value in service.settings.items()}
     program = compose(Settings(_env_file=None, **names))  # type: ignore[call-arg]
-    await program.outside.database.start()
-    await first_account(program)
-    owner = await program.services.operator.first_owner()
+    await program.adapters.database.start()
+    await create_first_account(program)
+    owner = await program.services.operator.find_first_owner()
     assert owner is not None, (EMAIL, PASSWORD)
     caller = Session(owner.account_id, owner.user_id, owner.membership_id, Role.OWNER)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> tuple[str, str]:
         async with places:
-            device = await program.services.devices.register(caller, Registration(f"Device {number}", "ESP32", "PUMP"))
+            device = await program.services.devices.register(caller, DeviceRegistration(f"Device {number}", "ESP32", "PUMP"))
             made = await program.services.credentials.generate(caller, device.device_id, rotate=False)
             return str(device.device_id), made.password
 
     devices = await asyncio.gather(*(one(number) for number in range(count)))
-    await program.outside.courier.close()
-    await program.outside.database.stop()
-    program.outside.hasher.close()
+    await program.adapters.courier.close()
+    await program.adapters.database.stop()
+    program.adapters.hasher.close()
     return list(devices)
 
 

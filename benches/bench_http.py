@@ -20,15 +20,15 @@ import httpx
 import jwt
 import pytest
 
-from adapters.crypto.keyring import KeyRing
-from adapters.crypto.tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokens
+from adapters.crypto.access_tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccessTokenCodec
+from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
-from adapters.engine.reference import ReferenceWindows
-from adapters.engine.windows import NativeWindows, zone_rules
+from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
+from adapters.engine.reference_engine import ReferenceGrantEvaluator
 from domain.accounts.model import Membership
-from domain.grants.model import Grant, Scope, Subject
-from domain.grants.policy import Ask, sift
-from domain.grants.window import Window
+from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.policy import PermissionRequest, filter_applicable
+from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, UserId
 from support.ports import free_ports
@@ -38,24 +38,34 @@ NOW_MS = 1_800_000_000_000
 CALLS = 10_000
 CONNECTIONS, REQUESTS, ROUNDS = 8, 1_600, 5
 DEVICES = 40
-OFFICE_HOURS = Window(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
+OFFICE_HOURS = GrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
 GRANT = Grant(
-    GrantId("grt_1"), AccountId("acc_1"), Subject(key_id=KeyId("key_1")), DeviceId("dev_1"), None, ("ON", "OFF"), Scope.WRITE,
-    NOW_MS + 86_400_000, OFFICE_HOURS, None, NOW_MS, "bench",
-)  # fmt: skip
+    GrantId("grt_1"),
+    AccountId("acc_1"),
+    GrantSubject(key_id=KeyId("key_1")),
+    DeviceId("dev_1"),
+    None,
+    ("ON", "OFF"),
+    Scope.WRITE,
+    NOW_MS + 86_400_000,
+    OFFICE_HOURS,
+    None,
+    NOW_MS,
+    "bench",
+)
 
 
 @pytest.mark.parametrize("windows", ["native", "reference"])
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; through the boundary for the window."""
-    evaluator = NativeWindows() if windows == "native" else ReferenceWindows()
-    ask, grants = Ask("ON", False), [GRANT]
-    cpu(lambda: [sift(grants, ask, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
+    evaluator = NativeGrantEvaluator() if windows == "native" else ReferenceGrantEvaluator()
+    ask, grants = PermissionRequest("ON", False), [GRANT]
+    cpu(lambda: [filter_applicable(grants, ask, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 
 
 def bench_the_engine_call_alone(cpu: Callable[..., float]) -> None:
     days = sum(1 << day for day in OFFICE_HOURS.days)
-    compiled = _native.Window(days, 480, 1_080, zone_rules("Europe/Berlin"), "Europe/Berlin")
+    compiled = _native.Window(days, 480, 1_080, read_tzif("Europe/Berlin"), "Europe/Berlin")
     cpu(lambda: [compiled.is_open(NOW_MS + at) for at in range(CALLS)], CALLS)
 
 
@@ -63,16 +73,16 @@ def bench_the_engine_call_alone(cpu: Callable[..., float]) -> None:
 def bench_a_token_is_checked(cpu: Callable[..., float], how: str) -> None:
     ring = KeyRing.generate()
     member = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.OWNER, NOW_MS)
-    tokens = JwtAccessTokens(ring)
+    tokens = JwtAccessTokenCodec(ring)
     token, key = tokens.issue(member, NOW_MS), ring.newest.derive("access-token")
     options: Any = {"verify_exp": False, "verify_iat": False}
 
     def first_seen() -> object:
-        tokens._verified.cache_clear()
-        return tokens.read(token, NOW_MS)
+        tokens._verify_cached.cache_clear()
+        return tokens.verify(token, NOW_MS)
 
     check: dict[str, Callable[[], object]] = {
-        "seen before": lambda: tokens.read(token, NOW_MS),
+        "seen before": lambda: tokens.verify(token, NOW_MS),
         "first seen": first_seen,
         "PyJWT alone": lambda: jwt.decode(token, key, [ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options),
     }

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from adapters.engine import _native
-from adapters.engine.native import NativeEngine
-from adapters.engine.reference import ReferenceEngine
-from domain.rules.model import Comparator, Condition, RuleSpec
-from domain.telemetry.batch import PlainBatch
+from adapters.engine.native_engine import NativeEngine
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.rules.model import Comparator, RuleCondition, RuleSpec
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.packing import LatestMetric, pack_latest
 from support import rule_peers
 
@@ -47,9 +47,9 @@ def _rule(chance: random.Random, rule_no: int, place: int) -> RuleSpec:
     return RuleSpec(rule_no, conditions, COMMANDS[place % 5])
 
 
-def _condition(chance: random.Random, metric: str, side: Comparator) -> Condition:
+def _condition(chance: random.Random, metric: str, side: Comparator) -> RuleCondition:
     away = 11 + chance.randrange(LEVELS) / 10
-    return Condition(metric, side, 60 + away if ">" in side.value else 60 - away)
+    return RuleCondition(metric, side, 60 + away if ">" in side.value else 60 - away)
 
 
 @lru_cache(maxsize=2)
@@ -73,25 +73,25 @@ def batches(of: Sequence[Message]) -> Iterator[list[Message]]:
 def a_native_engine(devices: int, rules: int) -> NativeEngine:
     """Its devices have reported all metrics before, as the API demands before a rule can name one."""
     engine = NativeEngine()
-    engine.set_metrics(list(enumerate(METRICS, 1)))
+    engine.add_metric_names(list(enumerate(METRICS, 1)))
     latest = pack_latest(NOW_MS - 1, [LatestMetric(number, 60.0, NOW_MS - 1, NOW_MS - 1, None) for number in range(1, 6)])
     for device_no in range(1, devices + 1):
         engine.restore(device_no, latest)
-        engine.put_rules(device_no, rules_of(device_no, rules))
+        engine.set_rules(device_no, rules_of(device_no, rules))
     return engine
 
 
 def fired_by_reference(devices: int, rules: int, of: Sequence[Message]) -> list[int]:
     engine = ReferenceEngine()
     for device_no in {device_no for device_no, _, _ in of}:
-        engine.put_rules(device_no, rules_of(device_no, rules))
-    return [fired.rule_no for fired in engine.ingest(PlainBatch.of(of)).fired]
+        engine.set_rules(device_no, rules_of(device_no, rules))
+    return [fired.rule_no for fired in engine.ingest(InMemoryTelemetryBatch.of(of)).rule_firings]
 
 
 def proved(devices: int, rules: int, count: int) -> NativeEngine:
     engine = a_native_engine(devices, rules)
     sample = messages(devices, count)[:4_096]
-    fired = [each.rule_no for batch in batches(sample) for each in engine.ingest(_native.TelemetryBatch(batch)).fired]
+    fired = [each.rule_no for batch in batches(sample) for each in engine.ingest(_native.TelemetryBatch(batch)).rule_firings]
     assert fired == fired_by_reference(devices, rules, sample)
     return engine
 
@@ -105,7 +105,7 @@ def test_from_the_brokers_batch_to_fired(cpu: Cpu, devices: int, rules: int) -> 
     grown = psutil.Process().memory_info().rss - before
     print(f"\n  about {grown / devices:.0f} bytes a device (process growth, this bench's own objects included)")
     native = [_native.TelemetryBatch(batch) for batch in batches(messages(devices, count))]
-    cpu(lambda: [len(engine.ingest(batch).fired) for batch in native], count)
+    cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in native], count)
 
 
 @pytest.mark.parametrize(("devices", "rules"), FLEETS)
@@ -114,7 +114,7 @@ def test_from_python_tuples_to_fired(cpu: Cpu, devices: int, rules: int) -> None
     count = 200_000
     engine = proved(devices, rules, count)
     parts = list(batches(messages(devices, count)))
-    cpu(lambda: [len(engine.ingest(_native.TelemetryBatch(batch)).fired) for batch in parts], count)
+    cpu(lambda: [len(engine.ingest(_native.TelemetryBatch(batch)).rule_firings) for batch in parts], count)
 
 
 def test_from_the_brokers_batch_to_rows_for_the_database(cpu: Cpu) -> None:
@@ -127,7 +127,7 @@ def test_from_the_brokers_batch_to_rows_for_the_database(cpu: Cpu) -> None:
         for batch in native:
             result = engine.ingest(batch)
             assert len(result.rows) == len(batch)
-            _ = (result.edges, result.fired, result.seen, result.new_metrics, result.faults)
+            _ = (result.rule_transitions, result.rule_firings, result.last_seen, result.new_metrics, result.faults)
 
     cpu(work, count)
 
@@ -146,16 +146,16 @@ def test_other_payload_forms(cpu: Cpu, form: str) -> None:
     engine = a_native_engine(1_000, 5)
     sent = [(device_no, at_ms, FORMS[form](body)) for device_no, at_ms, body in messages(1_000, count)]
     native = [_native.TelemetryBatch(batch) for batch in batches(sent)]
-    cpu(lambda: [len(engine.ingest(batch).fired) for batch in native], count)
+    cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in native], count)
 
 
 def test_the_readable_definition(cpu: Cpu) -> None:
     sample = messages(1_000, 200_000)[:4_096]
     engine = ReferenceEngine()
     for device_no in range(1, 1_001):
-        engine.put_rules(device_no, rules_of(device_no, 5))
-    parts = [PlainBatch.of(batch) for batch in batches(sample)]
-    cpu(lambda: [len(engine.ingest(batch).fired) for batch in parts], len(sample))
+        engine.set_rules(device_no, rules_of(device_no, 5))
+    parts = [InMemoryTelemetryBatch.of(batch) for batch in batches(sample)]
+    cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in parts], len(sample))
 
 
 PEERS = {

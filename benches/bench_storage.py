@@ -54,7 +54,7 @@ class Bench:
 
     async def commit(self) -> None:
         async with self.database.uow.write() as tx:
-            await tx.login_failures.put(LoginFailures(f"email:{next(_numbers)}", 1, 1, 1))
+            await tx.login_failures.upsert(LoginFailures(f"email:{next(_numbers)}", 1, 1, 1))
 
     async def read(self) -> None:
         async with self.database.uow.read() as tx:
@@ -76,7 +76,7 @@ class Bench:
     async def store(self, rows: list[tuple[int, int, int, bytes]]) -> None:
         for start in range(0, len(rows), ROWS_A_BATCH):
             async with self.database.uow.write() as tx:
-                await tx.readings.add(rows[start : start + ROWS_A_BATCH])
+                await tx.readings.add_many(rows[start : start + ROWS_A_BATCH])
 
 
 def readings() -> list[tuple[int, int, int, bytes]]:
@@ -122,9 +122,7 @@ def bare(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA cache_size=-64000")
-    connection.execute(
-        "CREATE TABLE readings (device_no, ts, digest, packed, PRIMARY KEY (device_no, ts, digest)) WITHOUT ROWID"
-    )
+    connection.execute("CREATE TABLE readings (device_no, ts, digest, packed, PRIMARY KEY (device_no, ts, digest)) WITHOUT ROWID")
     return connection
 
 

@@ -27,20 +27,20 @@ import uvloop
 from sqlalchemy import text
 
 import loopback_peers
-from adapters.delivery.guard import AddressGuard
-from adapters.delivery.native import NativeCourier
-from adapters.delivery.plain import PlainCourier
-from adapters.engine.native import NativeSigners
+from adapters.delivery.address_guard import AddressGuard
+from adapters.delivery.aiohttp_courier import AiohttpCourier
+from adapters.delivery.native_courier import NativeCourier
+from adapters.engine.native_engine import NativeSignerFactory
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.tables import deliveries
-from app.loops.doorbell import Doorbell
-from app.loops.leftovers import LeftoverLoop
+from app.workers.wake_event import WakeEvent
+from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.devices.model import Device
 from domain.kernel.ids import EventId
-from domain.webhooks.delivery import Job
-from domain.webhooks.leftovers import Leftovers
+from domain.webhooks.cleanup import WebhookCleanup
+from domain.webhooks.delivery import InFlightAttempt
 from domain.webhooks.model import Delivery, DeliveryState
-from domain.webhooks.ports import Post, Reply
+from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from support.webhook_world import MovableClock, WebhookWorld
 
 ROOT = Path(__file__).parents[1]
@@ -71,15 +71,15 @@ def fast_url() -> Iterator[str]:
         yield fast
 
 
-def signed_posts(url: str) -> Iterator[Post]:
-    signer = NativeSigners().signer(SECRET)
+def signed_posts(url: str) -> Iterator[WebhookRequest]:
+    signer = NativeSignerFactory().create_signer(SECRET)
     for number in range(POSTS):
         [(service, standard)] = signer.sign_batch([(f"evt_{number}", 1_800_000_000, BODY)])
         headers = (("Content-Type", "application/json"), ("X-Service-Signature", service), ("webhook-signature", standard))
-        yield Post(url, headers, BODY, 10.0)
+        yield WebhookRequest(url, headers, BODY, 10.0)
 
 
-async def posting(post: Callable[[Post], Awaitable[Any]], url: str, in_flight: int) -> None:
+async def posting(post: Callable[[WebhookRequest], Awaitable[Any]], url: str, in_flight: int) -> None:
     left = signed_posts(url)
 
     async def work() -> None:
@@ -89,20 +89,20 @@ async def posting(post: Callable[[Post], Awaitable[Any]], url: str, in_flight: i
     await asyncio.gather(*(work() for _ in range(in_flight)))
 
 
-async def with_courier(kind: type[NativeCourier] | type[PlainCourier], url: str, in_flight: int) -> None:
+async def with_courier(kind: type[NativeCourier] | type[AiohttpCourier], url: str, in_flight: int) -> None:
     courier = kind(clock=MovableClock(), guard=AddressGuard(allow_private=True))
     left = enumerate(signed_posts(url))
     done = asyncio.Event()
     answered = 0
 
-    def heard(replies: Sequence[tuple[int, Reply]]) -> None:
+    def heard(replies: Sequence[tuple[int, WebhookResponse]]) -> None:
         nonlocal answered
         answered += len(replies)
         courier.send(list(itertools.islice(left, len(replies))))
         if answered == POSTS:
             done.set()
 
-    courier.hear(heard)
+    courier.on_responses(heard)
     courier.send(list(itertools.islice(left, in_flight)))
     await asyncio.wait_for(done.wait(), 120)
     await courier.close()
@@ -114,14 +114,14 @@ async def with_native(url: str, in_flight: int) -> None:
 
 
 async def with_plain(url: str, in_flight: int) -> None:
-    await with_courier(PlainCourier, url, in_flight)
+    await with_courier(AiohttpCourier, url, in_flight)
 
 
 async def with_aiohttp(url: str, in_flight: int) -> None:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
 
-        async def post(what: Post) -> None:
+        async def post(what: WebhookRequest) -> None:
             async with asyncio.timeout(what.deadline_s):
                 async with session.post(what.url, data=what.body, headers=what.headers, allow_redirects=False) as response:
                     await response.content.read(4_096)
@@ -134,7 +134,7 @@ async def with_httpx(url: str, in_flight: int) -> None:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False) as client:
 
-        async def post(what: Post) -> None:
+        async def post(what: WebhookRequest) -> None:
             async with asyncio.timeout(what.deadline_s):
                 async with client.stream("POST", what.url, content=what.body, headers=list(what.headers)) as response:
                     async for _ in response.aiter_raw(4_096):
@@ -144,7 +144,9 @@ async def with_httpx(url: str, in_flight: int) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [10, 50])
-@pytest.mark.parametrize("client", [with_native, with_aiohttp, with_plain, with_httpx], ids=["native", "aiohttp", "plain", "httpx"])
+@pytest.mark.parametrize(
+    "client", [with_native, with_aiohttp, with_plain, with_httpx], ids=["native", "aiohttp", "plain", "httpx"]
+)
 def bench_2000_signed_posts(benchmark: Any, client: Any, in_flight: int, fast_url: str) -> None:
     benchmark.pedantic(lambda: uvloop.run(client(fast_url, in_flight)), rounds=2, warmup_rounds=0)
 
@@ -155,7 +157,7 @@ async def service() -> AsyncIterator[WebhookWorld]:
         database = SqlDatabase(f"sqlite+aiosqlite:///{folder}/bench.db", patience_s=60)
         await database.start()
         world = WebhookWorld(database.unit_of_work)
-        world.deliveries._signers = NativeSigners()
+        world.deliveries._signer_factory = NativeSignerFactory()
         await world.populate()
         yield world
         await database.stop()
@@ -170,14 +172,14 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         for _ in range(dead_count):
             await world.webhook(dead, device)
         took: list[float] = []
-        original = world.loop._note
+        original = world.loop._note_end
 
-        def note(job: Job, reply: Reply | None, at_ms: int) -> None:
+        def note(job: InFlightAttempt, reply: WebhookResponse | None, at_ms: int) -> None:
             if job.webhook.webhook_id in fast_hooks:
                 took.append(at_ms - job.delivery.created_ms)
             original(job, reply, at_ms)
 
-        world.loop._note = note  # type: ignore[method-assign]
+        world.loop._note_end = note  # type: ignore[method-assign]
         async with world.delivering():
             for _ in range(100):
                 await world.switch(device)
@@ -199,47 +201,61 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
         made = await world.webhook(dead, device)
         now_ms = world.clock.now_ms()
         owed = Delivery(
-            0, made.webhook.webhook_id, made.webhook.account_id, device.device_id, EventId("evt_" + "0" * 26), "relay_changed",
-            BODY, DeliveryState.PENDING, 0, now_ms, None, now_ms,
-        )  # fmt: skip
+            0,
+            made.webhook.webhook_id,
+            made.webhook.account_id,
+            device.device_id,
+            EventId("evt_" + "0" * 26),
+            "relay_changed",
+            BODY,
+            DeliveryState.PENDING,
+            0,
+            now_ms,
+            None,
+            now_ms,
+        )
         alone = await latencies(world, watched)
         async with world.uow.write() as tx:
-            await tx.deliveries.add([owed])
+            await tx.deliveries.add_many([owed])
         async with world.uow.write() as tx:
             await tx.session.write(COPIES, at_count=rows - 1)
         gc.collect()
         before = process.memory_info().rss
         beside = await latencies(world, watched)
         grown = (process.memory_info().rss - before) / 2**20
-        print(f"{rows} owed to a dead receiver: {grown:.0f} MiB more; others alone {quantiles(alone)}, beside it {quantiles(beside)}")
+        print(
+            f"{rows} owed to a dead receiver: {grown:.0f} MiB more; others alone {quantiles(alone)}, beside it {quantiles(beside)}"
+        )
         began = time.perf_counter()
         await world.webhooks.delete(world.session(), made.webhook.webhook_id)
         gone = time.perf_counter() - began
-        sweep = LeftoverLoop(leftovers=Leftovers(uow=world.uow), bell=Doorbell())
+        sweep = WebhookCleanupWorker(leftovers=WebhookCleanup(uow=world.uow), bell=WakeEvent())
         task = asyncio.create_task(sweep.run())
         during = await latencies(world, watched)
         while await left(world):
             await asyncio.sleep(0.5)
         task.cancel()
-        print(f"deleted in {gone * 1000:.0f} ms, its rows away in {time.perf_counter() - began:.0f} s, others meanwhile {quantiles(during)}")
+        print(
+            f"deleted in {gone * 1000:.0f} ms, its rows away in {time.perf_counter() - began:.0f} s, others meanwhile {quantiles(during)}"
+        )
 
 
 async def left(world: WebhookWorld) -> bool:
     async with world.uow.read() as tx:
-        return await tx.deliveries.left_over() is not None
+        return await tx.deliveries.find_orphaned_webhook_id() is not None
 
 
 async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> list[float]:
     """Milliseconds from an event to each of its deliveries, 20 events a second; nothing of others counts."""
     took: list[float] = []
-    original = world.loop._note
+    original = world.loop._note_end
 
-    def note(job: Job, reply: Reply | None, at_ms: int) -> None:
+    def note(job: InFlightAttempt, reply: WebhookResponse | None, at_ms: int) -> None:
         if job.delivery.device_id == device.device_id:
             took.append(at_ms - job.delivery.created_ms)
         original(job, reply, at_ms)
 
-    world.loop._note = note  # type: ignore[method-assign]
+    world.loop._note_end = note  # type: ignore[method-assign]
     task = asyncio.create_task(world.loop.run())
     for _ in range(events):
         await world.switch(device)
@@ -249,7 +265,7 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
-    world.loop._note = original  # type: ignore[method-assign]
+    world.loop._note_end = original  # type: ignore[method-assign]
     return took
 
 
@@ -277,7 +293,7 @@ async def fan_out(
         began, worked = time.perf_counter(), time.process_time()
         for number in range(events):
             async with feed.world.uow.write() as tx:
-                await tx.record(feed.world.fact("relay_changed", device.device_id, number=number, sent=time.time()))
+                await tx.emit(feed.world.fact("relay_changed", device.device_id, number=number, sent=time.time()))
             await asyncio.sleep(pause_s)
         took = json.loads(await crowd.stdout.readline())
         rate = clients * events / (time.perf_counter() - began)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 from dateutil import tz
 
-from adapters.engine.reference import ReferenceWindows
-from adapters.engine.windows import NativeWindows, zone_rules
-from domain.grants.window import Window
+from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
+from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from domain.grants.window import GrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]
-WINDOW = Window(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
+WINDOW = GrantWindow(frozenset({1, 2, 3, 4, 5}), 480, 1_080, "Europe/Berlin")
 _CHANCE = random.Random(5)
 INSTANTS = sorted(1_790_000_000_000 + _CHANCE.randrange(30 * 86_400_000) for _ in range(20_000))
 
@@ -28,9 +28,9 @@ def with_dateutil(at_ms: int) -> bool:
 def test_is_open(cpu: Cpu, contender: str) -> None:
     from adapters.engine import _native
 
-    native, reference = NativeWindows(), ReferenceWindows()
+    native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
     days = sum(1 << day for day in WINDOW.days)
-    compiled = _native.Window(days, WINDOW.from_minute, WINDOW.to_minute, zone_rules(WINDOW.timezone), WINDOW.timezone)
+    compiled = _native.Window(days, WINDOW.from_minute, WINDOW.to_minute, read_tzif(WINDOW.timezone), WINDOW.timezone)
     ask: Callable[[int], bool] = {
         "native": compiled.is_open,
         "native through the port": lambda at_ms: native.is_open(WINDOW, at_ms),

@@ -23,20 +23,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sqlalchemy import text
 
-from adapters.ids import SystemIds
+from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.repositories import events as queries
 from adapters.storage.sql.session import SQLITE
 from domain.accounts.model import Account
 from domain.events.model import Event
-from domain.events.service import EventRecorder
-from domain.kernel.ids import AccountId, DeviceId, EventId, Prefix
+from domain.events.service import EventLogDispatcher
+from domain.kernel.ids import AccountId, DeviceId, EventId, IdPrefix
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 DEVICES = [DeviceId(f"dev_{number:020d}") for number in range(1_000)]
 BUSY = DEVICES[0]
-KINDS = ("relay_changed", "command_sent", "command_result", "schedule_fired", "device_online", "device_offline", "rule_matched",
-         "approval_requested", "grant_created", "member_changed", "access_refused")  # fmt: skip
+KINDS = (
+    "relay_changed",
+    "command_sent",
+    "command_result",
+    "schedule_fired",
+    "device_online",
+    "device_offline",
+    "rule_matched",
+    "approval_requested",
+    "grant_created",
+    "member_changed",
+    "access_refused",
+)
 RARE = "credentials_revealed"
 BATCH = 2_000
 START_MS = 1_750_000_000_000
@@ -46,31 +57,41 @@ class Unheard:
     def publish(self, event: Event) -> None: ...
 
 
-def event(number: int, ids: SystemIds) -> Event:
+def event(number: int, ids: RandomIdGenerator) -> Event:
     device = BUSY if number % 5 == 0 else DEVICES[number * 7 % 999 + 1]
     kind = RARE if number % 500_000 == 250_000 else KINDS[number * 11 % 97 % len(KINDS)]
     payload: dict[str, Any] = {"type": kind, "deviceId": device, "relay": "ON", "triggeredBy": "device", "timestamp": START_MS}
     told = "Switched on by the device"
     return Event(
-        0, EventId(ids.new(Prefix.EVENT)), ACCOUNT, device, "Pump", kind, told, START_MS + number * 6, "device", "192.0.2.7", payload
+        0,
+        EventId(ids.new_id(IdPrefix.EVENT)),
+        ACCOUNT,
+        device,
+        "Pump",
+        kind,
+        told,
+        START_MS + number * 6,
+        "device",
+        "192.0.2.7",
+        payload,
     )
 
 
 async def opened(url: str) -> tuple[SqlDatabase, Any]:
     database = SqlDatabase(url)
     await database.start()
-    return database, database.unit_of_work(EventRecorder(ids=SystemIds(), observers=[], feed=Unheard()))
+    return database, database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=[], feed=Unheard()))
 
 
 async def load(url: str, count: int) -> None:
     database, uow = await opened(url)
-    ids = SystemIds()
+    ids = RandomIdGenerator()
     async with uow.write() as tx:
         await tx.accounts.add(Account(ACCOUNT, "Acme", "free", 0))
     began = time.perf_counter()
     for first in range(0, count, BATCH):
         async with uow.write() as tx:
-            await tx.events.append_all([event(number, ids) for number in range(first, first + BATCH)])
+            await tx.events.append_many([event(number, ids) for number in range(first, first + BATCH)])
     print(f"{count / (time.perf_counter() - began):.0f} events/s into the log, {BATCH} a transaction")
     await database.stop()
 
@@ -88,28 +109,34 @@ async def timed(name: str, ask: Callable[[], Awaitable[Any]]) -> None:
 async def ask(url: str) -> None:
     database, uow = await opened(url)
     async with uow.read() as tx:
-        last = await tx.events.last()
+        last = await tx.events.last_position()
     filters: list[dict[str, Any]] = [
-        {}, {"kind": "relay_changed"}, {"kind": RARE}, {"device_id": BUSY}, {"device_id": DEVICES[500]},
-        {"kind": RARE, "device_id": BUSY}, {"kind": "relay_changed", "device_id": BUSY}, {"kind": "never"},
-    ]  # fmt: skip
+        {},
+        {"kind": "relay_changed"},
+        {"kind": RARE},
+        {"device_id": BUSY},
+        {"device_id": DEVICES[500]},
+        {"kind": RARE, "device_id": BUSY},
+        {"kind": "relay_changed", "device_id": BUSY},
+        {"kind": "never"},
+    ]
     for chosen in filters:
         for before in (None, last // 10):
 
             async def page(chosen: dict[str, Any] = chosen, before: int | None = before) -> None:
                 async with uow.read() as tx:
                     await tx.events.page(ACCOUNT, limit=51, before=before, **chosen)
-                    await tx.events.total(ACCOUNT, kind=chosen.get("kind"), device_id=chosen.get("device_id"))
+                    await tx.events.count(ACCOUNT, kind=chosen.get("kind"), device_id=chosen.get("device_id"))
 
             await timed(f"page and total of {chosen}, before {before}", page)
 
     async def resume() -> None:
         async with uow.read() as tx:
-            await tx.events.since(ACCOUNT, last // 2, 500)
+            await tx.events.list_public_after(ACCOUNT, last // 2, 500)
 
     async def device() -> None:
         async with uow.read() as tx:
-            await tx.events.before_time(BUSY, limit=50, before_ms=START_MS + last * 3)
+            await tx.events.list_by_device(BUSY, limit=50, before_ms=START_MS + last * 3)
 
     await timed("500 to resume with, from the middle", resume)
     await timed("a device's log, from the middle", device)
@@ -118,10 +145,24 @@ async def ask(url: str) -> None:
 
 
 async def plans(database: SqlDatabase, uow: Any) -> None:
-    given = {"at_account": ACCOUNT, "at_kind": "relay_changed", "at_device": BUSY, "at_before": 10**9, "at_limit": 51, "at_after": 9}
-    shapes = {"resume": queries.SINCE, "device": queries.LOG_BEFORE, "forget": queries.FORGET}
-    shapes |= {f"page {kind=} {device=}": queries.page(True, kind, device) for kind in (False, True) for device in (False, True)}
-    shapes |= {f"total {kind=} {device=}": queries.count(kind, device) for kind, device in ((True, False), (False, True), (True, True))}
+    given = {
+        "at_account": ACCOUNT,
+        "at_kind": "relay_changed",
+        "at_device": BUSY,
+        "at_before": 10**9,
+        "at_limit": 51,
+        "at_after": 9,
+    }
+    shapes = {"resume": queries.LIST_PUBLIC_AFTER, "device": queries.DEVICE_LOG_BEFORE, "forget": queries.DELETE_OLDER_THAN}
+    shapes |= {
+        f"page {kind=} {device=}": queries.page_statement(True, kind, device)
+        for kind in (False, True)
+        for device in (False, True)
+    }
+    shapes |= {
+        f"total {kind=} {device=}": queries.count_statement(kind, device)
+        for kind, device in ((True, False), (False, True), (True, True))
+    }
     async with uow.read() as tx:
         session = tx.events._session
         how = "EXPLAIN QUERY PLAN " if session.dialect == SQLITE else "EXPLAIN "
@@ -134,7 +175,7 @@ async def plans(database: SqlDatabase, uow: Any) -> None:
 
 async def forget(url: str) -> None:
     database, uow = await opened(url)
-    ids, waits, gone = SystemIds(), [], 0
+    ids, waits, gone = RandomIdGenerator(), [], 0
     done = asyncio.Event()
 
     async def write() -> None:
@@ -149,13 +190,15 @@ async def forget(url: str) -> None:
     began = time.perf_counter()
     while gone < 200_000:
         async with uow.write() as tx:
-            gone += await tx.events.forget_before(START_MS + 10**12, 2_000)
+            gone += await tx.events.delete_older_than(START_MS + 10**12, 2_000)
         await asyncio.sleep(0.02)
     took = time.perf_counter() - began
     done.set()
     await writing
     cuts = statistics.quantiles(waits, n=100)
-    print(f"{gone / took:.0f} events/s forgotten; writers meanwhile p50 {cuts[49]:.1f}, p99 {cuts[98]:.1f}, longest {max(waits):.0f} ms")
+    print(
+        f"{gone / took:.0f} events/s forgotten; writers meanwhile p50 {cuts[49]:.1f}, p99 {cuts[98]:.1f}, longest {max(waits):.0f} ms"
+    )
     await database.stop()
 
 
@@ -166,8 +209,10 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=5_000_000)
     given = parser.parse_args()
     acts: dict[str, Callable[[], Any]] = {
-        "load": lambda: load(given.url, given.events), "ask": lambda: ask(given.url), "forget": lambda: forget(given.url)
-    }  # fmt: skip
+        "load": lambda: load(given.url, given.events),
+        "ask": lambda: ask(given.url),
+        "forget": lambda: forget(given.url),
+    }
     asyncio.run(acts[given.act]())
 
 

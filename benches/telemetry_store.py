@@ -50,9 +50,16 @@ def sign_in(client: httpx.Client) -> None:
 
 def payload(at_ms: int, n: int) -> bytes:
     return b'{"ts":%d,"m":{"temperature":%d.%02d,"humidity":%d.%d,"pressure":%d.%d,"power":%d,"relay":%s}}' % (
-        at_ms, 15 + n % 15, n * 7 % 100, 30 + n % 50, n % 10, 990 + n % 40, n * 3 % 10, n * 11 % 900,
+        at_ms,
+        15 + n % 15,
+        n * 7 % 100,
+        30 + n % 50,
+        n % 10,
+        990 + n % 40,
+        n * 3 % 10,
+        n * 11 % 900,
         b"true" if n & 64 else b"false",
-    )  # fmt: skip
+    )
 
 
 def load(directory: Path, messages: int, busy: int, count: int) -> None:
@@ -105,13 +112,13 @@ class Filler:
     def put(self, messages: list[tuple[int, int, bytes]]) -> None:
         ingested = self._engine.ingest(_native.TelemetryBatch(messages))
         self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", ingested.new_names)
+        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", ingested.new_metric_names)
         metrics = [(device, metric, unit) for device, metric, _, unit in ingested.new_metrics]
         self._database.executemany("INSERT OR REPLACE INTO device_metrics VALUES (?, ?, ?)", metrics)
         self._database.executemany(INSERT, ingested.rows)
         self._mark(ingested)
         self._database.execute("COMMIT")
-        self.rows += ingested.messages
+        self.rows += ingested.message_count
 
     def _mark(self, ingested: Any) -> None:
         hours = getattr(ingested, "hours", None)
@@ -189,7 +196,9 @@ def timed(api: httpx.Client, path: str) -> None:
         answer = api.get(path)
         took.append((time.perf_counter() - began) * 1000)
         assert answer.status_code == 200, answer.text
-    print(f"  {path.split('/', 3)[3]:45} median {statistics.median(took):8.1f} ms, first {took[0]:8.1f} ms, {len(answer.json())} rows")
+    print(
+        f"  {path.split('/', 3)[3]:45} median {statistics.median(took):8.1f} ms, first {took[0]:8.1f} ms, {len(answer.json())} rows"
+    )
 
 
 def exported(api: httpx.Client, service: Service, device: str, form: str, most: int) -> None:
@@ -225,7 +234,9 @@ def carry(directory: Path) -> None:
             while fleet.running():
                 time.sleep(0.05)
             stats = fleet.stats()
-            print(f"{stats['confirmed'] / seconds:,.0f} messages/s in {seconds:.0f} s, PUBACK median {stats['confirmation_p50_us'] / 1000:.0f} ms")
+            print(
+                f"{stats['confirmed'] / seconds:,.0f} messages/s in {seconds:.0f} s, PUBACK median {stats['confirmation_p50_us'] / 1000:.0f} ms"
+            )
         print(f"{resident_mib(service)} MiB resident")
     service.stop()
 

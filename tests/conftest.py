@@ -7,7 +7,7 @@ import gc
 
 import structlog
 
-from app.running import GC_THRESHOLDS
+from app.cli.run import GC_THRESHOLDS
 
 gc.set_threshold(*GC_THRESHOLDS)
 

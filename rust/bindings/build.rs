@@ -1,6 +1,6 @@
 //! Bakes a digest of all Rust sources into the extension, so that a stale one is noticed at start.
 //!
-//! `src/adapters/engine/freshness.py` computes the same over a checkout: SHA-256 over, for every file in order of its path, the path
+//! `src/adapters/engine/extension_check.py` computes the same over a checkout: SHA-256 over, for every file in order of its path, the path
 //! relative to the checkout with `/`, a zero byte, the content, a zero byte.
 
 use std::path::{Path, PathBuf};

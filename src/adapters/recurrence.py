@@ -16,116 +16,116 @@ from zoneinfo import ZoneInfo
 
 from dateutil.rrule import rrule
 
-from adapters.recurrence_rule import STEPS, Faulty, Rule, parsed
+from adapters.recurrence_rule import FIXED_STEPS, RecurrenceError, RecurrenceRule, parse_rule
 from domain.kernel.errors import FieldFault
 
-SHORTEST_GAP = timedelta(minutes=1)
-SAMPLE = 300
-SAMPLED = timedelta(days=800)
+MIN_INTERVAL = timedelta(minutes=1)
+MAX_SAMPLED_OCCURRENCES = 300
+SAMPLED_SPAN = timedelta(days=800)
 """How many occurrences, and over how long, are looked at for how close they come: every pattern within a day, week or year has
 shown itself by then."""
-_REMEMBERED = 4096
+_CACHE_SIZE = 4096
 
 
 class DateutilRecurrence:
     """The `Recurrence` port of the schedules part. Keeps compiled rules of the slots it saw last."""
 
-    def knows(self, timezone: str) -> bool:
-        return _zone(timezone) is not None
+    def is_known_timezone(self, timezone: str) -> bool:
+        return _load_timezone(timezone) is not None
 
-    def problem(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+    def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
         try:
-            found = _compiled(rrule, timezone, first_ts)
-            self._check_first(found)
-            self._check_distance(found, abs(found.local(paired_ts) - found.first))
-        except Faulty as fault:
+            found = _compile(rrule, timezone, first_ts)
+            self._check_first_occurrence(found)
+            self._check_spacing(found, abs(found.to_local(paired_ts) - found.first_local))
+        except RecurrenceError as fault:
             return FieldFault(fault.field, str(fault))
         return None
 
-    def after(
+    def next_occurrence(
         self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
     ) -> int | None:
-        found = _compiled(rrule, timezone, first_ts)
+        found = _compile(rrule, timezone, first_ts)
         start_ts = first_ts if paired_ts is None else paired_ts
         if start_ts > after_ts:
             return start_ts
-        start = found.local(start_ts)
-        shift = start - found.first
-        for occurrence in found.later_than(found.local(after_ts) - shift):
+        start = found.to_local(start_ts)
+        shift = start - found.first_local
+        for occurrence in found.occurrences_after(found.to_local(after_ts) - shift):
             local = occurrence + shift
-            at_ts = start_ts if local == start else found.instant(local)
+            at_ts = start_ts if local == start else found.to_timestamp(local)
             if at_ts > after_ts:
                 return at_ts
         return None
 
     @staticmethod
-    def _check_first(found: Compiled) -> None:
-        first = next(iter(found.dates), None) if found.rule.fits(found.first) else None
-        if first != found.first:
-            text = found.first.strftime("%A %Y-%m-%d %H:%M")
-            raise Faulty("onTs", f"is the first occurrence, but the rrule does not fall on {text} ({found.zone.key}).")
+    def _check_first_occurrence(found: CompiledRecurrence) -> None:
+        first = next(iter(found.occurrences), None) if found.rule.matches(found.first_local) else None
+        if first != found.first_local:
+            text = found.first_local.strftime("%A %Y-%m-%d %H:%M")
+            raise RecurrenceError("onTs", f"is the first occurrence, but the rrule does not fall on {text} ({found.zone.key}).")
 
     @staticmethod
-    def _check_distance(found: Compiled, length: timedelta) -> None:
-        end = found.first + SAMPLED
-        for one, other in pairwise(islice(takewhile(lambda date: date < end, found.dates), SAMPLE)):
-            if other - one < SHORTEST_GAP:
-                raise Faulty("rrule", "comes more often than once a minute; take a longer FREQ or INTERVAL.")
+    def _check_spacing(found: CompiledRecurrence, length: timedelta) -> None:
+        end = found.first_local + SAMPLED_SPAN
+        for one, other in pairwise(islice(takewhile(lambda date: date < end, found.occurrences), MAX_SAMPLED_OCCURRENCES)):
+            if other - one < MIN_INTERVAL:
+                raise RecurrenceError("rrule", "comes more often than once a minute; take a longer FREQ or INTERVAL.")
             if other - one <= length:
                 message = "comes again before the slot is over; let offTs lie closer to onTs, or repeat less often."
-                raise Faulty("rrule", message)
+                raise RecurrenceError("rrule", message)
 
 
-class Compiled:
+class CompiledRecurrence:
     """One slot's rule, with all of dateutil's cost of setting up paid."""
 
-    def __init__(self, rule: Rule, zone: ZoneInfo, first_ts: int) -> None:
+    def __init__(self, rule: RecurrenceRule, zone: ZoneInfo, first_ts: int) -> None:
         self.rule = rule
         self.zone = zone
-        self.first = self.local(first_ts)
-        self.dates = rule.dates(self.first, zone)
+        self.first_local = self.to_local(first_ts)
+        self.occurrences = rule.to_dateutil(self.first_local, zone)
 
-    def local(self, ts: int) -> datetime:
+    def to_local(self, ts: int) -> datetime:
         return datetime.fromtimestamp(ts, self.zone).replace(tzinfo=None, fold=0)
 
-    def instant(self, local: datetime) -> int:
+    def to_timestamp(self, local: datetime) -> int:
         """Unix seconds of a local time; where there are two, the first; where there is none, the end of the gap."""
-        early = _ts(local, self.zone, fold=0)
-        if self.local(early) == local:
+        early = _to_timestamp(local, self.zone, fold=0)
+        if self.to_local(early) == local:
             return early
-        low, high = _ts(local, self.zone, fold=1), early  # in a gap (PEP 495) these lie on either side of the change
+        low, high = _to_timestamp(local, self.zone, fold=1), early  # in a gap (PEP 495) these lie on either side of the change
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.local(middle) < local else (low, middle)
+            low, high = (middle, high) if self.to_local(middle) < local else (low, middle)
         return high
 
-    def later_than(self, local: datetime) -> Iterator[datetime]:
-        return iter(self._near(local).xafter(local))
+    def occurrences_after(self, local: datetime) -> Iterator[datetime]:
+        return iter(self._restarted_near(local).xafter(local))
 
-    def _near(self, local: datetime) -> rrule:
+    def _restarted_near(self, local: datetime) -> rrule:
         """The same rule begun later, so that a slot of last year does not cost a year of steps each time.
 
         Exact for steps of fixed length and whole intervals, and only where nothing is counted from the beginning."""
-        step = STEPS.get(self.rule.freq)
-        if step is None or self.rule.count is not None or local <= self.first:
-            return self.dates
+        step = FIXED_STEPS.get(self.rule.freq)
+        if step is None or self.rule.count is not None or local <= self.first_local:
+            return self.occurrences
         whole = step * self.rule.interval
-        return self.dates.replace(dtstart=self.first + (local - self.first) // whole * whole)
+        return self.occurrences.replace(dtstart=self.first_local + (local - self.first_local) // whole * whole)
 
 
-def _ts(local: datetime, zone: ZoneInfo, *, fold: int) -> int:
+def _to_timestamp(local: datetime, zone: ZoneInfo, *, fold: int) -> int:
     return int(local.replace(tzinfo=zone, fold=fold).astimezone(UTC).timestamp())
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _compiled(text: str, timezone: str, first_ts: int) -> Compiled:
-    zone = _zone(timezone)
+@lru_cache(maxsize=_CACHE_SIZE)
+def _compile(text: str, timezone: str, first_ts: int) -> CompiledRecurrence:
+    zone = _load_timezone(timezone)
     if zone is None:
-        raise Faulty("timezone", f"{timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
-    return Compiled(parsed(text), zone, first_ts)
+        raise RecurrenceError("timezone", f"{timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
+    return CompiledRecurrence(parse_rule(text), zone, first_ts)
 
 
-def _zone(name: str) -> ZoneInfo | None:
+def _load_timezone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, not a relative path, a directory

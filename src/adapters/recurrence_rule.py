@@ -17,13 +17,13 @@ from zoneinfo import ZoneInfo
 
 from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, WEEKLY, YEARLY, rrule, weekday
 
-MAX_TEXT = 500
+MAX_RULE_LENGTH = 500
 MAX_COUNT = 2_000
 """Counted from the beginning at every look; five years of days stay within milliseconds."""
 MAX_INTERVAL = 1_000
 
-_Code = Literal[0, 1, 2, 3, 4, 5, 6]
-FREQUENCIES: dict[str, _Code] = {
+_FrequencyCode = Literal[0, 1, 2, 3, 4, 5, 6]
+FREQUENCIES: dict[str, _FrequencyCode] = {
     "MINUTELY": MINUTELY,
     "HOURLY": HOURLY,
     "DAILY": DAILY,
@@ -31,34 +31,34 @@ FREQUENCIES: dict[str, _Code] = {
     "MONTHLY": MONTHLY,
     "YEARLY": YEARLY,
 }
-STEPS = {
+FIXED_STEPS = {
     "MINUTELY": timedelta(minutes=1),
     "HOURLY": timedelta(hours=1),
     "DAILY": timedelta(days=1),
     "WEEKLY": timedelta(weeks=1),
 }
-_GENERAL = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYHOUR", "BYMINUTE"})
-PARTS: dict[str, frozenset[str]] = {
-    "MINUTELY": _GENERAL,
-    "HOURLY": _GENERAL,
-    "DAILY": _GENERAL | {"BYMONTH", "BYMONTHDAY"},
-    "WEEKLY": _GENERAL | {"BYMONTH"},
-    "MONTHLY": _GENERAL | {"BYMONTH", "BYMONTHDAY", "BYSETPOS"},
-    "YEARLY": _GENERAL | {"BYMONTH", "BYMONTHDAY", "BYSETPOS"},
+_COMMON_PARTS = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYHOUR", "BYMINUTE"})
+ALLOWED_PARTS: dict[str, frozenset[str]] = {
+    "MINUTELY": _COMMON_PARTS,
+    "HOURLY": _COMMON_PARTS,
+    "DAILY": _COMMON_PARTS | {"BYMONTH", "BYMONTHDAY"},
+    "WEEKLY": _COMMON_PARTS | {"BYMONTH"},
+    "MONTHLY": _COMMON_PARTS | {"BYMONTH", "BYMONTHDAY", "BYSETPOS"},
+    "YEARLY": _COMMON_PARTS | {"BYMONTH", "BYMONTHDAY", "BYSETPOS"},
 }
-_RANGES = {
+_PART_RANGES = {
     "BYMONTH": (range(1, 13),),
     "BYMONTHDAY": (range(1, 32), range(-31, 0)),
     "BYHOUR": (range(24),),
     "BYMINUTE": (range(60),),
     "BYSETPOS": (range(1, 367), range(-366, 0)),
 }
-_DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
-_DAY = re.compile(r"([+-]?[1-9]\d?)?(MO|TU|WE|TH|FR|SA|SU)")
-_UNTIL = re.compile(r"(\d{8})(?:T(\d{6})(Z?))?")
+_WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+_BYDAY_PATTERN = re.compile(r"([+-]?[1-9]\d?)?(MO|TU|WE|TH|FR|SA|SU)")
+_UNTIL_PATTERN = re.compile(r"(\d{8})(?:T(\d{6})(Z?))?")
 
 
-class Faulty(ValueError):
+class RecurrenceError(ValueError):
     """A field of the slot and what is wrong with it."""
 
     def __init__(self, field: str, message: str) -> None:
@@ -67,31 +67,31 @@ class Faulty(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class UntilLimit:
     """The last local or UTC time; a date alone means to the end of that day."""
 
-    at: datetime
+    last: datetime
     is_utc: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecurrenceRule:
     """`days`: (nth or 0, weekday with Monday = 0). `numbers`: the other BY parts by name."""
 
     freq: str
     interval: int
     count: int | None
-    until: Until | None
+    until: UntilLimit | None
     week_start: int
-    days: tuple[tuple[int, int], ...]
-    numbers: dict[str, tuple[int, ...]]
+    by_day: tuple[tuple[int, int], ...]
+    by_parts: dict[str, tuple[int, ...]]
 
-    def dates(self, first: datetime, zone: ZoneInfo) -> rrule:
+    def to_dateutil(self, first: datetime, zone: ZoneInfo) -> rrule:
         """As dateutil has it, in local times without a zone. Raises Faulty when it ends before it begins."""
         until = None if self.until is None else _local_until(self.until, zone)
         if until is not None and until < first:
-            raise Faulty("rrule", "UNTIL lies before onTs, so it never happens.")
-        days = tuple(self._weekdays())
+            raise RecurrenceError("rrule", "UNTIL lies before onTs, so it never happens.")
+        days = tuple(self._dateutil_weekdays())
         try:
             return rrule(
                 FREQUENCIES[self.freq],
@@ -101,26 +101,26 @@ class Rule:
                 count=self.count,
                 until=until,
                 byweekday=days or None,
-                bysetpos=self.numbers.get("BYSETPOS"),
-                bymonth=self.numbers.get("BYMONTH"),
-                bymonthday=self.numbers.get("BYMONTHDAY"),
-                byhour=self.numbers.get("BYHOUR"),
-                byminute=self.numbers.get("BYMINUTE"),
+                bysetpos=self.by_parts.get("BYSETPOS"),
+                bymonth=self.by_parts.get("BYMONTH"),
+                bymonthday=self.by_parts.get("BYMONTHDAY"),
+                byhour=self.by_parts.get("BYHOUR"),
+                byminute=self.by_parts.get("BYMINUTE"),
             )
         except ValueError as error:
-            raise Faulty("rrule", f"never happens: {error}.") from None
+            raise RecurrenceError("rrule", f"never happens: {error}.") from None
 
-    def _weekdays(self) -> Iterator[weekday]:
+    def _dateutil_weekdays(self) -> Iterator[weekday]:
         """dateutil wants a day to be in both when some have a number and some have none; so each gets all its numbers then."""
-        mixed = len({nth == 0 for nth, _ in self.days}) == 2
-        most = 5 if self.freq == "MONTHLY" or "BYMONTH" in self.numbers else 53
-        for nth, day in self.days:
+        mixed = len({nth == 0 for nth, _ in self.by_day}) == 2
+        most = 5 if self.freq == "MONTHLY" or "BYMONTH" in self.by_parts else 53
+        for nth, day in self.by_day:
             if mixed and not nth:
                 yield from (weekday(day, number) for number in range(1, most + 1))
             else:
                 yield weekday(day, nth) if nth else weekday(day)
 
-    def fits(self, local: datetime) -> bool:
+    def matches(self, local: datetime) -> bool:
         """Whether a local time is within every BY part. Without this, dateutil may look for a first one for centuries."""
         of_month = monthrange(local.year, local.month)[1]
         present = {
@@ -130,140 +130,144 @@ class Rule:
             "BYMINUTE": (local.minute,),
         }
         for name, values in present.items():
-            wanted = self.numbers.get(name)
+            wanted = self.by_parts.get(name)
             if wanted is not None and not set(wanted) & set(values):
                 return False
-        return self._fits_day(local) and self._fits_position(local)
+        return self._matches_day(local) and self._matches_setpos(local)
 
-    def _fits_day(self, local: datetime) -> bool:
-        if not self.days:
+    def _matches_day(self, local: datetime) -> bool:
+        if not self.by_day:
             return True
-        if self.freq == "MONTHLY" or "BYMONTH" in self.numbers:
+        if self.freq == "MONTHLY" or "BYMONTH" in self.by_parts:
             day, length = local.day, monthrange(local.year, local.month)[1]
         else:
             day, length = local.timetuple().tm_yday, 366 if isleap(local.year) else 365
         nths = {0, (day - 1) // 7 + 1, -((length - day) // 7 + 1)}
-        return any(weekday == local.weekday() and nth in nths for nth, weekday in self.days)
+        return any(weekday == local.weekday() and nth in nths for nth, weekday in self.by_day)
 
-    def _fits_position(self, local: datetime) -> bool:
+    def _matches_setpos(self, local: datetime) -> bool:
         """Whether it is one of the wanted places in the set of its month or year."""
-        wanted = self.numbers.get("BYSETPOS")
+        wanted = self.by_parts.get("BYSETPOS")
         if wanted is None:
             return True
         begin = local.replace(day=1) if self.freq == "MONTHLY" else local.replace(day=1, month=1)
-        if "BYHOUR" in self.numbers or "BYMINUTE" in self.numbers:
+        if "BYHOUR" in self.by_parts or "BYMINUTE" in self.by_parts:
             begin = begin.replace(hour=0, minute=0)
-        numbers = {name: values for name, values in self.numbers.items() if name != "BYSETPOS"}
-        if not self.days and "BYMONTHDAY" not in numbers:
+        numbers = {name: values for name, values in self.by_parts.items() if name != "BYSETPOS"}
+        if not self.by_day and "BYMONTHDAY" not in numbers:
             numbers |= {"BYMONTHDAY": (local.day,)} | ({"BYMONTH": (local.month,)} if self.freq == "YEARLY" else {})
-        plain = Rule(self.freq, 1, None, None, self.week_start, self.days, numbers)
-        end = _end_of(begin, self.freq)
-        places = plain.dates(begin, ZoneInfo("UTC")).between(begin, end - timedelta(seconds=1), inc=True)
+        plain = RecurrenceRule(self.freq, 1, None, None, self.week_start, self.by_day, numbers)
+        end = _period_end(begin, self.freq)
+        places = plain.to_dateutil(begin, ZoneInfo("UTC")).between(begin, end - timedelta(seconds=1), inc=True)
         if local not in places:
             return False
         index = places.index(local)
         return bool(set(wanted) & {index + 1, index - len(places)})
 
 
-def _end_of(begin: datetime, freq: str) -> datetime:
+def _period_end(begin: datetime, freq: str) -> datetime:
     midnight = begin.replace(hour=0, minute=0, second=0)
     if freq == "YEARLY":
         return midnight.replace(year=begin.year + 1)
     return (midnight + timedelta(days=32)).replace(day=1)
 
 
-def _local_until(until: Until, zone: ZoneInfo) -> datetime:
+def _local_until(until: UntilLimit, zone: ZoneInfo) -> datetime:
     if not until.is_utc:
-        return until.at
-    return until.at.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
+        return until.last
+    return until.last.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
 
 
 @lru_cache(maxsize=1024)
-def parsed(text: str) -> Rule:
+def parse_rule(text: str) -> RecurrenceRule:
     """Raises Faulty, always about `rrule`, with what to write instead."""
-    parts = _parts(text)
+    parts = _split_parts(text)
     freq = parts.get("FREQ", "")
-    if freq not in PARTS:
-        raise Faulty("rrule", f"FREQ must be one of {', '.join(PARTS)}; a slot repeats once a minute at most.")
+    if freq not in ALLOWED_PARTS:
+        raise RecurrenceError("rrule", f"FREQ must be one of {', '.join(ALLOWED_PARTS)}; a slot repeats once a minute at most.")
     for name in parts:
-        if name not in PARTS[freq]:
-            allowed = ", ".join(sorted(PARTS[freq]))
-            raise Faulty("rrule", f"{name} does not go with FREQ={freq} here; it takes {allowed}.")
+        if name not in ALLOWED_PARTS[freq]:
+            allowed = ", ".join(sorted(ALLOWED_PARTS[freq]))
+            raise RecurrenceError("rrule", f"{name} does not go with FREQ={freq} here; it takes {allowed}.")
     if "COUNT" in parts and "UNTIL" in parts:
-        raise Faulty("rrule", "takes COUNT or UNTIL, not both.")
-    rule = Rule(
+        raise RecurrenceError("rrule", "takes COUNT or UNTIL, not both.")
+    rule = RecurrenceRule(
         freq=freq,
-        interval=_number(parts, "INTERVAL", 1, MAX_INTERVAL) or 1,
-        count=_number(parts, "COUNT", 1, MAX_COUNT),
-        until=_until(parts["UNTIL"]) if "UNTIL" in parts else None,
-        week_start=_week_start(parts.get("WKST", "MO")),
-        days=_days(parts["BYDAY"], freq) if "BYDAY" in parts else (),
-        numbers={name: _numbers(name, parts[name], ranges) for name, ranges in _RANGES.items() if name in parts},
+        interval=_parse_number(parts, "INTERVAL", 1, MAX_INTERVAL) or 1,
+        count=_parse_number(parts, "COUNT", 1, MAX_COUNT),
+        until=_parse_until(parts["UNTIL"]) if "UNTIL" in parts else None,
+        week_start=_parse_week_start(parts.get("WKST", "MO")),
+        by_day=_parse_days(parts["BYDAY"], freq) if "BYDAY" in parts else (),
+        by_parts={name: _parse_numbers(name, parts[name], ranges) for name, ranges in _PART_RANGES.items() if name in parts},
     )
-    if rule.interval > 1 and freq == "DAILY" and rule.numbers.keys() & {"BYMONTH", "BYMONTHDAY"}:
-        raise Faulty("rrule", "FREQ=DAILY takes BYMONTH and BYMONTHDAY only with INTERVAL=1.")
+    if rule.interval > 1 and freq == "DAILY" and rule.by_parts.keys() & {"BYMONTH", "BYMONTHDAY"}:
+        raise RecurrenceError("rrule", "FREQ=DAILY takes BYMONTH and BYMONTHDAY only with INTERVAL=1.")
     return rule
 
 
-def _parts(text: str) -> dict[str, str]:
-    if len(text) > MAX_TEXT:
-        raise Faulty("rrule", f"takes at most {MAX_TEXT} characters.")
+def _split_parts(text: str) -> dict[str, str]:
+    if len(text) > MAX_RULE_LENGTH:
+        raise RecurrenceError("rrule", f"takes at most {MAX_RULE_LENGTH} characters.")
     found: dict[str, str] = {}
     for piece in text.strip().upper().removeprefix("RRULE:").rstrip(";").split(";"):
         name, equals, value = piece.partition("=")
         if not equals or not value or not name.isalpha():
-            raise Faulty("rrule", "must be one RFC 5545 rule, such as FREQ=WEEKLY;BYDAY=MO,FR (no DTSTART, no second line).")
+            raise RecurrenceError(
+                "rrule", "must be one RFC 5545 rule, such as FREQ=WEEKLY;BYDAY=MO,FR (no DTSTART, no second line)."
+            )
         if name in found:
-            raise Faulty("rrule", f"names {name} twice.")
+            raise RecurrenceError("rrule", f"names {name} twice.")
         found[name] = value
     return found
 
 
-def _number(parts: dict[str, str], name: str, low: int, high: int) -> int | None:
+def _parse_number(parts: dict[str, str], name: str, low: int, high: int) -> int | None:
     text = parts.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
-        raise Faulty("rrule", f"{name} is {low} to {high}.")
+        raise RecurrenceError("rrule", f"{name} is {low} to {high}.")
     return int(text)
 
 
-def _numbers(name: str, text: str, ranges: tuple[range, ...]) -> tuple[int, ...]:
+def _parse_numbers(name: str, text: str, ranges: tuple[range, ...]) -> tuple[int, ...]:
     values = []
     for piece in text.split(","):
         if re.fullmatch(r"[+-]?\d{1,3}", piece, re.ASCII) is None or not any(int(piece) in one for one in ranges):
             bounds = " or ".join(f"{one[0]} to {one[-1]}" for one in ranges)
-            raise Faulty("rrule", f"{name} takes numbers {bounds}, separated by commas.")
+            raise RecurrenceError("rrule", f"{name} takes numbers {bounds}, separated by commas.")
         values.append(int(piece))
     return tuple(dict.fromkeys(values))
 
 
-def _days(text: str, freq: str) -> tuple[tuple[int, int], ...]:
+def _parse_days(text: str, freq: str) -> tuple[tuple[int, int], ...]:
     days = []
     highest = {"MONTHLY": 5, "YEARLY": 53}.get(freq, 0)
     for piece in text.split(","):
-        match = _DAY.fullmatch(piece)
+        match = _BYDAY_PATTERN.fullmatch(piece)
         if match is None or abs(int(match[1] or 0)) > highest:
-            raise Faulty("rrule", "BYDAY takes MO to SU separated by commas; 1MO or -1FR only with FREQ=MONTHLY or YEARLY.")
-        days.append((int(match[1] or 0), _DAYS.index(match[2])))
+            raise RecurrenceError(
+                "rrule", "BYDAY takes MO to SU separated by commas; 1MO or -1FR only with FREQ=MONTHLY or YEARLY."
+            )
+        days.append((int(match[1] or 0), _WEEKDAYS.index(match[2])))
     return tuple(dict.fromkeys(days))
 
 
-def _week_start(text: str) -> int:
-    if text not in _DAYS:
-        raise Faulty("rrule", "WKST is one of MO to SU.")
-    return _DAYS.index(text)
+def _parse_week_start(text: str) -> int:
+    if text not in _WEEKDAYS:
+        raise RecurrenceError("rrule", "WKST is one of MO to SU.")
+    return _WEEKDAYS.index(text)
 
 
-def _until(text: str) -> Until:
-    match = _UNTIL.fullmatch(text)
+def _parse_until(text: str) -> UntilLimit:
+    match = _UNTIL_PATTERN.fullmatch(text)
     try:
         if match is None:
             raise ValueError
         day = datetime.strptime(match[1], "%Y%m%d")  # noqa: DTZ007 - a local time without a zone is what is meant
         if match[2] is None:
-            return Until(datetime.combine(day, time(23, 59, 59)), False)
+            return UntilLimit(datetime.combine(day, time(23, 59, 59)), False)
         clock = datetime.strptime(match[2], "%H%M%S").time()  # noqa: DTZ007
-        return Until(datetime.combine(day, clock), bool(match[3]))
+        return UntilLimit(datetime.combine(day, clock), bool(match[3]))
     except ValueError:
-        raise Faulty("rrule", "UNTIL is a date such as 20271231, or a time such as 20271231T200000Z.") from None
+        raise RecurrenceError("rrule", "UNTIL is a date such as 20271231, or a time such as 20271231T200000Z.") from None

@@ -12,10 +12,10 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
-from adapters.mqtt.external import ExternalSettings, MosquittoLink
-from adapters.mqtt.mosquitto import Provisioner
-from domain.devices.link import Connected, DeviceLink, Disconnected, Published, Subscribed, UplinkEvent
+from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
+from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
+from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceLink, DeviceSubscribed, InboundEvent, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import Device, a_device
 from support.mosquitto import mosquitto
@@ -35,12 +35,12 @@ class World:
     link: DeviceLink
     port: int
     ws_port: int
-    events: list[UplinkEvent] = field(default_factory=list)
+    events: list[InboundEvent] = field(default_factory=list)
     telemetry: int = 0
 
     async def device(self, profile: str = "native") -> Device:
         device = a_device(profile)
-        await self.link.admit(device.device_id, device.number, device.password, profile)
+        await self.link.upsert_credentials(device.device_id, device.number, device.password, profile)
         return device
 
     def client(self, device: Device, **options: Any) -> aiomqtt.Client:
@@ -55,12 +55,12 @@ class World:
             for each in filters:
                 await client.subscribe(device.topic(each), qos=1)
             await client.publish(device.topic("status"), b"online", qos=1, retain=True)
-            await self.until(lambda: self.link.connected(device.device_id))
+            await self.until(lambda: self.link.is_connected(device.device_id))
             yield client
 
     async def consume(self) -> None:
         while True:
-            batch = await self.link.take(100)
+            batch = await self.link.receive(100)
             self.events.extend(batch.events)
             self.telemetry += len(batch.telemetry)
             batch.ack()
@@ -70,8 +70,8 @@ class World:
             while not condition():
                 await asyncio.sleep(0.01)
 
-    async def event(self, kind: type[UplinkEvent], **fields: Any) -> Any:
-        def found() -> list[UplinkEvent]:
+    async def event(self, kind: type[InboundEvent], **fields: Any) -> Any:
+        def found() -> list[InboundEvent]:
             return [
                 event
                 for event in self.events
@@ -84,7 +84,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def embedded() -> AsyncIterator[World]:
-    link = EmbeddedLink(BrokerSettings((Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))))
+    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))))
     await link.start()
     tcp, ws = link.ports()
     yield World(link, tcp, ws)
@@ -93,9 +93,9 @@ async def embedded() -> AsyncIterator[World]:
 @contextlib.asynccontextmanager
 async def external(folder: Any) -> AsyncIterator[World]:
     async with mosquitto(folder, "latchboard") as broker:
-        settings = ExternalSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
-        provisioner = Provisioner(broker.files, "latchboard", "s" * 32)
-        link = MosquittoLink(settings, StillClock(), _native.TelemetryBatch, provisioner)
+        settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
+        provisioner = MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
+        link = MosquittoDeviceLink(settings, StillClock(), _native.TelemetryBatch, provisioner)
         await link.start()
         yield World(link, broker.port, broker.ws_port)
 
@@ -125,17 +125,17 @@ async def test_a_device_comes_in_reports_and_leaves(world: World, options: dict[
     device = await world.device()
     port = world.ws_port if "transport" in options else world.port
     async with world.present(device, "cmd", port=port, **options) as client:
-        assert (await world.event(Connected, device_id=device.device_id)).device_no == device.number
-        await world.event(Subscribed, device_id=device.device_id)
+        assert (await world.event(DeviceConnected, device_id=device.device_id)).device_no == device.number
+        await world.event(DeviceSubscribed, device_id=device.device_id)
         for qos in (0, 1):
             await client.publish(device.topic("telemetry"), b'{"temperature":21.5}', qos=qos)
         await client.publish(device.topic("state"), b'{"relay":"ON"}', qos=1, retain=True)
         await world.until(lambda: world.telemetry == 2)
-        state = await world.event(Published, topic="state")
+        state = await world.event(InboundMessage, topic="state")
         assert (state.device_no, state.payload, state.qos, state.retain) == (device.number, b'{"relay":"ON"}', 1, True)
         await client.publish(device.topic("status"), b"offline", qos=1, retain=True)
-    await world.event(Disconnected, device_id=device.device_id)
-    assert not world.link.connected(device.device_id)
+    await world.event(DeviceDisconnected, device_id=device.device_id)
+    assert not world.link.is_connected(device.device_id)
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -152,9 +152,9 @@ async def test_a_lost_device_speaks_its_will_and_is_gone(world: World) -> None:
     device = await world.device()
     async with world.present(device) as client:
         client._client._sock.shutdown(2)
-        await world.event(Published, topic="status", payload=b"offline")
-        await world.event(Disconnected, device_id=device.device_id, reason="lost")
-        assert not world.link.connected(device.device_id)
+        await world.event(InboundMessage, topic="status", payload=b"offline")
+        await world.event(DeviceDisconnected, device_id=device.device_id, reason="lost")
+        assert not world.link.is_connected(device.device_id)
         with contextlib.suppress(aiomqtt.MqttError):
             await client._disconnected
 
@@ -162,16 +162,16 @@ async def test_a_lost_device_speaks_its_will_and_is_gone(world: World) -> None:
 async def test_what_a_device_may_not_say_is_never_heard(world: World) -> None:
     device, other = await world.device(), await world.device()
     async with world.present(other, "#") as listener, world.present(device) as client:
-        await world.event(Published, device_id=device.device_id, topic="status")
-        await world.event(Published, device_id=other.device_id, topic="status")
+        await world.event(InboundMessage, device_id=device.device_id, topic="status")
+        await world.event(InboundMessage, device_id=other.device_id, topic="status")
         before = len(world.events)
         while len(listener.messages):
             await heard(listener)
         for topic in (other.topic("state"), other.topic("cmd"), device.topic("cmd"), device.topic("sched"), "state"):
             await client.publish(topic, b"evil", qos=1)
         await client.publish(device.topic("result"), b"fine", qos=1)
-        await world.event(Published, topic="result")
-        assert [event.payload for event in world.events[before:] if isinstance(event, Published)] == [b"fine"]
+        await world.event(InboundMessage, topic="result")
+        assert [event.payload for event in world.events[before:] if isinstance(event, InboundMessage)] == [b"fine"]
         assert len(listener.messages) == 0
 
 
@@ -229,18 +229,18 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
             async with world.present(device) as client:
                 await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
                 async with asyncio.timeout(PATIENCE):
-                    await world.link.expel(device.device_id)
+                    await world.link.remove_device(device.device_id)
                     with contextlib.suppress(aiomqtt.MqttError):
                         await client._disconnected
-        await world.event(Disconnected, device_id=device.device_id, reason="revoked")
-        assert not world.link.connected(device.device_id)
+        await world.event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
+        assert not world.link.is_connected(device.device_id)
         with pytest.raises(aiomqtt.MqttError):
             async with world.client(device):
                 pass
         assert not await world.link.send(device.device_id, "cmd", b"x")
         assert await world.link.send(other.device_id, "cmd", b"still there")
         assert (await heard(bystander)).payload == b"still there"
-        await world.link.admit(device.device_id, device.number, device.password, "native")
+        await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         async with world.client(device) as again:
             await again.subscribe(device.topic("#"), qos=1)
             await world.link.send(device.device_id, "time", b"first", retain=True)
@@ -249,7 +249,7 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
 
 async def test_a_new_password_replaces_the_old_one(world: World) -> None:
     device = await world.device()
-    await world.link.admit(device.device_id, device.number, "n" * 32, "native")
+    await world.link.upsert_credentials(device.device_id, device.number, "n" * 32, "native")
     with pytest.raises(aiomqtt.MqttError):
         async with world.client(device):
             pass
@@ -264,7 +264,7 @@ async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None
 
     async def telemetry() -> Any:
         while True:
-            batch = await asyncio.wait_for(link.take(100), PATIENCE)
+            batch = await asyncio.wait_for(link.receive(100), PATIENCE)
             if len(batch.telemetry):
                 return batch
             batch.ack()
@@ -289,7 +289,7 @@ async def _stubborn(world: World, device: Device) -> None:
 
 
 async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
-    waiting = asyncio.create_task(silent_world.link.take(1))
+    waiting = asyncio.create_task(silent_world.link.receive(1))
     await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE):
         await silent_world.link.stop()
@@ -299,7 +299,7 @@ async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
 
 async def test_a_link_that_cannot_start_names_the_address() -> None:
     [port] = free_ports(1)
-    link = MosquittoLink(ExternalSettings("127.0.0.1", port, "u", "p"), StillClock(), _native.TelemetryBatch, None)
+    link = MosquittoDeviceLink(MosquittoSettings("127.0.0.1", port, "u", "p"), StillClock(), _native.TelemetryBatch, None)
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
         await link.start()
     await link.stop()

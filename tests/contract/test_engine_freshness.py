@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.engine import freshness
+from adapters.engine import extension_check
 
 
 def checkout(root: Path) -> Path:
@@ -17,20 +17,20 @@ def checkout(root: Path) -> Path:
 
 
 def test_an_installation_without_sources_has_nothing_to_compare(tmp_path: Path) -> None:
-    freshness.check(tmp_path)
+    extension_check.check_extension(tmp_path)
 
 
 def test_other_sources_are_refused_with_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(freshness.EngineStale, match="make setup"):
-        freshness.check(checkout(tmp_path))
+    with pytest.raises(extension_check.EngineStaleError, match="make setup"):
+        extension_check.check_extension(checkout(tmp_path))
 
 
 def test_every_source_and_manifest_counts_and_build_results_do_not(tmp_path: Path) -> None:
     root = checkout(tmp_path)
-    before = freshness.source_digest(root)
+    before = extension_check.source_digest(root)
     (root / "rust" / "target").mkdir()
     (root / "rust" / "target" / "made.rs").write_text("made")
     (root / "rust" / "engine" / "notes.md").write_text("notes")
-    assert freshness.source_digest(root) == before
+    assert extension_check.source_digest(root) == before
     (root / "rust" / "engine" / "src" / "lib.rs").write_text("changed")
-    assert freshness.source_digest(root) != before
+    assert extension_check.source_digest(root) != before

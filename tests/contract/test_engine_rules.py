@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native import NativeEngine
-from adapters.engine.reference import ReferenceEngine
-from domain.kernel.errors import Invalid
-from domain.rules.model import Comparator, Condition, Match, RuleState, Suppressed
-from domain.rules.ports import TelemetryEngine
+from adapters.engine.native_engine import NativeEngine
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.kernel.errors import ValidationFailed
+from domain.rules.engine_port import TelemetryEngine
+from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
 from support.engine import DEVICE, Bench, ms, rule
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "conditions.json").read_text())
@@ -28,7 +28,7 @@ def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
 def test_a_condition_holds_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
     bench = Bench(engine, rule(("x", vector["comparator"], vector["value"])))
     reading = "" if vector["reading"] is None else f', "x": {vector["reading"]}'
-    assert bool(bench.send(f'{{"other": 1{reading}}}').fired) is vector["holds"]
+    assert bool(bench.send(f'{{"other": 1{reading}}}').rule_firings) is vector["holds"]
     told = engine.dry_run(DEVICE, bench.rules[1], {}, ms(0))
     assert told.holds is vector["holds"]
     assert told.conditions[0].why
@@ -41,8 +41,8 @@ def test_a_rule_fires_at_the_change_and_not_while_it_stays_matched(engine: Telem
 
 def test_every_change_of_state_is_reported_with_what_must_be_stored(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT))
-    edge = bench.send({"t": 31}, 5).edges[0]
-    assert (edge.device_no, edge.rule_no, edge.at_ms, edge.matched, edge.turned) == (DEVICE, 1, ms(5), True, True)
+    edge = bench.send({"t": 31}, 5).rule_transitions[0]
+    assert (edge.device_no, edge.rule_no, edge.at_ms, edge.matched, edge.matched_changed) == (DEVICE, 1, ms(5), True, True)
     assert edge.state == RuleState(matched=True, last_fired_ms=ms(5))
 
 
@@ -53,7 +53,7 @@ def test_a_metric_that_is_not_in_the_message_keeps_its_last_value(engine: Teleme
 
 
 def test_any_needs_one_condition_and_all_needs_every(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, ("h", ">", 1), match=Match.ANY), rule(HOT, ("h", ">", 1), no=2, command="FAN"))
+    bench = Bench(engine, rule(HOT, ("h", ">", 1), match=MatchMode.ANY), rule(HOT, ("h", ">", 1), no=2, command="FAN"))
     assert bench.fired({"t": 31, "h": 0}) == [1]
     assert bench.fired({"h": 2}, 1) == [2]
 
@@ -66,8 +66,8 @@ def test_for_seconds_fires_by_the_timer_and_not_before(engine: TelemetryEngine) 
     bench = Bench(engine, rule(HOT, for_seconds=10))
     assert bench.fired({"t": 31}, 0) == []
     assert engine.next_timer_ms() == ms(10)
-    assert bench.tick(9.999).fired == []
-    assert [each.at_ms for each in bench.tick(10).fired] == [ms(10)]
+    assert bench.tick(9.999).rule_firings == []
+    assert [each.at_ms for each in bench.tick(10).rule_firings] == [ms(10)]
     assert engine.next_timer_ms() is None
 
 
@@ -77,7 +77,7 @@ def test_for_seconds_starts_over_when_the_conditions_lapse(engine: TelemetryEngi
     bench.send({"t": 29}, 8)
     assert engine.next_timer_ms() is None
     bench.send({"t": 31}, 9)
-    assert bench.tick(18).fired == []
+    assert bench.tick(18).rule_firings == []
     assert bench.fired({"t": 35}, 19) == [1]
 
 
@@ -87,7 +87,7 @@ def test_for_seconds_goes_on_after_a_restart(engine: TelemetryEngine) -> None:
     after = Bench(_restarted(engine, before))
     after.rules = before.rules
     assert after.engine.next_timer_ms() == ms(10)
-    assert [each.rule_no for each in after.tick(60).fired] == [1]
+    assert [each.rule_no for each in after.tick(60).rule_firings] == [1]
 
 
 def test_a_restart_neither_fires_again_nor_forgets(engine: TelemetryEngine) -> None:
@@ -102,10 +102,10 @@ def test_a_restart_neither_fires_again_nor_forgets(engine: TelemetryEngine) -> N
 
 def _restarted(engine: TelemetryEngine, before: Bench) -> TelemetryEngine:
     fresh = type(engine)()
-    fresh.set_metrics([(1, "t")])
+    fresh.add_metric_names([(1, "t")])
     for device_no, _, latest in engine.checkpoint(10):
         fresh.restore(device_no, latest)
-    fresh.put_rules(DEVICE, list(before.rules.values()))
+    fresh.set_rules(DEVICE, list(before.rules.values()))
     return fresh
 
 
@@ -125,9 +125,9 @@ def test_an_edge_within_the_cooldown_matches_but_is_spent(engine: TelemetryEngin
     assert bench.fired({"t": 31}, 0) == [1]
     bench.send({"t": 29}, 1)
     held = bench.send({"t": 31}, 2)
-    assert (held.fired, held.suppressed) == ([], [Suppressed(DEVICE, 1, ms(2), None)])
+    assert (held.rule_firings, held.rule_suppressions) == ([], [RuleSuppression(DEVICE, 1, ms(2), None)])
     assert bench.state() == RuleState(matched=True, last_fired_ms=ms(0))
-    assert bench.tick(20).fired == []
+    assert bench.tick(20).rule_firings == []
     bench.send({"t": 29}, 21)
     assert bench.fired({"t": 31}, 22) == [1]
 
@@ -137,7 +137,7 @@ def test_silence_fires_by_the_timer_and_ends_with_the_next_report(engine: Teleme
     bench.send({"t": 1}, 0)
     bench.send({"other": 1}, 300)
     assert engine.next_timer_ms() == ms(600)
-    assert [each.rule_no for each in bench.tick(600).fired] == [1]
+    assert [each.rule_no for each in bench.tick(600).rule_firings] == [1]
     bench.send({"t": 1}, 700)
     assert not bench.state().matched
     assert engine.next_timer_ms() == ms(1300)
@@ -147,18 +147,18 @@ def test_a_silence_that_is_overdue_when_the_rule_is_made_is_due_at_once(engine: 
     bench = Bench(engine)
     bench.send({"t": 1}, 0)
     silent = rule(("t", "silent", 10))
-    engine.put_rules(DEVICE, [silent])
+    engine.set_rules(DEVICE, [silent])
     bench.rules = {1: silent}
     assert engine.next_timer_ms() == ms(10)
-    assert [each.at_ms for each in bench.tick(100).fired] == [ms(100)]
+    assert [each.at_ms for each in bench.tick(100).rule_firings] == [ms(100)]
 
 
 def test_a_rule_that_current_values_satisfy_waits_for_the_next_message(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
     bench.send({"t": 31}, 0)
     bench.rules = {1: rule(HOT)}
-    engine.put_rules(DEVICE, [rule(HOT)])
-    assert bench.tick(1).fired == []
+    engine.set_rules(DEVICE, [rule(HOT)])
+    assert bench.tick(1).rule_firings == []
     assert bench.fired({"t": 31}, 2) == [1]
 
 
@@ -173,8 +173,8 @@ def test_of_rules_that_fire_at_once_with_contradicting_commands_the_first_wins(
 ) -> None:
     bench = Bench(engine, rule(HOT, no=1, command=second), rule(HOT, no=2, command=first, priority=1))
     result = bench.send({"t": 31})
-    assert [each.rule_no for each in result.fired] == [2]
-    assert result.suppressed == [Suppressed(DEVICE, 1, ms(0), 2)]
+    assert [each.rule_no for each in result.rule_firings] == [2]
+    assert result.rule_suppressions == [RuleSuppression(DEVICE, 1, ms(0), 2)]
     assert bench.state(1) == RuleState(matched=True)
 
 
@@ -186,7 +186,7 @@ def test_a_late_message_drives_no_rule(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT))
     bench.send({"ts": ms(10), "m": {"t": 20}}, 10)
     late = bench.send({"ts": ms(9), "m": {"t": 31}}, 11)
-    assert (len(late.rows), late.fired) == (1, [])
+    assert (len(late.rows), late.rule_firings) == (1, [])
     assert engine.latest(DEVICE)[0].value == 20
 
 
@@ -205,5 +205,5 @@ def test_a_dry_run_puts_given_readings_over_the_last_values(engine: TelemetryEng
     [(">", "eco"), ("silent", 0), ("silent", 1e12), ("silent", "x"), ("<", float("nan")), ("<", float("inf")), ("==", "x" * 257)],
 )
 def test_a_value_that_does_not_fit_the_comparator_is_refused(comparator: str, value: float | str) -> None:
-    with pytest.raises(Invalid):
-        Condition("t", Comparator(comparator), value)
+    with pytest.raises(ValidationFailed):
+        RuleCondition("t", Comparator(comparator), value)

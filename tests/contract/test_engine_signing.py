@@ -9,34 +9,34 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from adapters.engine.native import NativeSigners
-from adapters.engine.reference import ReferenceSigners
-from domain.kernel.errors import Invalid
+from adapters.engine.native_engine import NativeSignerFactory
+from adapters.engine.reference_engine import ReferenceSignerFactory
+from domain.kernel.errors import ValidationFailed
 from domain.webhooks.signing import SignerFactory
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-@pytest.fixture(params=[ReferenceSigners, NativeSigners], ids=["reference", "native"])
+@pytest.fixture(params=[ReferenceSignerFactory, NativeSignerFactory], ids=["reference", "native"])
 def signers(request: pytest.FixtureRequest) -> SignerFactory:
     return request.param()
 
 
 def test_the_standard_signature_equals_the_specifications_vector(signers: SignerFactory) -> None:
-    signature = signers.signer(SECRET).standard("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    signature = signers.create_signer(SECRET).standard("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_the_standard_signature_equals_the_standard_webhooks_library(signers: SignerFactory) -> None:
     moment = datetime(2026, 11, 21, tzinfo=UTC)
     expected = Webhook(SECRET).sign("evt_1", moment, '{"é": 1}')
-    assert signers.signer(SECRET).standard("evt_1", int(moment.timestamp()), '{"é": 1}'.encode()) == expected
+    assert signers.create_signer(SECRET).standard("evt_1", int(moment.timestamp()), '{"é": 1}'.encode()) == expected
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%", "whsec_abc"])
 def test_a_secret_that_is_none_is_refused(signers: SignerFactory, secret: str) -> None:
-    with pytest.raises(Invalid, match="whsec_"):
-        signers.signer(secret)
+    with pytest.raises(ValidationFailed, match="whsec_"):
+        signers.create_signer(secret)
 
 
 def test_native_and_reference_agree_for_every_length_around_the_hashs_blocks() -> None:
@@ -44,7 +44,7 @@ def test_native_and_reference_agree_for_every_length_around_the_hashs_blocks() -
     for size in [*range(260), 4096, 70_001]:
         secret = "whsec_" + base64.b64encode(chance.randbytes(chance.choice((1, 24, 32, 64, 65, 130)))).decode()
         body = chance.randbytes(size)
-        native, reference = NativeSigners().signer(secret), ReferenceSigners().signer(secret)
+        native, reference = NativeSignerFactory().create_signer(secret), ReferenceSignerFactory().create_signer(secret)
         messages = [("evt_" + "x" * chance.randrange(40), chance.randrange(2**40), body)]
         assert native.service(body) == reference.service(body)
         assert native.sign_batch(messages) == reference.sign_batch(messages)

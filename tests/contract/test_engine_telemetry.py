@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from adapters.engine import native
-from adapters.engine.native import NativeEngine
-from adapters.engine.reference import ReferenceEngine
-from domain.rules.model import Reading
-from domain.rules.ports import TelemetryEngine
+from adapters.engine import native_engine
+from adapters.engine.native_engine import NativeEngine
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.rules.engine_port import TelemetryEngine
+from domain.rules.model import LatestReading
 from domain.telemetry import packing
 from support.engine import DEVICE, T0, Bench, ms, rule
 
@@ -33,27 +33,27 @@ def test_a_payload_is_read_as_the_vectors_say(engine: TelemetryEngine, vector: d
     assert {each.metric: each.value for each in latest} == vector["readings"]
     assert {each.metric: each.unit for each in latest if each.unit} == vector.get("units", {})
     assert {code: count for _, code, count in result.faults} == vector.get("faults", {})
-    assert result.seen == [(DEVICE, T0)]
+    assert result.last_seen == [(DEVICE, T0)]
 
 
 @pytest.mark.parametrize("vector", PACKED, ids=lambda each: each["packed"])
 def test_readings_are_packed_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
     numbers = [number for number, _ in vector["readings"]]
-    engine.set_metrics([(number, f"m{number}") for number in numbers])
+    engine.add_metric_names([(number, f"m{number}") for number in numbers])
     payload = {f"m{number}": value for number, value in vector["readings"]}
     row = Bench(engine).send(payload).rows[0]
     assert row[3].hex() == vector["packed"]
-    assert row[2] == packing.digest(row[3])
-    expected = [(5, number, *packing.columns(value)) for number, value in vector["readings"]]
-    assert engine.unpack([(5, row[3])]) == expected
-    assert engine.unpack([(5, row[3])], numbers[0]) == expected[:1]
+    assert row[2] == packing.row_digest(row[3])
+    expected = [(5, number, *packing.value_columns(value)) for number, value in vector["readings"]]
+    assert engine.unpack_readings([(5, row[3])]) == expected
+    assert engine.unpack_readings([(5, row[3])], numbers[0]) == expected[:1]
 
 
 @pytest.mark.parametrize("broken", ["0d", "0a00", "0b05c3", "0b01ff", "80", "0c" + "ff" * 11])
 def test_bytes_that_are_no_row_are_refused(engine: TelemetryEngine, broken: str) -> None:
-    engine.set_metrics([(1, "t")])
+    engine.add_metric_names([(1, "t")])
     with pytest.raises(ValueError):
-        engine.unpack([(0, bytes.fromhex(broken))])
+        engine.unpack_readings([(0, bytes.fromhex(broken))])
     with pytest.raises(ValueError):
         engine.replay(DEVICE, 0, bytes.fromhex(broken))
 
@@ -65,11 +65,11 @@ def test_a_redelivered_message_gives_the_same_row(engine: TelemetryEngine) -> No
 
 
 def test_metric_numbers_are_the_fleets_and_go_on_from_the_highest_known(engine: TelemetryEngine) -> None:
-    engine.set_metrics([(3, "t"), (9, "h")])
+    engine.add_metric_names([(3, "t"), (9, "h")])
     bench = Bench(engine)
-    assert bench.send({"h": 1, "new": 2}).new_names == [(10, "new")]
+    assert bench.send({"h": 1, "new": 2}).new_metric_names == [(10, "new")]
     other = bench.send({"new": 2, "t": 1}, device_no=8)
-    assert other.new_names == []
+    assert other.new_metric_names == []
     assert other.new_metrics == [(8, 10, "new", None), (8, 3, "t", None)]
 
 
@@ -83,18 +83,18 @@ def test_a_new_unit_is_reported_and_a_known_one_is_not(engine: TelemetryEngine) 
 def test_a_device_has_at_most_128_metrics(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
     result = bench.send({f"m{i}": i for i in range(130)})
-    assert (result.readings, result.faults) == (128, [(DEVICE, "TOO_MANY_METRICS", 2)])
-    assert bench.send({"m0": 5, "one more": 1}, 1).readings == 1
+    assert (result.reading_count, result.faults) == (128, [(DEVICE, "TOO_MANY_METRICS", 2)])
+    assert bench.send({"m0": 5, "one more": 1}, 1).reading_count == 1
 
 
 def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(engine: TelemetryEngine) -> None:
     names = [(number, f"m{number}") for number in range(1, 301)]
-    engine.set_metrics(names)
+    engine.add_metric_names(names)
     known = [packing.LatestMetric(number, 1.5, T0, T0, None) for number, _ in names]
     engine.restore(DEVICE, packing.pack_latest(T0, known))
     values = {name: number + 0.25 for number, name in names}
     row = Bench(engine).send(values, 1).rows[0]
-    assert [value for _, _, value, _ in engine.unpack([(0, row[3])])] == list(values.values())
+    assert [value for _, _, value, _ in engine.unpack_readings([(0, row[3])])] == list(values.values())
 
 
 def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -> None:
@@ -103,7 +103,7 @@ def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -
 
 def test_names_have_64_characters_and_texts_256(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
-    assert bench.send({"é" * 64: "é" * 256}).readings == 1
+    assert bench.send({"é" * 64: "é" * 256}).reading_count == 1
     assert bench.send({"é" * 65: 1, "t": "é" * 257}).faults == [(DEVICE, "BAD_METRIC_NAME", 1), (DEVICE, "BAD_VALUE", 1)]
 
 
@@ -116,15 +116,15 @@ def test_one_devices_garbage_is_not_anothers_problem(engine: TelemetryEngine) ->
 
 def test_a_watched_device_returns_its_readings(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
-    engine.watch(DEVICE, True)
-    watched = bench.send({"t": 1.5, "on": True, "mode": "eco", "u": {"t": "C"}}).watched
+    engine.set_watched(DEVICE, True)
+    watched = bench.send({"t": 1.5, "on": True, "mode": "eco", "u": {"t": "C"}}).watched_readings
     assert watched == [
         (DEVICE, T0, "t", 1.5, None, "C"),
         (DEVICE, T0, "on", 1.0, "true", None),
         (DEVICE, T0, "mode", None, "eco", None),
     ]
-    engine.watch(DEVICE, False)
-    assert bench.send({"t": 1}, 1).watched == []
+    engine.set_watched(DEVICE, False)
+    assert bench.send({"t": 1}, 1).watched_readings == []
 
 
 def test_what_a_checkpoint_holds_comes_back(engine: TelemetryEngine) -> None:
@@ -135,25 +135,25 @@ def test_what_a_checkpoint_holds_comes_back(engine: TelemetryEngine) -> None:
     assert (device_no, newest_ms, others) == (DEVICE, ms(5), [])
     assert engine.checkpoint(10) == []
     fresh = type(engine)()
-    fresh.set_metrics([(1, "t"), (2, "on"), (3, "mode")])
+    fresh.add_metric_names([(1, "t"), (2, "on"), (3, "mode")])
     fresh.restore(DEVICE, latest)
     assert fresh.latest(DEVICE) == engine.latest(DEVICE)
-    assert fresh.latest(DEVICE)[0] == Reading("t", 1.5, "C", T0)
+    assert fresh.latest(DEVICE)[0] == LatestReading("t", 1.5, "C", T0)
 
 
 def test_replayed_rows_bring_values_but_drive_no_rule(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(("t", ">", 30.0)))
-    engine.set_metrics([(1, "t")])
-    engine.replay(DEVICE, ms(3), packing.pack([(1, 31.0)]))
-    engine.replay(DEVICE, ms(2), packing.pack([(1, 5.0)]))
-    assert engine.latest(DEVICE) == [Reading("t", 31.0, None, ms(3))]
-    assert bench.tick(9).fired == []
+    engine.add_metric_names([(1, "t")])
+    engine.replay(DEVICE, ms(3), packing.pack_readings([(1, 31.0)]))
+    engine.replay(DEVICE, ms(2), packing.pack_readings([(1, 5.0)]))
+    assert engine.latest(DEVICE) == [LatestReading("t", 31.0, None, ms(3))]
+    assert bench.tick(9).rule_firings == []
     assert bench.fired({"other": 1}, 4) == [1]
 
 
 def test_unknown_metric_numbers_and_foreign_checkpoints_are_refused(engine: TelemetryEngine) -> None:
     with pytest.raises(ValueError):
-        engine.replay(DEVICE, 0, packing.pack([(5, 1.0)]))
+        engine.replay(DEVICE, 0, packing.pack_readings([(5, 1.0)]))
     with pytest.raises(ValueError):
         engine.restore(DEVICE, b"\x02\x00")
     with pytest.raises(ValueError):
@@ -163,12 +163,12 @@ def test_unknown_metric_numbers_and_foreign_checkpoints_are_refused(engine: Tele
 def test_a_dropped_device_is_forgotten(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(("t", "silent", 5)))
     bench.send({"t": 1})
-    engine.drop_device(DEVICE)
+    engine.remove_device(DEVICE)
     assert (engine.latest(DEVICE), engine.next_timer_ms(), engine.checkpoint(5)) == ([], None, [])
-    assert bench.tick(60).fired == []
+    assert bench.tick(60).rule_firings == []
 
 
 def test_seen_names_each_device_once_with_its_newest_arrival(engine: TelemetryEngine) -> None:
-    batch = native.batch_of([(1, T0, b"{}"), (2, T0 + 5, b"broken"), (1, T0 + 9, b"{}"), (1, T0 + 7, b"{}")])
+    batch = native_engine.make_batch([(1, T0, b"{}"), (2, T0 + 5, b"broken"), (1, T0 + 9, b"{}"), (1, T0 + 7, b"{}")])
     result = engine.ingest(batch)
-    assert (result.seen, result.messages, result.rows) == ([(1, T0 + 9), (2, T0 + 5)], 3, [])
+    assert (result.last_seen, result.message_count, result.rows) == ([(1, T0 + 9), (2, T0 + 5)], 3, [])

@@ -10,8 +10,8 @@ import pytest
 from domain.commands.model import Execution, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
-from domain.rules.model import RuleEdge, RuleState
-from domain.schedules.model import Edge, FiredEdge, Outcome, ScheduleStatus, SlotCommand
+from domain.rules.model import RuleState, RuleTransition
+from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
 from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, an_execution, new
 
 
@@ -29,40 +29,47 @@ async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: World
     async with world.uow.write() as tx:
         queued = await tx.executions.add(an_execution(world))
         done = replace(queued, status=ExecutionStatus.DONE, sent_ms=NOW, finished_ms=NOW + 1, result={"relay": "ON", "n": 1.5})
-        assert not await tx.executions.advance(done, ExecutionStatus.SENT)
+        assert not await tx.executions.transition(done, ExecutionStatus.SENT)
         assert await tx.executions.find(queued.execution_id) == queued
-        assert await tx.executions.advance(done, ExecutionStatus.QUEUED)
+        assert await tx.executions.transition(done, ExecutionStatus.QUEUED)
         assert await tx.executions.find(queued.execution_id) == done
 
 
 async def test_many_executions_are_added_found_and_moved_together(world: World) -> None:
     made = [an_execution(world, params={"n": number}) for number in range(5)]
     async with world.uow.write() as tx:
-        await tx.executions.add_all(made)
-        await tx.executions.add_all([])
+        await tx.executions.add_many(made)
+        await tx.executions.add_many([])
     async with world.uow.write() as tx:
-        stored = await tx.executions.queued(9)
+        stored = await tx.executions.list_queued(9)
         assert [replace(one, seq=0) for one in stored] == made
         assert [one.seq for one in stored] == sorted({one.seq for one in stored})
         wanted = {made[0].execution_id, made[3].execution_id, new("exe")}
-        assert {one.execution_id for one in await tx.executions.find_all(wanted)} == {made[0].execution_id, made[3].execution_id}
-        assert list(await tx.executions.find_all(set())) == []
+        assert {one.execution_id for one in await tx.executions.list_by_ids(wanted)} == {
+            made[0].execution_id,
+            made[3].execution_id,
+        }
+        assert list(await tx.executions.list_by_ids(set())) == []
         sent = replace(stored[1], status=ExecutionStatus.SENT, sent_ms=NOW)
         done = replace(stored[2], status=ExecutionStatus.DONE, finished_ms=NOW + 1, result={"code": None, "data": ["x", 1.5]})
         late = replace(stored[4], status=ExecutionStatus.ACKED)
         moves = [(done, ExecutionStatus.QUEUED), (sent, ExecutionStatus.QUEUED), (late, ExecutionStatus.SENT)]
-        assert set(await tx.executions.advance_all(moves)) == {sent.execution_id, done.execution_id}
-        assert not await tx.executions.advance_all([])
-        assert sorted(await tx.executions.find_all({one.execution_id for one in stored}), key=lambda one: one.seq) == [
-            stored[0], sent, done, stored[3], stored[4],
-        ]  # fmt: skip
+        assert set(await tx.executions.transition_many(moves)) == {sent.execution_id, done.execution_id}
+        assert not await tx.executions.transition_many([])
+        assert sorted(await tx.executions.list_by_ids({one.execution_id for one in stored}), key=lambda one: one.seq) == [
+            stored[0],
+            sent,
+            done,
+            stored[3],
+            stored[4],
+        ]
 
 
 async def test_open_executions_are_counted_by_device(world: World) -> None:
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
-        await tx.executions.add_all(
+        await tx.executions.add_many(
             [
                 an_execution(world),
                 an_execution(world, status=ExecutionStatus.SENT),
@@ -71,8 +78,8 @@ async def test_open_executions_are_counted_by_device(world: World) -> None:
             ]
         )
         both = {world.device.device_id, other.device_id, third.device_id}
-        assert dict(await tx.executions.open_counts(both)) == {world.device.device_id: 2, other.device_id: 1}
-        assert dict(await tx.executions.open_counts({third.device_id})) == {}
+        assert dict(await tx.executions.count_open_by_device(both)) == {world.device.device_id: 2, other.device_id: 1}
+        assert dict(await tx.executions.count_open_by_device({third.device_id})) == {}
 
 
 async def test_definitions_of_devices_and_types_come_together(world: World) -> None:
@@ -84,24 +91,27 @@ async def test_definitions_of_devices_and_types_come_together(world: World) -> N
         of_type = a_definition(world, device_id=None, device_type_id=kind.device_type_id)
         for definition in (mine, theirs, of_type):
             await tx.definitions.add(definition)
-        assert list(await tx.definitions.of_all({world.device.device_id}, set())) == [mine]
-        assert list(await tx.definitions.of_all({world.device.device_id}, {kind.device_type_id})) == [mine, of_type]
-        assert list(await tx.definitions.of_all(set(), set())) == []
+        assert list(await tx.definitions.list_by_devices_and_types({world.device.device_id}, set())) == [mine]
+        assert list(await tx.definitions.list_by_devices_and_types({world.device.device_id}, {kind.device_type_id})) == [
+            mine,
+            of_type,
+        ]
+        assert list(await tx.definitions.list_by_devices_and_types(set(), set())) == []
 
 
 async def test_what_was_written_for_later_is_there_for_the_next_statement_and_gone_with_its_transaction(world: World) -> None:
     kept, lost = an_execution(world), an_execution(world)
     async with world.uow.write() as tx:
-        await tx.executions.add_all([kept])
+        await tx.executions.add_many([kept])
     try:
         async with world.uow.write() as tx:
-            await tx.executions.add_all([lost])
+            await tx.executions.add_many([lost])
             raise KeyError
     except KeyError:
         pass
     async with world.uow.write() as tx:
-        await tx.executions.add_all([])
-        assert [one.execution_id for one in await tx.executions.queued(9)] == [kept.execution_id]
+        await tx.executions.add_many([])
+        assert [one.execution_id for one in await tx.executions.list_queued(9)] == [kept.execution_id]
 
 
 async def test_a_later_write_that_the_database_refuses_takes_its_transaction_along_and_no_other(world: World) -> None:
@@ -110,7 +120,7 @@ async def test_a_later_write_that_the_database_refuses_takes_its_transaction_alo
 
     async def add(execution: Execution) -> None:
         async with world.uow.write() as tx:
-            await tx.executions.add_all([execution])
+            await tx.executions.add_many([execution])
 
     if world.uow.__class__.__name__ == "MemoryUnitOfWork":
         pytest.skip("dictionaries know no foreign keys")
@@ -118,7 +128,7 @@ async def test_a_later_write_that_the_database_refuses_takes_its_transaction_alo
     assert isinstance(results[0], Conflict)
     assert results[1] is None
     async with world.uow.read() as tx:
-        assert [one.execution_id for one in await tx.executions.queued(9)] == [kept.execution_id]
+        assert [one.execution_id for one in await tx.executions.list_queued(9)] == [kept.execution_id]
 
 
 async def test_open_and_queued_executions_come_in_sequence(world: World) -> None:
@@ -128,12 +138,15 @@ async def test_open_and_queued_executions_come_in_sequence(world: World) -> None
         elsewhere = await tx.executions.add(an_execution(world, device_id=other.device_id, device_no=other.device_no))
         sent = await tx.executions.add(an_execution(world, status=ExecutionStatus.SENT))
         await tx.executions.add(an_execution(world, status=ExecutionStatus.DONE))
-        assert list(await tx.executions.open_of(world.device.device_id)) == [first, sent]
+        assert list(await tx.executions.list_open_by_device(world.device.device_id)) == [first, sent]
         among = {world.device.device_id, other.device_id, new("dev")}
-        assert await tx.executions.open_of_all(among) == {world.device.device_id: [first, sent], other.device_id: [elsewhere]}
-        assert list(await tx.executions.queued(9)) == [first, elsewhere]
-        assert list(await tx.executions.queued(1)) == [first]
-        assert list(await tx.executions.queued(9, first.seq)) == [elsewhere]
+        assert await tx.executions.list_open_by_devices(among) == {
+            world.device.device_id: [first, sent],
+            other.device_id: [elsewhere],
+        }
+        assert list(await tx.executions.list_queued(9)) == [first, elsewhere]
+        assert list(await tx.executions.list_queued(1)) == [first]
+        assert list(await tx.executions.list_queued(9, first.seq)) == [elsewhere]
 
 
 async def test_overdue_executions_are_those_without_an_end(world: World) -> None:
@@ -143,8 +156,8 @@ async def test_overdue_executions_are_those_without_an_end(world: World) -> None
         queued = await tx.executions.add(an_execution(world, expires_ms=NOW - 1))
         await tx.executions.add(an_execution(world, expires_ms=NOW + 1))
         await tx.executions.add(an_execution(world, status=ExecutionStatus.FAILED, expires_ms=NOW - 9))
-        assert list(await tx.executions.overdue(NOW, 9)) == [queued, acked]
-        assert list(await tx.executions.overdue(NOW, 1)) == [queued]
+        assert list(await tx.executions.list_expired(NOW, 9)) == [queued, acked]
+        assert list(await tx.executions.list_expired(NOW, 1)) == [queued]
         assert await tx.executions.next_expiry_ms() == NOW - 1
 
 
@@ -156,7 +169,7 @@ async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(wo
         ]
         assert list(await tx.executions.page(world.device.device_id, limit=2)) == stored[:0:-1]
         assert list(await tx.executions.page(world.device.device_id, limit=9, before_seq=stored[2].seq)) == stored[1::-1]
-        assert [await tx.executions.forget_before(NOW + 9, 1) for _ in range(3)] == [1, 1, 0]
+        assert [await tx.executions.delete_older_than(NOW + 9, 1) for _ in range(3)] == [1, 1, 0]
         assert list(await tx.executions.page(world.device.device_id, limit=9)) == [stored[1]]
 
 
@@ -164,8 +177,8 @@ async def test_a_slot_holds_one_live_schedule(world: World) -> None:
     first = a_schedule(world, on_command=SlotCommand("DIM", {"level": 3}), rrule="FREQ=DAILY")
     async with world.uow.write() as tx:
         await tx.schedules.add(first)
-        assert await tx.schedules.in_slot(world.device.device_id, 0) == first
-        assert await tx.schedules.in_slot(world.device.device_id, 1) is None
+        assert await tx.schedules.get_by_slot(world.device.device_id, 0) == first
+        assert await tx.schedules.get_by_slot(world.device.device_id, 1) is None
     async with world.uow.write() as tx:
         with pytest.raises(Conflict) as caught:
             await tx.schedules.add(a_schedule(world))
@@ -176,7 +189,7 @@ async def test_a_slot_holds_one_live_schedule(world: World) -> None:
         third = a_schedule(world, slot=3)
         await tx.schedules.add(third)
         await tx.schedules.add(second)
-        assert list(await tx.schedules.active(world.device.device_id)) == [second, third]
+        assert list(await tx.schedules.list_active(world.device.device_id)) == [second, third]
 
 
 async def test_history_has_the_ended_ones_newest_first(world: World) -> None:
@@ -187,11 +200,13 @@ async def test_history_has_the_ended_ones_newest_first(world: World) -> None:
     async with world.uow.write() as tx:
         for schedule in (*ended, a_schedule(world)):
             await tx.schedules.add(schedule)
-        assert list(await tx.schedules.history(world.device.device_id, 2)) == [ended[1], ended[2]]
-        await tx.schedules.record_edge(FiredEdge(ended[0].schedule_id, 1, Edge.ON, 7, NOW, Outcome.FIRED))
-        assert [await tx.schedules.forget_before(NOW + 6, 1) for _ in range(3)] == [1, 1, 0]
-        assert list(await tx.schedules.history(world.device.device_id, 9)) == [ended[1]]
-        assert len(await tx.schedules.active(world.device.device_id)) == 1
+        assert list(await tx.schedules.list_history(world.device.device_id, 2)) == [ended[1], ended[2]]
+        await tx.schedules.add_edge_if_absent(
+            ScheduleEdgeRecord(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)
+        )
+        assert [await tx.schedules.delete_older_than(NOW + 6, 1) for _ in range(3)] == [1, 1, 0]
+        assert list(await tx.schedules.list_history(world.device.device_id, 9)) == [ended[1]]
+        assert len(await tx.schedules.list_active(world.device.device_id)) == 1
 
 
 async def test_due_schedules_are_enabled_and_come_earliest_first(world: World) -> None:
@@ -206,9 +221,9 @@ async def test_due_schedules_are_enabled_and_come_earliest_first(world: World) -
             a_schedule(world, slot=4, next_fire_ts=50, status=ScheduleStatus.CANCELLED),
         ):
             await tx.schedules.add(schedule)
-        assert list(await tx.schedules.due(200, 9)) == [late, soon]
-        assert list(await tx.schedules.due(200, 1)) == [late]
-        assert list(await tx.schedules.due(99, 9)) == []
+        assert list(await tx.schedules.list_due(200, 9)) == [late, soon]
+        assert list(await tx.schedules.list_due(200, 1)) == [late]
+        assert list(await tx.schedules.list_due(99, 9)) == []
         assert await tx.schedules.next_due_ts() == 100
 
 
@@ -218,37 +233,44 @@ async def test_what_became_of_many_slots_is_written_together(world: World) -> No
         for slot in slots:
             await tx.schedules.add(slot)
         decided = [
-            replace(slot, status=ScheduleStatus.ACTIVE, next_fire_ts=slot.off_ts, next_edge=Edge.OFF, last_fired_ms=NOW + 1,
-                    last_outcome=Outcome.FIRED, updated_ms=NOW + 1)
+            replace(
+                slot,
+                status=ScheduleStatus.ACTIVE,
+                next_fire_ts=slot.off_ts,
+                next_edge=SwitchEdge.OFF,
+                last_fired_ms=NOW + 1,
+                last_outcome=EdgeOutcome.FIRED,
+                updated_ms=NOW + 1,
+            )
             for slot in slots[:2]
-        ]  # fmt: skip
-        edges = [FiredEdge(slot.schedule_id, 1, Edge.ON, slot.on_ts, NOW, Outcome.FIRED) for slot in slots[:2]]
-        await tx.schedules.decide_all(decided, edges)
+        ]
+        edges = [ScheduleEdgeRecord(slot.schedule_id, 1, SwitchEdge.ON, slot.on_ts, NOW, EdgeOutcome.FIRED) for slot in slots[:2]]
+        await tx.schedules.save_decisions(decided, edges)
     async with world.uow.write() as tx:
-        assert list(await tx.schedules.active(world.device.device_id)) == [*decided, slots[2]]
-        assert list(await tx.schedules.active_of({world.device.device_id, new("dev")})) == [*decided, slots[2]]
-        assert not await tx.schedules.record_edge(edges[1])
+        assert list(await tx.schedules.list_active(world.device.device_id)) == [*decided, slots[2]]
+        assert list(await tx.schedules.list_active_by_devices({world.device.device_id, new("dev")})) == [*decided, slots[2]]
+        assert not await tx.schedules.add_edge_if_absent(edges[1])
 
     async def again() -> None:
         async with world.uow.write() as tx:
-            await tx.schedules.decide_all([slots[0]], [edges[0]])
+            await tx.schedules.save_decisions([slots[0]], [edges[0]])
 
     with pytest.raises(Conflict):
         await again()
     async with world.uow.read() as tx:
-        assert await tx.schedules.in_slot(world.device.device_id, 0) == decided[0]
+        assert await tx.schedules.get_by_slot(world.device.device_id, 0) == decided[0]
 
 
 async def test_an_edge_is_recorded_once(world: World) -> None:
     schedule = a_schedule(world)
-    fired = FiredEdge(schedule.schedule_id, 1, Edge.ON, 100, NOW, Outcome.FIRED)
+    fired = ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 100, NOW, EdgeOutcome.FIRED)
     async with world.uow.write() as tx:
         await tx.schedules.add(schedule)
-        assert await tx.schedules.record_edge(fired)
-        assert not await tx.schedules.record_edge(fired)
-        assert not await tx.schedules.record_edge(replace(fired, at_ms=NOW + 5))
-        for other in (replace(fired, edge=Edge.OFF), replace(fired, revision=2), replace(fired, due_ts=101)):
-            assert await tx.schedules.record_edge(other)
+        assert await tx.schedules.add_edge_if_absent(fired)
+        assert not await tx.schedules.add_edge_if_absent(fired)
+        assert not await tx.schedules.add_edge_if_absent(replace(fired, at_ms=NOW + 5))
+        for other in (replace(fired, edge=SwitchEdge.OFF), replace(fired, revision=2), replace(fired, due_ts=101)):
+            assert await tx.schedules.add_edge_if_absent(other)
 
 
 async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: World) -> None:
@@ -256,26 +278,26 @@ async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: W
         first = await tx.rules.add(a_rule(world, priority=200))
         second = await tx.rules.add(a_rule(world, state=RuleState(True, NOW, NOW - 1), disabled_reason="loop", enabled=False))
         assert 0 < first.rule_no < second.rule_no
-        assert list(await tx.rules.list(world.device.device_id)) == [second, first]
+        assert list(await tx.rules.list_by_device(world.device.device_id)) == [second, first]
         assert await tx.rules.get(world.device.device_id, second.rule_id) == second
         assert await tx.rules.get(new("dev"), second.rule_id) is None
-        assert await tx.rules.by_no(first.rule_no) == first
+        assert await tx.rules.find_by_number(first.rule_no) == first
         changed = replace(first, name="renamed", clear_conditions=(), revision=2)
         await tx.rules.save(changed)
-        assert await tx.rules.by_no(first.rule_no) == changed
+        assert await tx.rules.find_by_number(first.rule_no) == changed
         await tx.rules.delete(first.rule_id)
-        assert await tx.rules.by_no(first.rule_no) is None
+        assert await tx.rules.find_by_number(first.rule_no) is None
 
 
 async def test_an_edit_leaves_a_rules_state_to_the_engine_and_arming_it_anew_keeps_when_it_last_fired(world: World) -> None:
     async with world.uow.write() as tx:
         rule = await tx.rules.add(a_rule(world))
-        await tx.rules.save_states([RuleEdge(world.device.device_no, rule.rule_no, NOW, True, None, NOW, True)])
+        await tx.rules.save_states([RuleTransition(world.device.device_no, rule.rule_no, NOW, True, None, NOW, True)])
         await tx.rules.save(replace(rule, name="read before it matched"))
-        kept = await tx.rules.by_no(rule.rule_no)
+        kept = await tx.rules.find_by_number(rule.rule_no)
         assert (kept.name, kept.state) == ("read before it matched", RuleState(True, None, NOW))
         await tx.rules.rearm(rule.rule_id)
-        assert (await tx.rules.by_no(rule.rule_no)).state == RuleState(False, None, NOW)
+        assert (await tx.rules.find_by_number(rule.rule_no)).state == RuleState(False, None, NOW)
 
 
 async def test_rule_states_are_written_together(world: World) -> None:
@@ -285,14 +307,14 @@ async def test_rule_states_are_written_together(world: World) -> None:
         number = world.device.device_no
         await tx.rules.save_states(
             [
-                RuleEdge(number, first.rule_no, NOW, True, None, NOW, True),
-                RuleEdge(number, 999_999, NOW, True, None, NOW, True),
-                RuleEdge(number, second.rule_no, NOW, False, NOW + 1, None, False),
+                RuleTransition(number, first.rule_no, NOW, True, None, NOW, True),
+                RuleTransition(number, 999_999, NOW, True, None, NOW, True),
+                RuleTransition(number, second.rule_no, NOW, False, NOW + 1, None, False),
             ]
         )
         await tx.rules.save_states([])
-        assert (await tx.rules.by_no(first.rule_no)).state == RuleState(True, None, NOW)
-        assert (await tx.rules.by_no(second.rule_no)).state == RuleState(False, NOW + 1, None)
+        assert (await tx.rules.find_by_number(first.rule_no)).state == RuleState(True, None, NOW)
+        assert (await tx.rules.find_by_number(second.rule_no)).state == RuleState(False, NOW + 1, None)
 
 
 async def test_enabled_rules_of_all_devices_come_by_device(world: World) -> None:
@@ -301,4 +323,4 @@ async def test_enabled_rules_of_all_devices_come_by_device(world: World) -> None
         second = await tx.rules.add(a_rule(world, device_id=other.device_id, device_no=other.device_no))
         first = await tx.rules.add(a_rule(world))
         await tx.rules.add(a_rule(world, enabled=False))
-        assert list(await tx.rules.all_enabled()) == [first, second]
+        assert list(await tx.rules.list_enabled()) == [first, second]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from domain.accounts.model import Project
-from domain.devices.model import About, DeviceCredentials, DeviceStatus, DeviceType
+from domain.devices.model import DeviceCredentials, DeviceMetadata, DeviceStatus, DeviceType
 from domain.kernel.errors import Conflict, NotFound
-from domain.schedules.model import Edge, FiredEdge, Outcome
+from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, SwitchEdge
 from support.storage import (
     NOW,
     World,
@@ -58,7 +58,7 @@ async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(w
     async with world.uow.write() as tx:
         await tx.devices.set_relay(world.device.device_id, True)
         changed = replace(
-            world.device, name="Valve", status=DeviceStatus.DISABLED, about=About(tags=("x",)), relay=False, sched_rev=9
+            world.device, name="Valve", status=DeviceStatus.DISABLED, about=DeviceMetadata(tags=("x",)), relay=False, sched_rev=9
         )
         assert await tx.devices.save(changed)
         stored = await tx.devices.find(world.device.device_id)
@@ -83,15 +83,17 @@ async def test_relay_and_presence_say_whether_they_changed(world: World) -> None
             True,
         ]
         await tx.devices.set_online(device_id, True)
-        assert [device.device_id for device in await tx.devices.online()] == [device_id]
+        assert [device.device_id for device in await tx.devices.list_online()] == [device_id]
         assert not await tx.devices.set_relay(new("dev"), True)
 
 
 async def test_devices_are_found_by_their_numbers(world: World) -> None:
     number = world.device.device_no
     async with world.uow.write() as tx:
-        assert [device.device_id for device in await tx.devices.numbered({number, number + 999})] == [world.device.device_id]
-        assert list(await tx.devices.numbered([])) == []
+        assert [device.device_id for device in await tx.devices.list_by_numbers({number, number + 999})] == [
+            world.device.device_id
+        ]
+        assert list(await tx.devices.list_by_numbers([])) == []
 
 
 async def test_of_many_devices_those_come_that_were_not_there(world: World) -> None:
@@ -99,30 +101,30 @@ async def test_of_many_devices_those_come_that_were_not_there(world: World) -> N
         others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
         ids = [device.device_id for device in (world.device, *others)]
         await tx.devices.set_online(ids[1], True)
-        assert set(await tx.devices.set_online_all([*ids[:3], new("dev")], True)) == {ids[0], ids[2]}
-        assert {device.device_id for device in await tx.devices.online()} == set(ids[:3])
-        assert set(await tx.devices.set_online_all(ids[2:], False)) == {ids[2]}
-        assert not await tx.devices.set_online_all([], True)
+        assert set(await tx.devices.set_online_many([*ids[:3], new("dev")], True)) == {ids[0], ids[2]}
+        assert {device.device_id for device in await tx.devices.list_online()} == set(ids[:3])
+        assert set(await tx.devices.set_online_many(ids[2:], False)) == {ids[2]}
+        assert not await tx.devices.set_online_many([], True)
 
 
 async def test_last_seen_never_goes_back(world: World) -> None:
     number = world.device.device_no
     async with world.uow.write() as tx:
-        await tx.devices.touch({number: NOW, 999_999: NOW})
-        await tx.devices.touch({number: NOW - 5})
+        await tx.devices.update_last_seen({number: NOW, 999_999: NOW})
+        await tx.devices.update_last_seen({number: NOW - 5})
         assert (await tx.devices.find(world.device.device_id)).last_seen_ms == NOW
-        await tx.devices.touch({number: NOW + 5})
+        await tx.devices.update_last_seen({number: NOW + 5})
         assert (await tx.devices.find(world.device.device_id)).last_seen_ms == NOW + 5
 
 
 async def test_the_plans_revision_counts_up(world: World) -> None:
     async with world.uow.write() as tx:
-        assert [await tx.devices.bump_sched_rev(world.device.device_id) for _ in range(2)] == [1, 2]
-        await tx.devices.set_sched_revs_device({world.device.device_id: 2, new("dev"): 3})
+        assert [await tx.devices.increment_plan_revision(world.device.device_id) for _ in range(2)] == [1, 2]
+        await tx.devices.set_device_plan_revisions({world.device.device_id: 2, new("dev"): 3})
         stored = await tx.devices.find(world.device.device_id)
         assert (stored.sched_rev, stored.sched_rev_device, stored.version) == (2, 2, 1)
         with pytest.raises(NotFound):
-            await tx.devices.bump_sched_rev(new("dev"))
+            await tx.devices.increment_plan_revision(new("dev"))
 
 
 async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(world: World) -> None:
@@ -136,14 +138,16 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         await tx.definitions.add(definition)
         execution = await tx.executions.add(an_execution(world))
         await tx.schedules.add(schedule)
-        await tx.schedules.record_edge(FiredEdge(schedule.schedule_id, 1, Edge.ON, 5, NOW, Outcome.FIRED))
+        await tx.schedules.add_edge_if_absent(
+            ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 5, NOW, EdgeOutcome.FIRED)
+        )
         await tx.rules.add(rule)
-        await tx.credentials.put(DeviceCredentials(device.device_id, b"s", NOW))
+        await tx.credentials.upsert(DeviceCredentials(device.device_id, b"s", NOW))
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook, device_id=device.device_id), a_delivery(webhook)])
-        await tx.readings.add_names([(1, "t")])
-        await tx.readings.add_metrics([(device.device_no, 1, None)])
-        await tx.readings.put_latest([(device.device_no, NOW, b"l")])
+        await tx.deliveries.add_many([a_delivery(webhook, device_id=device.device_id), a_delivery(webhook)])
+        await tx.readings.add_metric_names([(1, "t")])
+        await tx.readings.upsert_device_metrics([(device.device_no, 1, None)])
+        await tx.readings.upsert_checkpoints([(device.device_no, NOW, b"l")])
         await tx.events.append(an_event(world))
         await tx.devices.delete(device.device_id, NOW)
     async with world.uow.read() as tx:
@@ -152,16 +156,16 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         assert await tx.approvals.get(account_id, approval.approval_id) is None
         assert await tx.definitions.get(account_id, definition.command_id) is None
         assert await tx.executions.find(execution.execution_id) is None
-        assert list(await tx.schedules.active(device.device_id)) == []
-        assert list(await tx.rules.list(device.device_id)) == []
-        assert await tx.credentials.get(device.device_id) is None
-        assert list(await tx.readings.metrics(device.device_no)) == []
-        assert list(await tx.readings.latest()) == []
-        assert await tx.events.total(account_id) == 1
-        assert list(await tx.devices.graves()) == [(device.device_no, NOW)]
+        assert list(await tx.schedules.list_active(device.device_id)) == []
+        assert list(await tx.rules.list_by_device(device.device_id)) == []
+        assert await tx.credentials.get_for_update(device.device_id) is None
+        assert list(await tx.readings.list_device_metrics(device.device_no)) == []
+        assert list(await tx.readings.list_checkpoints()) == []
+        assert await tx.events.count(account_id) == 1
+        assert list(await tx.devices.list_tombstones()) == [(device.device_no, NOW)]
     async with world.uow.write() as tx:
-        await tx.devices.close_grave(device.device_no)
-        assert list(await tx.devices.graves()) == []
+        await tx.devices.delete_tombstone(device.device_no)
+        assert list(await tx.devices.list_tombstones()) == []
         owed = await tx.deliveries.claim(NOW, NOW + 1, 10)
         assert [delivery.device_id for delivery in owed] == [None]
 
@@ -170,10 +174,10 @@ async def test_what_a_device_may_have_many_of_goes_in_steps(world: World) -> Non
     webhook, gone = a_webhook(world), world.device.device_id
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook, device_id=gone) for _ in range(3)] + [a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook, device_id=gone) for _ in range(3)] + [a_delivery(webhook)])
         for _ in range(5):
             await tx.executions.add(an_execution(world))
-        assert [await tx.devices.shed(gone, 2) for _ in range(4)] == [4, 3, 1, 0]
+        assert [await tx.devices.delete_batch(gone, 2) for _ in range(4)] == [4, 3, 1, 0]
         assert [delivery.device_id for delivery in await tx.deliveries.claim(NOW, NOW + 1, 10)] == [None]
 
 
@@ -181,16 +185,16 @@ async def test_credentials_are_replaced_and_only_active_devices_are_admitted(wor
     other = a_device(world.account.account_id, world.project.project_id, status=DeviceStatus.REVOKED)
     async with world.uow.write() as tx:
         other = await tx.devices.add(other)
-        await tx.credentials.put(DeviceCredentials(other.device_id, b"o", NOW))
-        await tx.credentials.put(DeviceCredentials(world.device.device_id, b"one", NOW))
+        await tx.credentials.upsert(DeviceCredentials(other.device_id, b"o", NOW))
+        await tx.credentials.upsert(DeviceCredentials(world.device.device_id, b"one", NOW))
         second = DeviceCredentials(world.device.device_id, b"two", NOW + 1)
-        await tx.credentials.put(second)
-        assert await tx.credentials.get(world.device.device_id) == second
-        assert list(await tx.credentials.admitted()) == [(world.device, second)]
+        await tx.credentials.upsert(second)
+        assert await tx.credentials.get_for_update(world.device.device_id) == second
+        assert list(await tx.credentials.list_of_active_devices()) == [(world.device, second)]
         pages = [await tx.credentials.page(None, 1), await tx.credentials.page(world.device.device_id, 5)]
         assert [[one.device_id for one in page] for page in pages] == [[world.device.device_id], [other.device_id]]
         await tx.credentials.delete(world.device.device_id)
-        assert await tx.credentials.get(world.device.device_id) is None
+        assert await tx.credentials.get_for_update(world.device.device_id) is None
 
 
 async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: World) -> None:
@@ -201,13 +205,13 @@ async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: Wo
         await tx.device_types.add(kind)
         await tx.definitions.add(definition)
         await tx.devices.save(replace(world.device, device_type_id=kind.device_type_id))
-        assert await tx.device_types.in_use(kind.device_type_id) == 1
+        assert await tx.device_types.count_devices(kind.device_type_id) == 1
         await tx.device_types.save(replace(kind, name="Valve"))
         assert list(await tx.device_types.list(account_id)) == [replace(kind, name="Valve")]
         assert await tx.device_types.get(new("acc"), kind.device_type_id) is None
         await tx.device_types.delete(kind.device_type_id)
         assert await tx.device_types.get(account_id, kind.device_type_id) is None
-        assert list(await tx.definitions.of_type(kind.device_type_id)) == []
+        assert list(await tx.definitions.list_by_device_type(kind.device_type_id)) == []
         assert (await tx.devices.find(world.device.device_id)).device_type_id is None
 
 
@@ -216,13 +220,11 @@ async def test_a_command_name_is_free_once_a_device(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.definitions.add(first)
         await tx.definitions.add(second)
-        assert list(await tx.definitions.of_device(world.device.device_id)) == [first, second]
+        assert list(await tx.definitions.list_by_device(world.device.device_id)) == [first, second]
     for refused in ("add", "save"):
         async with world.uow.write() as tx:
             with pytest.raises(Conflict) as caught:
-                await getattr(tx.definitions, refused)(
-                    a_definition(world) if refused == "add" else replace(second, name="DIM")
-                )
+                await getattr(tx.definitions, refused)(a_definition(world) if refused == "add" else replace(second, name="DIM"))
             assert caught.value.code == "COMMAND_EXISTS"
     async with world.uow.write() as tx:
         await tx.definitions.save(replace(second, label="Blink!", requires_approval=False))
@@ -235,12 +237,12 @@ async def test_many_devices_are_found_switched_and_revised_together(world: World
     async with world.uow.write() as tx:
         others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
         ids = [device.device_id for device in others]
-        found = await tx.devices.find_all([*ids[:2], ids[0], new("dev")])
+        found = await tx.devices.list_by_ids([*ids[:2], ids[0], new("dev")])
         assert sorted(found, key=lambda device: device.device_no) == others[:2]
-        assert list(await tx.devices.find_all([])) == []
-        await tx.devices.set_relays({ids[0]: True, ids[1]: False, new("dev"): True})
-        await tx.devices.bump_sched_revs([ids[1], ids[2], new("dev")])
-        await tx.devices.bump_sched_revs([])
+        assert list(await tx.devices.list_by_ids([])) == []
+        await tx.devices.set_relay_many({ids[0]: True, ids[1]: False, new("dev"): True})
+        await tx.devices.increment_plan_revisions([ids[1], ids[2], new("dev")])
+        await tx.devices.increment_plan_revisions([])
     async with world.uow.read() as tx:
-        stored = sorted(await tx.devices.find_all(ids), key=lambda device: device.device_no)
+        stored = sorted(await tx.devices.list_by_ids(ids), key=lambda device: device.device_no)
         assert [(device.relay, device.sched_rev) for device in stored] == [(True, 0), (False, 1), (None, 1)]

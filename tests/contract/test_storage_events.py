@@ -27,7 +27,7 @@ async def test_positions_follow_the_order_of_commits(world: World) -> None:
     await asyncio.gather(*[write() for _ in range(50)])
     assert len(set(commits)) == 50
     async with world.uow.read() as tx:
-        assert [event.position for event in await tx.events.since(world.account.account_id, 0, 99)] == sorted(commits)
+        assert [event.position for event in await tx.events.list_public_after(world.account.account_id, 0, 99)] == sorted(commits)
 
 
 async def test_who_follows_the_log_while_many_write_never_misses_a_position_that_comes_in_late(world: World) -> None:
@@ -40,14 +40,14 @@ async def test_who_follows_the_log_while_many_write_never_misses_a_position_that
         for _ in range(12):
             async with world.uow.write() as tx:
                 await asyncio.sleep(chance.random() / 500)
-                await tx.events.append_all([an_event(world) for _ in range(chance.randrange(1, 4))])
+                await tx.events.append_many([an_event(world) for _ in range(chance.randrange(1, 4))])
                 await asyncio.sleep(chance.random() / 200)
 
     async def follow() -> None:
         while True:
             last_look = not writing
             async with world.uow.read() as tx:
-                found = await tx.events.following(followed[-1] if followed else 0, 10_000)
+                found = await tx.events.list_after(followed[-1] if followed else 0, 10_000)
             followed.extend(event.position for event in found)
             if last_look:
                 return
@@ -59,7 +59,7 @@ async def test_who_follows_the_log_while_many_write_never_misses_a_position_that
         writing = False
         await following
     async with world.uow.read() as tx:
-        assert followed == [event.position for event in await tx.events.following(0, 10_000)]
+        assert followed == [event.position for event in await tx.events.list_after(0, 10_000)]
     assert len(followed) >= 96
 
 
@@ -71,7 +71,7 @@ async def test_pages_stand_still_while_events_come_in(world: World) -> None:
     cursor: int | None = None
     while True:
         async with world.uow.write() as tx:
-            await tx.events.append_all([an_event(world) for _ in range(3)])
+            await tx.events.append_many([an_event(world) for _ in range(3)])
             page = await tx.events.page(account_id, limit=6, before=before[-1].position + 1 if cursor is None else cursor)
         if not page:
             break
@@ -101,14 +101,14 @@ async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: Wo
 async def test_totals_count_all_or_what_is_asked_for(world: World) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
-        assert await tx.events.total(account_id) == 0
+        assert await tx.events.count(account_id) == 0
         for kind in ("relay_changed", "relay_changed", "grant_created"):
             await tx.events.append(an_event(world, kind=kind))
         await tx.events.append(an_event(world, device_id=None, device_name=None))
-        assert await tx.events.total(account_id) == 4
-        assert await tx.events.total(account_id, kind="grant_created") == 1
-        assert await tx.events.total(account_id, device_id=world.device.device_id) == 3
-        assert await tx.events.total(account_id, kind="relay_changed", device_id=world.device.device_id) == 2
+        assert await tx.events.count(account_id) == 4
+        assert await tx.events.count(account_id, kind="grant_created") == 1
+        assert await tx.events.count(account_id, device_id=world.device.device_id) == 3
+        assert await tx.events.count(account_id, kind="relay_changed", device_id=world.device.device_id) == 2
 
 
 async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
@@ -117,21 +117,24 @@ async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
         first = await tx.events.append(an_event(world))
         await tx.events.append(an_event(world, kind="grant_created"))
         third = await tx.events.append(an_event(world, kind="device_online"))
-        assert list(await tx.events.since(account_id, 0, 9)) == [first, third]
-        assert list(await tx.events.since(account_id, first.position, 9)) == [third]
-        assert list(await tx.events.since(account_id, 0, 1)) == [first]
+        assert list(await tx.events.list_public_after(account_id, 0, 9)) == [first, third]
+        assert list(await tx.events.list_public_after(account_id, first.position, 9)) == [third]
+        assert list(await tx.events.list_public_after(account_id, 0, 1)) == [first]
 
 
 async def test_the_ends_of_the_log_are_known_for_each_account(world: World) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
-        assert (await tx.events.newest(other.account_id), await tx.events.oldest(other.account_id)) == (0, 0)
+        assert (
+            await tx.events.account_newest_position(other.account_id),
+            await tx.events.account_oldest_position(other.account_id),
+        ) == (0, 0)
         first = await tx.events.append(an_event(world))
         await tx.events.append(an_event(world, account_id=other.account_id))
         last = await tx.events.append(an_event(world))
-        assert await tx.events.oldest(world.account.account_id) == first.position
-        assert await tx.events.newest(world.account.account_id) == last.position
+        assert await tx.events.account_oldest_position(world.account.account_id) == first.position
+        assert await tx.events.account_newest_position(world.account.account_id) == last.position
         assert len(await tx.events.page(other.account_id, limit=9)) == 1
 
 
@@ -141,10 +144,10 @@ async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
             await tx.events.append(an_event(world, at_ms=at_ms))
         await tx.events.append(an_event(world, device_id=new("dev")))
         device_id = world.device.device_id
-        log = await tx.events.before_time(device_id, limit=9, before_ms=None)
+        log = await tx.events.list_by_device(device_id, limit=9, before_ms=None)
         assert [event.at_ms for event in log] == [NOW + 2, NOW + 1, NOW + 1, NOW]
         assert log[1].position > log[2].position
-        log = await tx.events.before_time(device_id, limit=2, before_ms=NOW + 2)
+        log = await tx.events.list_by_device(device_id, limit=2, before_ms=NOW + 2)
         assert [event.at_ms for event in log] == [NOW + 1, NOW + 1]
 
 
@@ -152,10 +155,10 @@ async def test_forgetting_old_events_keeps_the_totals_right(world: World) -> Non
     async with world.uow.write() as tx:
         for number in range(5):
             await tx.events.append(an_event(world, at_ms=NOW + number))
-        assert [await tx.events.forget_before(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
-        assert await tx.events.total(world.account.account_id) == 2
-        assert await tx.events.total(world.account.account_id, device_id=world.device.device_id) == 2
-        assert await tx.events.total(world.account.account_id, kind="relay_changed", device_id=world.device.device_id) == 2
+        assert [await tx.events.delete_older_than(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
+        assert await tx.events.count(world.account.account_id) == 2
+        assert await tx.events.count(world.account.account_id, device_id=world.device.device_id) == 2
+        assert await tx.events.count(world.account.account_id, kind="relay_changed", device_id=world.device.device_id) == 2
         assert [event.at_ms for event in await tx.events.page(world.account.account_id, limit=9)] == [NOW + 4, NOW + 3]
 
 
@@ -164,27 +167,27 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: World)
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
         made = [an_event(world, at_ms=NOW + number) for number in range(5)] + [an_event(world, account_id=other.account_id)]
-        stored = await tx.events.append_all(made)
-        assert list(await tx.events.append_all([])) == []
+        stored = await tx.events.append_many(made)
+        assert list(await tx.events.append_many([])) == []
         assert [replace(event, position=0) for event in stored] == made
         last = await tx.events.append(an_event(world))
     positions = [event.position for event in (*stored, last)]
     assert positions == sorted(set(positions))
     async with world.uow.read() as tx:
-        assert list(await tx.events.since(world.account.account_id, 0, 99)) == [*stored[:5], last]
-        assert await tx.events.total(world.account.account_id) == 6
-        assert await tx.events.total(other.account_id) == 1
+        assert list(await tx.events.list_public_after(world.account.account_id, 0, 99)) == [*stored[:5], last]
+        assert await tx.events.count(world.account.account_id) == 6
+        assert await tx.events.count(other.account_id) == 1
 
 
 async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: World) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
-        assert await tx.events.last() == 0
+        assert await tx.events.last_position() == 0
         first = [await tx.events.append(an_event(world, kind="grant_created")) for _ in range(2)]
         second = await tx.events.append(an_event(world, account_id=other.account_id))
     async with world.uow.read() as tx:
-        assert await tx.events.last() == second.position
-        assert list(await tx.events.following(0, 9)) == [*first, second]
-        assert list(await tx.events.following(first[0].position, 1)) == [first[1]]
-        assert list(await tx.events.following(second.position, 9)) == []
+        assert await tx.events.last_position() == second.position
+        assert list(await tx.events.list_after(0, 9)) == [*first, second]
+        assert list(await tx.events.list_after(first[0].position, 1)) == [first[1]]
+        assert list(await tx.events.list_after(second.position, 9)) == []

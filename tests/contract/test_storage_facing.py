@@ -8,12 +8,12 @@ import pytest
 
 from domain.commands.model import ExecutionStatus
 from domain.devices.model import DeviceType
-from domain.grants.model import Subject
+from domain.grants.model import GrantSubject
 from support.storage import NOW, World, a_definition, a_device, a_grant, an_execution, new
 
 
 async def test_a_command_is_faced_with_its_device_definitions_open_commands_and_grants(world: World) -> None:
-    account_id, key = world.account.account_id, Subject(key_id=world.key.key_id)
+    account_id, key = world.account.account_id, GrantSubject(key_id=world.key.key_id)
     kind = DeviceType(new("dty"), account_id, "Pump", NOW)
     async with world.uow.write() as tx:
         await tx.device_types.add(kind)
@@ -25,7 +25,7 @@ async def test_a_command_is_faced_with_its_device_definitions_open_commands_and_
             await tx.definitions.add(definition)
         narrow = a_grant(world, device_id=device.device_id)
         wide = a_grant(world, device_id=None, project_id=world.project.project_id, expires_ms=1)
-        personal = a_grant(world, device_id=device.device_id, subject=Subject(membership_id=world.membership.membership_id))
+        personal = a_grant(world, device_id=device.device_id, subject=GrantSubject(membership_id=world.membership.membership_id))
         for grant in (narrow, wide, personal, a_grant(world)):
             await tx.grants.add(grant)
         for status in ExecutionStatus:
@@ -33,32 +33,32 @@ async def test_a_command_is_faced_with_its_device_definitions_open_commands_and_
         await tx.executions.add(an_execution(world))
 
     async with world.uow.write() as tx:
-        facing = await tx.facing.of(account_id, device.device_id, key)
+        facing = await tx.command_contexts.get(account_id, device.device_id, key)
         assert facing is not None
         assert facing.device == device
         assert sorted(one.name for one in facing.definitions) == ["DIM", "FLUSH"]
-        assert facing.open == 2
-        assert list(facing.grants) == [narrow, wide] == list(await tx.grants.of_subject_on(key, device))
-        member = await tx.facing.of(account_id, device.device_id, personal.subject)
+        assert facing.open_count == 2
+        assert list(facing.grants) == [narrow, wide] == list(await tx.grants.list_by_subject_and_device(key, device))
+        member = await tx.command_contexts.get(account_id, device.device_id, personal.subject)
         assert member is not None
         assert list(member.grants) == [personal]
 
 
 async def test_an_owner_is_faced_with_no_grants_and_a_stranger_with_nothing(world: World) -> None:
     async with world.uow.read() as tx:
-        facing = await tx.facing.of(world.account.account_id, world.device.device_id, None)
+        facing = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
         assert facing is not None
-        assert (facing.device, list(facing.definitions), facing.open, list(facing.grants)) == (world.device, [], 0, [])
-        assert await tx.facing.of(new("acc"), world.device.device_id, None) is None
-        assert await tx.facing.of(world.account.account_id, new("dev"), Subject(key_id=world.key.key_id)) is None
+        assert (facing.device, list(facing.definitions), facing.open_count, list(facing.grants)) == (world.device, [], 0, [])
+        assert await tx.command_contexts.get(new("acc"), world.device.device_id, None) is None
+        assert await tx.command_contexts.get(world.account.account_id, new("dev"), GrantSubject(key_id=world.key.key_id)) is None
 
 
 async def test_what_the_transaction_itself_has_written_is_faced_too(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.executions.add_all([an_execution(world) for _ in range(3)])
-        facing = await tx.facing.of(world.account.account_id, world.device.device_id, None)
+        await tx.executions.add_many([an_execution(world) for _ in range(3)])
+        facing = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
         assert facing is not None
-        assert facing.open == 3
+        assert facing.open_count == 3
 
 
 async def test_a_look_that_is_given_up_leaves_nothing_behind_for_the_next(world: World) -> None:
@@ -67,15 +67,15 @@ async def test_a_look_that_is_given_up_leaves_nothing_behind_for_the_next(world:
 
     async def look_and_fail() -> None:
         async with world.uow.write() as tx:
-            await tx.executions.add_all([an_execution(world)])
-            await tx.facing.of(world.account.account_id, world.device.device_id, None)
-            await tx.executions.add_all([an_execution(world)])
+            await tx.executions.add_many([an_execution(world)])
+            await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
+            await tx.executions.add_many([an_execution(world)])
             raise Stop
 
     for _ in range(3):
         with pytest.raises(Stop):
             await look_and_fail()
     async with world.uow.write() as tx:
-        facing = await tx.facing.of(world.account.account_id, world.device.device_id, None)
+        facing = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
         assert facing is not None
-        assert facing.open == 0
+        assert facing.open_count == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.approvals.model import ApprovalStatus, Requester
-from domain.grants.model import Reach, Scope, Subject
-from domain.grants.window import Window
+from domain.grants.model import GrantSubject, KeyReadAccess, Scope
+from domain.grants.window import GrantWindow
 from support.storage import NOW, World, a_device, a_grant, a_key, an_approval, new
 
 
@@ -16,7 +16,9 @@ async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
         await tx.grants.add(grant)
         assert await tx.grants.get(world.account.account_id, grant.grant_id) == grant
         assert await tx.grants.get(new("acc"), grant.grant_id) is None
-        changed = replace(grant, commands=("*",), scope=Scope.FULL, window=Window(), rate_limit_per_minute=None, expires_ms=5)
+        changed = replace(
+            grant, commands=("*",), scope=Scope.FULL, window=GrantWindow(), rate_limit_per_minute=None, expires_ms=5
+        )
         await tx.grants.save(changed)
         assert await tx.grants.get(world.account.account_id, grant.grant_id) == changed
         await tx.grants.delete(grant.grant_id)
@@ -24,7 +26,7 @@ async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
 
 
 async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(world: World) -> None:
-    key, member = world.key.key_id, Subject(membership_id=world.membership.membership_id)
+    key, member = world.key.key_id, GrantSubject(membership_id=world.membership.membership_id)
     other_device = a_device(world.account.account_id, world.project.project_id)
     wide = a_grant(world, device_id=None, project_id=world.project.project_id)
     own = a_grant(world, created_ms=NOW - 9)
@@ -34,47 +36,51 @@ async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(worl
         elsewhere = a_grant(world, device_id=other_device.device_id)
         for grant in (wide, own, personal, elsewhere):
             await tx.grants.add(grant)
-        assert list(await tx.grants.on_device(world.device)) == [wide, own, personal]
-        assert list(await tx.grants.of_subject_on(Subject(key_id=key), world.device)) == [wide, own]
-        assert list(await tx.grants.of_subject_on(member, world.device)) == [personal]
-        assert list(await tx.grants.of_key(world.account.account_id, key)) == [wide, own, elsewhere]
-        assert list(await tx.grants.of_subject(world.account.account_id, member)) == [personal]
-        assert list(await tx.grants.of_key(new("acc"), key)) == []
+        assert list(await tx.grants.list_by_device(world.device)) == [wide, own, personal]
+        assert list(await tx.grants.list_by_subject_and_device(GrantSubject(key_id=key), world.device)) == [wide, own]
+        assert list(await tx.grants.list_by_subject_and_device(member, world.device)) == [personal]
+        assert list(await tx.grants.list_by_key(world.account.account_id, key)) == [wide, own, elsewhere]
+        assert list(await tx.grants.list_by_subject(world.account.account_id, member)) == [personal]
+        assert list(await tx.grants.list_by_key(new("acc"), key)) == []
 
 
 async def test_what_keys_may_see_and_who_may_see_a_device(world: World) -> None:
     expired, second = a_key(world.account.account_id), a_key(world.account.account_id)
     async with world.uow.write() as tx:
-        await tx.keys.add(expired)
-        await tx.keys.add(second)
+        await tx.api_keys.add(expired)
+        await tx.api_keys.add(second)
         await tx.grants.add(a_grant(world, expires_ms=NOW + 1))
         await tx.grants.add(a_grant(world))
-        await tx.grants.add(a_grant(world, subject=Subject(key_id=expired.key_id), expires_ms=NOW))
+        await tx.grants.add(a_grant(world, subject=GrantSubject(key_id=expired.key_id), expires_ms=NOW))
         await tx.grants.add(
-            a_grant(world, subject=Subject(key_id=second.key_id), device_id=None, project_id=world.project.project_id)
+            a_grant(world, subject=GrantSubject(key_id=second.key_id), device_id=None, project_id=world.project.project_id)
         )
-        await tx.grants.add(a_grant(world, subject=Subject(membership_id=world.membership.membership_id)))
+        await tx.grants.add(a_grant(world, subject=GrantSubject(membership_id=world.membership.membership_id)))
         here, around = world.device.device_id, world.project.project_id
-        mine = [Reach(world.key.key_id, here, None, NOW + 1), Reach(world.key.key_id, here, None, None)]
-        wide = Reach(second.key_id, None, around, None)
-        assert set(await tx.grants.reach_of([world.key.key_id, second.key_id, new("key")])) == {*mine, wide}
-        assert set(await tx.grants.reach_on([here, new("dev")])) == {*mine, Reach(expired.key_id, here, None, NOW), wide}
-        assert not await tx.grants.reach_of([])
-        assert not await tx.grants.reach_on([new("dev")])
+        mine = [KeyReadAccess(world.key.key_id, here, None, NOW + 1), KeyReadAccess(world.key.key_id, here, None, None)]
+        wide = KeyReadAccess(second.key_id, None, around, None)
+        assert set(await tx.grants.list_read_access_by_keys([world.key.key_id, second.key_id, new("key")])) == {*mine, wide}
+        assert set(await tx.grants.list_read_access_by_devices([here, new("dev")])) == {
+            *mine,
+            KeyReadAccess(expired.key_id, here, None, NOW),
+            wide,
+        }
+        assert not await tx.grants.list_read_access_by_keys([])
+        assert not await tx.grants.list_read_access_by_devices([new("dev")])
 
 
 async def test_uses_are_read_newest_first_and_forgotten_oldest_first(world: World) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
-        assert list(await tx.grants.recent_uses(grant, 0, 9)) == []
+        assert list(await tx.grants.list_recent_uses(grant, 0, 9)) == []
         for offset_ms in (10_000, 0, 60_000):
             await tx.grants.add_use(grant.grant_id, NOW + offset_ms)
-        assert list(await tx.grants.recent_uses(grant, NOW - 1, 9)) == [NOW + 60_000, NOW + 10_000, NOW]
-        assert list(await tx.grants.recent_uses(grant, NOW, 9)) == [NOW + 60_000, NOW + 10_000]
-        assert list(await tx.grants.recent_uses(grant, NOW - 1, 1)) == [NOW + 60_000]
-        assert [await tx.grants.forget_uses_before(NOW + 20_000, 1) for _ in range(3)] == [1, 1, 0]
-        assert list(await tx.grants.recent_uses(grant, 0, 9)) == [NOW + 60_000]
+        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, 9)) == [NOW + 60_000, NOW + 10_000, NOW]
+        assert list(await tx.grants.list_recent_uses(grant, NOW, 9)) == [NOW + 60_000, NOW + 10_000]
+        assert list(await tx.grants.list_recent_uses(grant, NOW - 1, 1)) == [NOW + 60_000]
+        assert [await tx.grants.delete_uses_older_than(NOW + 20_000, 1) for _ in range(3)] == [1, 1, 0]
+        assert list(await tx.grants.list_recent_uses(grant, 0, 9)) == [NOW + 60_000]
 
 
 async def test_an_approval_comes_back_as_it_went_in(world: World) -> None:
@@ -92,16 +98,16 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
     async with world.uow.write() as tx:
         for approval in waiting:
             await tx.approvals.add(approval)
-        assert await tx.approvals.decide(denied)
-        assert not await tx.approvals.decide(replace(denied, status=ApprovalStatus.APPROVED))
-        assert not await tx.approvals.decide(an_approval(world))
-        assert list(await tx.approvals.list(account_id)) == [waiting[2], denied, waiting[0]]
-        assert list(await tx.approvals.list(account_id, limit=1)) == [waiting[2]]
-        assert await tx.approvals.waiting_on(account_id, world.device.device_id) == 2
-        assert await tx.approvals.waiting_on(new("acc"), world.device.device_id) == 0
-        assert list(await tx.approvals.list(account_id, status=ApprovalStatus.DENIED)) == [denied]
-        assert len(await tx.approvals.list(account_id, device_id=world.device.device_id)) == 3
-        assert list(await tx.approvals.list(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []
+        assert await tx.approvals.decide_if_pending(denied)
+        assert not await tx.approvals.decide_if_pending(replace(denied, status=ApprovalStatus.APPROVED))
+        assert not await tx.approvals.decide_if_pending(an_approval(world))
+        assert list(await tx.approvals.list_newest(account_id)) == [waiting[2], denied, waiting[0]]
+        assert list(await tx.approvals.list_newest(account_id, limit=1)) == [waiting[2]]
+        assert await tx.approvals.count_pending(account_id, world.device.device_id) == 2
+        assert await tx.approvals.count_pending(new("acc"), world.device.device_id) == 0
+        assert list(await tx.approvals.list_newest(account_id, status=ApprovalStatus.DENIED)) == [denied]
+        assert len(await tx.approvals.list_newest(account_id, device_id=world.device.device_id)) == 3
+        assert list(await tx.approvals.list_newest(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []
 
 
 async def test_overdue_approvals_come_oldest_first(world: World) -> None:
@@ -110,15 +116,15 @@ async def test_overdue_approvals_come_oldest_first(world: World) -> None:
         late, later, fine = (an_approval(world, expires_ms=NOW + offset) for offset in (-5, 0, 5))
         for approval in (later, fine, late):
             await tx.approvals.add(approval)
-        assert list(await tx.approvals.overdue(NOW, 9)) == [late, later]
-        assert list(await tx.approvals.overdue(NOW, 1)) == [late]
+        assert list(await tx.approvals.list_expired(NOW, 9)) == [late, later]
+        assert list(await tx.approvals.list_expired(NOW, 1)) == [late]
         assert await tx.approvals.next_expiry_ms() == NOW - 5
-        await tx.approvals.decide(replace(late, status=ApprovalStatus.EXPIRED, decided_ms=NOW))
+        await tx.approvals.decide_if_pending(replace(late, status=ApprovalStatus.EXPIRED, decided_ms=NOW))
         assert await tx.approvals.next_expiry_ms() == NOW
 
 
 async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(world: World) -> None:
-    member = Subject(membership_id=world.membership.membership_id)
+    member = GrantSubject(membership_id=world.membership.membership_id)
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
@@ -127,20 +133,20 @@ async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(worl
         theirs = a_grant(world, subject=member, device_id=other.device_id)
         for grant in (mine, wide, theirs, a_grant(world), a_grant(world, subject=member, device_id=third.device_id)):
             await tx.grants.add(grant)
-        assert list(await tx.grants.of_subject_on_all(member, [world.device, other])) == [mine, wide, theirs]
-        assert list(await tx.grants.of_subject_on_all(Subject(key_id=new("key")), [world.device])) == []
+        assert list(await tx.grants.list_by_subject_and_devices(member, [world.device, other])) == [mine, wide, theirs]
+        assert list(await tx.grants.list_by_subject_and_devices(GrantSubject(key_id=new("key")), [world.device])) == []
 
 
 async def test_decided_approvals_are_forgotten_oldest_first_and_waiting_ones_stay(world: World) -> None:
     async with world.uow.write() as tx:
-        assert await tx.approvals.forget_before(NOW, 5) == 0
+        assert await tx.approvals.delete_older_than(NOW, 5) == 0
         made = [an_approval(world, created_ms=NOW + number, expires_ms=NOW + 10**9) for number in range(4)]
         for approval in made:
             await tx.approvals.add(approval)
         for approval in (made[0], made[2], made[3]):
-            await tx.approvals.decide(replace(approval, status=ApprovalStatus.DENIED, decided_ms=NOW))
-        assert await tx.approvals.forget_before(NOW + 3, 1) == 1
-        assert await tx.approvals.forget_before(NOW + 3, 5) == 1
-        assert await tx.approvals.forget_before(NOW + 3, 5) == 0
-        left = await tx.approvals.list(world.account.account_id)
+            await tx.approvals.decide_if_pending(replace(approval, status=ApprovalStatus.DENIED, decided_ms=NOW))
+        assert await tx.approvals.delete_older_than(NOW + 3, 1) == 1
+        assert await tx.approvals.delete_older_than(NOW + 3, 5) == 1
+        assert await tx.approvals.delete_older_than(NOW + 3, 5) == 0
+        left = await tx.approvals.list_newest(world.account.account_id)
     assert [approval.approval_id for approval in left] == [made[3].approval_id, made[1].approval_id]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken
-from domain.grants.model import Subject
+from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.idempotency import Answer
+from domain.kernel.idempotency import StoredResponse
 from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new
 
 
@@ -26,8 +26,8 @@ async def test_an_email_belongs_to_one_person(world: World) -> None:
         with pytest.raises(Conflict):
             await tx.users.save(replace(other, email=world.user.email))
     async with world.uow.read() as tx:
-        assert await tx.users.by_email(world.user.email) == world.user
-        assert await tx.users.by_email("nobody@example.org") is None
+        assert await tx.users.find_by_email(world.user.email) == world.user
+        assert await tx.users.find_by_email("nobody@example.org") is None
 
 
 async def test_a_person_is_changed_and_deleted_with_memberships_and_codes(world: World) -> None:
@@ -35,13 +35,13 @@ async def test_a_person_is_changed_and_deleted_with_memberships_and_codes(world:
     code = OneTimeCode(world.user.user_id, b"c", NOW, NOW + 9, 0, False)
     async with world.uow.write() as tx:
         await tx.users.save(changed)
-        await tx.one_time_codes.put(code)
-        await tx.one_time_codes.put(replace(code, tries=2, used=True))
+        await tx.one_time_codes.upsert(code)
+        await tx.one_time_codes.upsert(replace(code, tries=2, used=True))
         assert await tx.users.get(world.user.user_id) == changed
-        assert await tx.one_time_codes.get(world.user.user_id) == replace(code, tries=2, used=True)
+        assert await tx.one_time_codes.get_for_update(world.user.user_id) == replace(code, tries=2, used=True)
         await tx.users.delete(world.user.user_id)
         assert await tx.users.get(world.user.user_id) is None
-        assert await tx.one_time_codes.get(world.user.user_id) is None
+        assert await tx.one_time_codes.get_for_update(world.user.user_id) is None
         assert await tx.memberships.get(world.membership.membership_id) is None
 
 
@@ -51,12 +51,12 @@ async def test_members_are_listed_oldest_first_with_their_person(world: World) -
     async with world.uow.write() as tx:
         await tx.users.add(user)
         await tx.memberships.add(added)
-        members = await tx.memberships.members(world.account.account_id)
+        members = await tx.memberships.list_members(world.account.account_id)
         assert list(members) == [Member(world.membership, world.user), Member(added, user)]
-        assert list(await tx.memberships.of_user(user.user_id)) == [added]
-        assert await tx.memberships.owners(world.account.account_id) == 1
+        assert list(await tx.memberships.list_by_user(user.user_id)) == [added]
+        assert await tx.memberships.count_owners_for_update(world.account.account_id) == 1
         await tx.memberships.save(replace(added, role=Role.OWNER))
-        assert await tx.memberships.owners(world.account.account_id) == 2
+        assert await tx.memberships.count_owners_for_update(world.account.account_id) == 2
     async with world.uow.write() as tx:
         with pytest.raises(Conflict):
             await tx.memberships.add(replace(added, membership_id=new("mbr")))
@@ -64,7 +64,7 @@ async def test_members_are_listed_oldest_first_with_their_person(world: World) -
 
 async def test_a_membership_takes_its_grants_and_tokens_along(world: World) -> None:
     membership = world.membership
-    grant = a_grant(world, subject=Subject(membership_id=membership.membership_id))
+    grant = a_grant(world, subject=GrantSubject(membership_id=membership.membership_id))
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
         await tx.refresh_tokens.add(_token(world, b"t"))
@@ -78,13 +78,13 @@ async def test_projects_are_listed_with_their_device_count(world: World) -> None
     project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
-        assert list(await tx.projects.list(world.account.account_id)) == [(world.project, 1), (project, 0)]
-        assert await tx.projects.default(world.account.account_id) == world.project
+        assert list(await tx.projects.list_with_device_counts(world.account.account_id)) == [(world.project, 1), (project, 0)]
+        assert await tx.projects.get_default(world.account.account_id) == world.project
         await tx.projects.save(replace(project, name="Meadow"))
         assert (await tx.projects.get(world.account.account_id, project.project_id)).name == "Meadow"
         assert await tx.projects.get(new("acc"), project.project_id) is None
         with pytest.raises(NotFound):
-            await tx.projects.default(new("acc"))
+            await tx.projects.get_default(new("acc"))
 
 
 async def test_a_project_with_devices_stays(world: World) -> None:
@@ -118,12 +118,12 @@ async def test_a_revoked_token_cannot_be_spent(world: World) -> None:
         for name in (b"a", b"b", b"c"):
             await tx.refresh_tokens.add(_token(world, name, family=name.decode()))
         await tx.refresh_tokens.revoke_family("a", NOW + 1)
-        assert not await tx.refresh_tokens.spend(b"a", NOW + 2)
-        assert await tx.refresh_tokens.spend(b"b", NOW + 2)
-        assert not await tx.refresh_tokens.spend(b"b", NOW + 3)
-        assert not await tx.refresh_tokens.spend(b"unknown", NOW)
-        await tx.refresh_tokens.revoke_user(world.user.user_id, NOW + 4)
-        await tx.refresh_tokens.revoke_membership(world.membership.membership_id, NOW + 5)
+        assert not await tx.refresh_tokens.mark_spent(b"a", NOW + 2)
+        assert await tx.refresh_tokens.mark_spent(b"b", NOW + 2)
+        assert not await tx.refresh_tokens.mark_spent(b"b", NOW + 3)
+        assert not await tx.refresh_tokens.mark_spent(b"unknown", NOW)
+        await tx.refresh_tokens.revoke_by_user(world.user.user_id, NOW + 4)
+        await tx.refresh_tokens.revoke_by_membership(world.membership.membership_id, NOW + 5)
         tokens = [await tx.refresh_tokens.get(name) for name in (b"a", b"b", b"c")]
         assert [token.revoked_ms for token in tokens] == [NOW + 1, NOW + 4, NOW + 4]
         assert tokens[1].spent_ms == NOW + 2
@@ -133,85 +133,85 @@ async def test_what_is_outlived_is_forgotten_in_steps(world: World) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
             await tx.refresh_tokens.add(_token(world, bytes([number]), expires_ms=NOW + number))
-            await tx.login_failures.put(LoginFailures(f"email:{number}", 1, NOW, NOW + number))
-            await tx.answers.claim(Answer("user:1", str(number), b"h", None, b"", NOW + number))
+            await tx.login_failures.upsert(LoginFailures(f"email:{number}", 1, NOW, NOW + number))
+            await tx.stored_responses.claim(StoredResponse("user:1", str(number), b"h", None, b"", NOW + number))
         for forget in (
-            tx.refresh_tokens.forget_before,
-            tx.login_failures.forget_before,
-            tx.answers.forget_before,
+            tx.refresh_tokens.delete_older_than,
+            tx.login_failures.delete_older_than,
+            tx.stored_responses.delete_older_than,
         ):
             assert [await forget(NOW + 3, 2), await forget(NOW + 3, 2), await forget(NOW + 3, 2)] == [2, 1, 0]
         assert await tx.refresh_tokens.get(bytes([3])) is not None
-        assert await tx.login_failures.get("email:3") is not None
-        assert await tx.answers.find("user:1", "3") is not None
+        assert await tx.login_failures.get_for_update("email:3") is not None
+        assert await tx.stored_responses.get("user:1", "3") is not None
 
 
 async def test_places_from_which_somebody_signed_in_outlive_the_counts(world: World) -> None:
     place, count = "known:ada@example.org|203.0.113.1", "pair:ada@example.org|203.0.113.1"
     async with world.uow.write() as tx:
         for subject in (place, count):
-            await tx.login_failures.put(LoginFailures(subject, 1, NOW, NOW))
-        assert await tx.login_failures.forget_places_before(NOW, 9) == 0
-        assert await tx.login_failures.forget_before(NOW + 1, 9) == 1
-        assert await tx.login_failures.get(count) is None
-        assert await tx.login_failures.get(place) is not None
-        assert await tx.login_failures.forget_places_before(NOW + 1, 9) == 1
-        assert await tx.login_failures.get(place) is None
+            await tx.login_failures.upsert(LoginFailures(subject, 1, NOW, NOW))
+        assert await tx.login_failures.delete_known_logins_older_than(NOW, 9) == 0
+        assert await tx.login_failures.delete_older_than(NOW + 1, 9) == 1
+        assert await tx.login_failures.get_for_update(count) is None
+        assert await tx.login_failures.get_for_update(place) is not None
+        assert await tx.login_failures.delete_known_logins_older_than(NOW + 1, 9) == 1
+        assert await tx.login_failures.get_for_update(place) is None
 
 
 async def test_failed_logins_are_replaced_and_cleared(world: World) -> None:
     failures = LoginFailures("address:::1", 3, NOW, NOW)
     async with world.uow.write() as tx:
-        await tx.login_failures.put(replace(failures, count=1))
-        await tx.login_failures.put(failures)
-        assert await tx.login_failures.get("address:::1") == failures
-        await tx.login_failures.clear("address:::1")
-        assert await tx.login_failures.get("address:::1") is None
+        await tx.login_failures.upsert(replace(failures, count=1))
+        await tx.login_failures.upsert(failures)
+        assert await tx.login_failures.get_for_update("address:::1") == failures
+        await tx.login_failures.delete("address:::1")
+        assert await tx.login_failures.get_for_update("address:::1") is None
 
 
 async def test_an_answer_is_claimed_once_and_kept(world: World) -> None:
-    answer = Answer("user:1", "k", b"hash", None, b"", NOW)
+    answer = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
     async with world.uow.write() as tx:
-        assert await tx.answers.claim(answer)
-        assert not await tx.answers.claim(answer)
-        assert await tx.answers.claim(replace(answer, caller="user:2"))
-        await tx.answers.release("user:2", "k")
-        assert await tx.answers.find("user:2", "k") is None
+        assert await tx.stored_responses.claim(answer)
+        assert not await tx.stored_responses.claim(answer)
+        assert await tx.stored_responses.claim(replace(answer, caller="user:2"))
+        await tx.stored_responses.release("user:2", "k")
+        assert await tx.stored_responses.get("user:2", "k") is None
         done = replace(answer, status=201, body=b"{}")
-        await tx.answers.complete(done)
-        await tx.answers.release("user:1", "k")
-        assert await tx.answers.find("user:1", "k") == done
+        await tx.stored_responses.complete(done)
+        await tx.stored_responses.release("user:1", "k")
+        assert await tx.stored_responses.get("user:1", "k") == done
 
 
 async def test_an_answer_is_superseded_by_one_and_never_a_younger_one(world: World) -> None:
-    old = Answer("user:1", "k", b"hash", 201, b"{}", NOW)
+    old = StoredResponse("user:1", "k", b"hash", 201, b"{}", NOW)
     async with world.uow.write() as tx:
-        await tx.answers.claim(old)
-        assert not await tx.answers.supersede(replace(old, at_ms=NOW - 1))
-        assert await tx.answers.supersede(old)
-        assert not await tx.answers.supersede(old)
-        assert await tx.answers.claim(replace(old, status=None, at_ms=NOW + 1))
-        assert not await tx.answers.supersede(old)
+        await tx.stored_responses.claim(old)
+        assert not await tx.stored_responses.delete_if_unchanged(replace(old, at_ms=NOW - 1))
+        assert await tx.stored_responses.delete_if_unchanged(old)
+        assert not await tx.stored_responses.delete_if_unchanged(old)
+        assert await tx.stored_responses.claim(replace(old, status=None, at_ms=NOW + 1))
+        assert not await tx.stored_responses.delete_if_unchanged(old)
 
 
 async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
     second = a_key(world.account.account_id, enabled=False)
     async with world.uow.write() as tx:
-        await tx.keys.add(second)
-        assert await tx.keys.by_hash(world.key.secret_hash) == world.key
-        assert await tx.keys.by_hash(b"none") is None
-        assert await tx.keys.get(new("acc"), world.key.key_id) is None
-        assert list(await tx.keys.list(world.account.account_id)) == [world.key, second]
-        await tx.keys.save(replace(second, name="renamed", enabled=True))
-        assert (await tx.keys.get(world.account.account_id, second.key_id)).name == "renamed"
+        await tx.api_keys.add(second)
+        assert await tx.api_keys.find_by_hash(world.key.secret_hash) == world.key
+        assert await tx.api_keys.find_by_hash(b"none") is None
+        assert await tx.api_keys.get(new("acc"), world.key.key_id) is None
+        assert list(await tx.api_keys.list_by_account(world.account.account_id)) == [world.key, second]
+        await tx.api_keys.save(replace(second, name="renamed", enabled=True))
+        assert (await tx.api_keys.get(world.account.account_id, second.key_id)).name == "renamed"
 
 
 async def test_use_of_keys_is_noted_and_never_goes_back(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.keys.touch({world.key.key_id: NOW + 5, new("key"): NOW})
-        await tx.keys.touch({world.key.key_id: NOW + 1})
-        await tx.keys.touch({})
-        assert (await tx.keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
+        await tx.api_keys.update_last_used({world.key.key_id: NOW + 5, new("key"): NOW})
+        await tx.api_keys.update_last_used({world.key.key_id: NOW + 1})
+        await tx.api_keys.update_last_used({})
+        assert (await tx.api_keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
 
 
 async def test_a_key_takes_grants_and_webhooks_along_and_leaves_deliveries_over(world: World) -> None:
@@ -219,9 +219,9 @@ async def test_a_key_takes_grants_and_webhooks_along_and_leaves_deliveries_over(
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
-        await tx.keys.delete(world.key.key_id)
-        assert await tx.keys.get(world.account.account_id, world.key.key_id) is None
+        await tx.deliveries.add_many([a_delivery(webhook)])
+        await tx.api_keys.delete(world.key.key_id)
+        assert await tx.api_keys.get(world.account.account_id, world.key.key_id) is None
         assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
         assert await tx.webhooks.find(webhook.webhook_id) is None
-        assert await tx.deliveries.left_over() == webhook.webhook_id
+        assert await tx.deliveries.find_orphaned_webhook_id() == webhook.webhook_id

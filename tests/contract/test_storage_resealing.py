@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.crypto.keyring import KeyRing
-from adapters.crypto.vault import AesVault, key_of
+from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
-from domain.webhooks.resealing import ResealingService
+from domain.secrets.rekey import RekeyService
 from support.storage import NOW, World, a_device, a_webhook
 
 
@@ -16,7 +16,9 @@ async def filled(world: World, vault: AesVault, devices: int) -> list[str]:
     async with world.uow.write() as tx:
         for number in range(devices):
             device = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
-            await tx.credentials.put(DeviceCredentials(device.device_id, vault.seal(f"password {number}", device.device_id), NOW))
+            await tx.credentials.upsert(
+                DeviceCredentials(device.device_id, vault.seal(f"password {number}", device.device_id), NOW)
+            )
             made.append(device.device_id)
     return made
 
@@ -25,40 +27,42 @@ async def test_every_secret_is_under_the_new_key_and_says_the_same(world: World)
     ring = KeyRing.generate()
     devices = await filled(world, AesVault(ring), 450)
     hook = a_webhook(world)
-    hook = type(hook)(**{n: getattr(hook, n) for n in hook.__slots__} | {"sealed_secret": AesVault(ring).seal("whsec", hook.webhook_id)})
+    hook = type(hook)(
+        **{n: getattr(hook, n) for n in hook.__slots__} | {"sealed_secret": AesVault(ring).seal("whsec", hook.webhook_id)}
+    )
     async with world.uow.write() as tx:
         await tx.webhooks.add(hook)
-    vault = AesVault(ring.with_new())
+    vault = AesVault(ring.with_new_key())
     seen: list[int] = []
-    service = ResealingService(uow=world.uow, vault=vault, key_of=key_of)
+    service = RekeyService(uow=world.uow, vault=vault, key_of=sealing_key_id)
     tally = await service.run(seen.append)
-    assert (tally.seen, tally.resealed, tally.unreadable) == (451, 451, [])
+    assert (tally.checked, tally.rekeyed, tally.unreadable) == (451, 451, [])
     assert seen == sorted(seen)
-    assert await service.total() == seen[-1] == 451
-    only_new = AesVault(KeyRing((vault._ring.newest,)))
+    assert await service.count_secrets() == seen[-1] == 451
+    only_new = AesVault(KeyRing((vault._key_provider.newest,)))
     async with world.uow.read() as tx:
-        stored = [await tx.credentials.get(device_id) for device_id in devices]
+        stored = [await tx.credentials.get_for_update(device_id) for device_id in devices]
         webhook = await tx.webhooks.find(hook.webhook_id)
     assert [only_new.open(found.sealed, found.device_id) for found in stored] == [f"password {n}" for n in range(450)]
     assert only_new.open(webhook.sealed_secret, webhook.webhook_id) == "whsec"
-    assert (await service.run(seen.append)).resealed == 0
+    assert (await service.run(seen.append)).rekeyed == 0
 
 
 async def test_a_secret_that_changes_meanwhile_is_left_to_whoever_changes_it(world: World) -> None:
     vault = AesVault(KeyRing.generate())
     (device_id,) = await filled(world, vault, 1)
     async with world.uow.write() as tx:
-        before = await tx.credentials.get(device_id)
+        before = await tx.credentials.get_for_update(device_id)
         theirs = vault.seal("theirs", device_id)
-        await tx.credentials.put(DeviceCredentials(device_id, theirs, NOW))
-        assert not await tx.credentials.reseal(device_id, before.sealed, b"ours")
-        assert (await tx.credentials.get(device_id)).sealed == theirs
-        assert await tx.credentials.reseal(device_id, theirs, b"ours")
+        await tx.credentials.upsert(DeviceCredentials(device_id, theirs, NOW))
+        assert not await tx.credentials.rekey(device_id, before.sealed, b"ours")
+        assert (await tx.credentials.get_for_update(device_id)).sealed == theirs
+        assert await tx.credentials.rekey(device_id, theirs, b"ours")
 
 
 async def test_what_no_key_opens_is_named_and_left(world: World) -> None:
     (device_id,) = await filled(world, AesVault(KeyRing.generate()), 1)
-    service = ResealingService(uow=world.uow, vault=AesVault(KeyRing.generate()), key_of=key_of)
+    service = RekeyService(uow=world.uow, vault=AesVault(KeyRing.generate()), key_of=sealing_key_id)
     tally: Any = await service.run(lambda seen: None)
-    assert (tally.resealed, tally.unreadable) == (0, [device_id])
+    assert (tally.rekeyed, tally.unreadable) == (0, [device_id])
     assert sum((await service.survey()).by_key.values()) == 1

@@ -9,55 +9,55 @@ END = 2**31
 
 async def test_marks_come_oldest_hour_first_and_only_of_hours_that_are_over(world: World) -> None:
     async with world.uow.write() as tx:
-        assert await tx.rollups.oldest_due() is None
-        await tx.rollups.mark([(2, 11), (1, 11), (1, 10), (1, 12)], NOW)
-        await tx.rollups.mark([], NOW)
-        assert list(await tx.rollups.due(12, 9)) == [(1, 10, NOW), (1, 11, NOW), (2, 11, NOW)]
-        assert list(await tx.rollups.due(12, 1)) == [(1, 10, NOW)]
-        assert await tx.rollups.oldest_due() == 10
-        assert list(await tx.rollups.due_of(1, 10, 12)) == [11, 10]
+        assert await tx.rollups.find_oldest_due_hour() is None
+        await tx.rollups.mark_due([(2, 11), (1, 11), (1, 10), (1, 12)], NOW)
+        await tx.rollups.mark_due([], NOW)
+        assert list(await tx.rollups.list_due(12, 9)) == [(1, 10, NOW), (1, 11, NOW), (2, 11, NOW)]
+        assert list(await tx.rollups.list_due(12, 1)) == [(1, 10, NOW)]
+        assert await tx.rollups.find_oldest_due_hour() == 10
+        assert list(await tx.rollups.list_due_hours(1, 10, 12)) == [11, 10]
 
 
 async def test_a_mark_that_was_set_anew_is_not_taken_away_by_who_saw_the_old_one(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.rollups.mark([(1, 10), (2, 10)], NOW)
-        [seen, other] = await tx.rollups.due(11, 9)
-        await tx.rollups.mark([(1, 10)], NOW)
-        assert await tx.rollups.settle([seen, other]) == {(2, 10)}
-        assert await tx.rollups.settle([seen, other]) == set()
-        assert await tx.rollups.settle([]) == set()
-        [anew] = await tx.rollups.due(11, 9)
+        await tx.rollups.mark_due([(1, 10), (2, 10)], NOW)
+        [seen, other] = await tx.rollups.list_due(11, 9)
+        await tx.rollups.mark_due([(1, 10)], NOW)
+        assert await tx.rollups.complete([seen, other]) == {(2, 10)}
+        assert await tx.rollups.complete([seen, other]) == set()
+        assert await tx.rollups.complete([]) == set()
+        [anew] = await tx.rollups.list_due(11, 9)
         assert anew > seen
-        await tx.rollups.mark([(1, 10)], NOW - 5)
-        assert (await tx.rollups.due(11, 9))[0] > anew
-        assert await tx.rollups.settle(await tx.rollups.due(11, 9)) == {(1, 10)}
-        assert list(await tx.rollups.due(11, 9)) == []
+        await tx.rollups.mark_due([(1, 10)], NOW - 5)
+        assert (await tx.rollups.list_due(11, 9))[0] > anew
+        assert await tx.rollups.complete(await tx.rollups.list_due(11, 9)) == {(1, 10)}
+        assert list(await tx.rollups.list_due(11, 9)) == []
 
 
 async def test_roll_ups_are_replaced_and_read_newest_first(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.rollups.put([(1, hour, b"%d" % hour) for hour in range(5)])
-        await tx.rollups.put([(1, 3, b"new"), (2, 3, b"other")])
-        await tx.rollups.put([])
-        assert await tx.rollups.get([(1, 3), (1, 9), (2, 3)]) == {(1, 3): b"new", (2, 3): b"other"}
-        assert await tx.rollups.get([]) == {}
-        assert list(await tx.rollups.between(1, 1, 4, 9)) == [(3, b"new"), (2, b"2"), (1, b"1")]
-        assert list(await tx.rollups.between(1, 0, 5, 2)) == [(4, b"4"), (3, b"new")]
+        await tx.rollups.upsert([(1, hour, b"%d" % hour) for hour in range(5)])
+        await tx.rollups.upsert([(1, 3, b"new"), (2, 3, b"other")])
+        await tx.rollups.upsert([])
+        assert await tx.rollups.get_by_hours([(1, 3), (1, 9), (2, 3)]) == {(1, 3): b"new", (2, 3): b"other"}
+        assert await tx.rollups.get_by_hours([]) == {}
+        assert list(await tx.rollups.list_between(1, 1, 4, 9)) == [(3, b"new"), (2, b"2"), (1, b"1")]
+        assert list(await tx.rollups.list_between(1, 0, 5, 2)) == [(4, b"4"), (3, b"new")]
 
 
 async def test_old_roll_ups_are_found_by_device_and_go_in_steps(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.rollups.put([(device, hour, b"x") for device in (1, 7, 9) for hour in range(4)])
-        await tx.rollups.put([(8, 3, b"new")])
-        assert [list(await tx.rollups.older_than(3, first, 2)) for first in (0, 8, 10)] == [[1, 7], [9], []]
-        assert [await tx.rollups.forget_before(7, 3, 2) for _ in range(3)] == [2, 1, 0]
-        assert [hour for hour, _ in await tx.rollups.between(7, 0, END, 9)] == [3]
-        assert len(await tx.rollups.between(1, 0, END, 9)) == 4
+        await tx.rollups.upsert([(device, hour, b"x") for device in (1, 7, 9) for hour in range(4)])
+        await tx.rollups.upsert([(8, 3, b"new")])
+        assert [list(await tx.rollups.list_devices_with_rollups_before(3, first, 2)) for first in (0, 8, 10)] == [[1, 7], [9], []]
+        assert [await tx.rollups.delete_older_than(7, 3, 2) for _ in range(3)] == [2, 1, 0]
+        assert [hour for hour, _ in await tx.rollups.list_between(7, 0, END, 9)] == [3]
+        assert len(await tx.rollups.list_between(1, 0, END, 9)) == 4
 
 
 async def test_all_of_a_device_goes_in_steps(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.rollups.put([(device, hour, b"x") for device in (1, 2) for hour in range(4)])
-        await tx.rollups.mark([(1, hour) for hour in range(3)], NOW)
-        assert [await tx.rollups.delete_some(1, 2) for _ in range(3)] == [4, 3, 0]
-        assert len(await tx.rollups.between(2, 0, END, 9)) == 4
+        await tx.rollups.upsert([(device, hour, b"x") for device in (1, 2) for hour in range(4)])
+        await tx.rollups.mark_due([(1, hour) for hour in range(3)], NOW)
+        assert [await tx.rollups.delete_batch(1, 2) for _ in range(3)] == [4, 3, 0]
+        assert len(await tx.rollups.list_between(2, 0, END, 9)) == 4

@@ -10,61 +10,61 @@ from support.storage import NOW, World, a_device
 
 async def test_a_reading_that_comes_twice_is_kept_once(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.add([(1, NOW, 7, b"a"), (1, NOW, 8, b"b"), (1, NOW, 7, b"a")])
-        await tx.readings.add([(1, NOW, 7, b"a"), (1, NOW + 1, 4_294_967_295, b"c")])
-        await tx.readings.add([])
-        assert list(await tx.readings.between(1, 0, NOW + 9, 9)) == [(NOW + 1, b"c"), (NOW, b"b"), (NOW, b"a")]
+        await tx.readings.add_many([(1, NOW, 7, b"a"), (1, NOW, 8, b"b"), (1, NOW, 7, b"a")])
+        await tx.readings.add_many([(1, NOW, 7, b"a"), (1, NOW + 1, 4_294_967_295, b"c")])
+        await tx.readings.add_many([])
+        assert list(await tx.readings.list_between(1, 0, NOW + 9, 9)) == [(NOW + 1, b"c"), (NOW, b"b"), (NOW, b"a")]
 
 
 async def test_readings_of_a_transaction_that_fails_are_not_kept(world: World) -> None:
     async def fail() -> None:
         async with world.uow.write() as tx:
-            await tx.readings.add([(1, NOW, 7, b"a")])
+            await tx.readings.add_many([(1, NOW, 7, b"a")])
             raise ValueError
 
     with pytest.raises(ValueError):
         await fail()
     async with world.uow.read() as tx:
-        assert list(await tx.readings.between(1, 0, NOW + 9, 9)) == []
+        assert list(await tx.readings.list_between(1, 0, NOW + 9, 9)) == []
 
 
 async def test_a_span_begins_with_its_start_and_ends_before_its_end(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.add([(number, at, 1, b"%d" % at) for number in (1, 2) for at in range(5)])
-        assert list(await tx.readings.between(1, 1, 4, 9)) == [(3, b"3"), (2, b"2"), (1, b"1")]
-        assert list(await tx.readings.between(1, 1, 4, 2, newest_first=False)) == [(1, b"1"), (2, b"2")]
-        assert list(await tx.readings.between(3, 0, 9, 9)) == []
+        await tx.readings.add_many([(number, at, 1, b"%d" % at) for number in (1, 2) for at in range(5)])
+        assert list(await tx.readings.list_between(1, 1, 4, 9)) == [(3, b"3"), (2, b"2"), (1, b"1")]
+        assert list(await tx.readings.list_between(1, 1, 4, 2, newest_first=False)) == [(1, b"1"), (2, b"2")]
+        assert list(await tx.readings.list_between(3, 0, 9, 9)) == []
 
 
 async def test_metrics_have_names_and_units(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.add_names([(1, "temperature"), (2, "humidity")])
-        await tx.readings.add_names([(2, "humidity"), (3, "mode")])
-        await tx.readings.add_names([])
-        assert list(await tx.readings.names()) == [(1, "temperature"), (2, "humidity"), (3, "mode")]
-        await tx.readings.add_metrics([(5, 1, "celsius"), (5, 2, None), (6, 3, None)])
-        await tx.readings.add_metrics([(5, 1, "kelvin")])
-        assert list(await tx.readings.metrics(5)) == [(2, "humidity", None), (1, "temperature", "kelvin")]
-        assert list(await tx.readings.units()) == [(5, 1, "kelvin"), (5, 2, None), (6, 3, None)]
+        await tx.readings.add_metric_names([(1, "temperature"), (2, "humidity")])
+        await tx.readings.add_metric_names([(2, "humidity"), (3, "mode")])
+        await tx.readings.add_metric_names([])
+        assert list(await tx.readings.list_metric_names()) == [(1, "temperature"), (2, "humidity"), (3, "mode")]
+        await tx.readings.upsert_device_metrics([(5, 1, "celsius"), (5, 2, None), (6, 3, None)])
+        await tx.readings.upsert_device_metrics([(5, 1, "kelvin")])
+        assert list(await tx.readings.list_device_metrics(5)) == [(2, "humidity", None), (1, "temperature", "kelvin")]
+        assert list(await tx.readings.list_units()) == [(5, 1, "kelvin"), (5, 2, None), (6, 3, None)]
 
 
 async def test_a_checkpoint_replaces_the_one_before(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.put_latest([(2, NOW, b"b"), (1, NOW, b"a")])
-        await tx.readings.put_latest([(2, NOW + 1, b"c")])
-        await tx.readings.put_latest([])
-        assert list(await tx.readings.latest()) == [(1, NOW, b"a"), (2, NOW + 1, b"c")]
+        await tx.readings.upsert_checkpoints([(2, NOW, b"b"), (1, NOW, b"a")])
+        await tx.readings.upsert_checkpoints([(2, NOW + 1, b"c")])
+        await tx.readings.upsert_checkpoints([])
+        assert list(await tx.readings.list_checkpoints()) == [(1, NOW, b"a"), (2, NOW + 1, b"c")]
 
 
 async def test_rows_newer_than_the_checkpoint_come_in_pages(world: World) -> None:
     rows = [(device, at, digest, b"x") for device in (1, 2, 4) for at in (10, 11, 12) for digest in (1, 2)]
     expected = [row for row in rows if row[0] != 2 or row[1] > 11]
     async with world.uow.write() as tx:
-        await tx.readings.add(rows[::-1])
-        await tx.readings.put_latest([(2, 11, b""), (3, 5, b"")])
+        await tx.readings.add_many(rows[::-1])
+        await tx.readings.upsert_checkpoints([(2, 11, b""), (3, 5, b"")])
         for size in (1, 4, 100):
             found, after = [], None
-            while page := await tx.readings.newer_than_latest(size, after):
+            while page := await tx.readings.list_newer_than_checkpoint(size, after):
                 assert len(page) <= size
                 found += page
                 after = page[-1][:3]
@@ -73,32 +73,32 @@ async def test_rows_newer_than_the_checkpoint_come_in_pages(world: World) -> Non
 
 async def test_a_devices_rows_go_in_steps(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.add([(device, at, 1, b"x") for device in (1, 2) for at in range(5)])
-        assert [await tx.readings.delete_some(1, 3) for _ in range(3)] == [3, 2, 0]
-        assert len(await tx.readings.between(2, 0, 9, 9)) == 5
+        await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 2) for at in range(5)])
+        assert [await tx.readings.delete_batch(1, 3) for _ in range(3)] == [3, 2, 0]
+        assert len(await tx.readings.list_between(2, 0, 9, 9)) == 5
 
 
 async def test_old_rows_are_found_by_device_and_go_in_steps(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.readings.add([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])
-        await tx.readings.add([(8, 4, 1, b"new")])
-        assert [list(await tx.readings.older_than(2, first, 2)) for first in (0, 8, 10)] == [[1, 7], [9], []]
+        await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])
+        await tx.readings.add_many([(8, 4, 1, b"new")])
+        assert [list(await tx.readings.list_devices_with_rows_before(2, first, 2)) for first in (0, 8, 10)] == [[1, 7], [9], []]
         for device in (1, 7, 9):
-            assert [await tx.readings.delete_some(device, 1, 2) for _ in range(3)] == [1, 1, 0]
-            assert [at for at, _ in await tx.readings.between(device, 0, 9, 9)] == [4, 3, 2]
-        assert list(await tx.readings.older_than(2, 0, 9)) == []
+            assert [await tx.readings.delete_batch(device, 1, 2) for _ in range(3)] == [1, 1, 0]
+            assert [at for at, _ in await tx.readings.list_between(device, 0, 9, 9)] == [4, 3, 2]
+        assert list(await tx.readings.list_devices_with_rows_before(2, 0, 9)) == []
 
 
 async def test_pages_go_on_behind_a_key_however_many_messages_one_instant_has(world: World) -> None:
     rows = [(at, digest, b"x") for at in (1, 2, 3) for digest in (-(2**31), -1, 0, 2**31 - 1)]
     async with world.uow.write() as tx:
-        await tx.readings.add([(5, *row) for row in rows])
-        await tx.readings.add([(4, 2, 0, b"y"), (6, 2, 0, b"z")])
+        await tx.readings.add_many([(5, *row) for row in rows])
+        await tx.readings.add_many([(4, 2, 0, b"y"), (6, 2, 0, b"z")])
         for newest_first in (True, False):
             expected = [row for row in rows if row[0] < 3]
             found: list[tuple[int, int, bytes]] = []
             after = None
-            while some := await tx.readings.page(5, 1, 3, 3, after, newest_first=newest_first):
+            while some := await tx.readings.list_page(5, 1, 3, 3, after, newest_first=newest_first):
                 found += some
                 after = some[-1][:2]
             assert found == (expected[::-1] if newest_first else expected)
@@ -107,9 +107,11 @@ async def test_pages_go_on_behind_a_key_however_many_messages_one_instant_has(wo
 async def test_readings_of_a_deleted_device_are_not_replayed(world: World) -> None:
     kept = await _another(world)
     async with world.uow.write() as tx:
-        await tx.readings.add([(world.device.device_no, NOW, 1, b"gone"), (kept.device_no, NOW, 1, b"kept")])
+        await tx.readings.add_many([(world.device.device_no, NOW, 1, b"gone"), (kept.device_no, NOW, 1, b"kept")])
         await tx.devices.delete(world.device.device_id, NOW)
-        assert [tuple(row) for row in await tx.readings.newer_than_latest(9, None)] == [(kept.device_no, NOW, 1, b"kept")]
+        assert [tuple(row) for row in await tx.readings.list_newer_than_checkpoint(9, None)] == [
+            (kept.device_no, NOW, 1, b"kept")
+        ]
 
 
 async def _another(world: World) -> Device:

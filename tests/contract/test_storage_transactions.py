@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.refusals import Closed, NestedWrite, ReadOnly
+from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
 from domain.accounts.model import RefreshToken
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
-from domain.kernel.facts import Fact
+from domain.kernel.domain_events import DomainEvent
 from support.storage import KINDS, NOW, World, a_grant, an_account, an_approval, an_event, an_execution, opened, settled
 
 
@@ -42,7 +42,7 @@ async def test_an_exception_takes_everything_back_and_reaches_the_caller(storage
     with pytest.raises(Stop):
         await fail()
     async with storage.read() as tx:
-        assert not await tx.accounts.any()
+        assert not await tx.accounts.has_any()
     assert calls == []
 
 
@@ -61,7 +61,7 @@ async def test_a_failing_transaction_takes_no_other_one_along(storage: Any) -> N
     assert sum(isinstance(result, Stop) for result in results) == 20
     assert sum(result is None for result in results) == 20
     async with storage.read() as tx:
-        assert set(await tx.accounts.all_ids()) == {account.account_id for account in good}
+        assert set(await tx.accounts.list_ids()) == {account.account_id for account in good}
 
 
 async def test_a_cancelled_transaction_leaves_nothing_and_blocks_nobody(storage: Any) -> None:
@@ -83,7 +83,7 @@ async def test_a_cancelled_transaction_leaves_nothing_and_blocks_nobody(storage:
     other = an_account()
     await _add(storage, other)
     async with storage.read() as tx:
-        assert await tx.accounts.all_ids() == [other.account_id]
+        assert await tx.accounts.list_ids() == [other.account_id]
 
 
 async def _add(storage: Any, account: Any) -> None:
@@ -110,28 +110,28 @@ async def test_a_reader_sees_nothing_of_an_open_transaction(world: World) -> Non
 
 
 async def test_writing_through_a_reader_is_refused(world: World) -> None:
-    fact = Fact(world.account.account_id, "login_failed", "no", NOW, "user")
+    fact = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
     for write in (
         lambda tx: tx.devices.set_relay(world.device.device_id, True),
         lambda tx: tx.events.append(an_event(world)),
-        lambda tx: tx.readings.add([(1, NOW, 1, b"x")]),
-        lambda tx: tx.record(fact),
+        lambda tx: tx.readings.add_many([(1, NOW, 1, b"x")]),
+        lambda tx: tx.emit(fact),
     ):
         async with world.uow.read() as tx:
-            with pytest.raises(ReadOnly):
+            with pytest.raises(ReadOnlyTransactionError):
                 await write(tx)
 
 
 async def test_a_transaction_is_of_no_use_after_its_end(world: World) -> None:
     async with world.uow.write() as tx:
         pass
-    with pytest.raises(Closed):
+    with pytest.raises(TransactionClosedError):
         await tx.devices.find(world.device.device_id)
 
 
 async def test_a_second_transaction_inside_the_first_is_an_error_at_once(storage: Any) -> None:
     async with storage.write():
-        with pytest.raises(NestedWrite):
+        with pytest.raises(NestedWriteError):
             async with storage.write():
                 pass
 
@@ -161,17 +161,16 @@ async def test_a_call_that_raises_after_the_commit_undoes_nothing(storage: Any) 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_facts_go_to_the_recorder_inside_the_transaction(kind: str, tmp_path: Path) -> None:
     class Recorder:
-        async def record(self, tx: Any, facts: list[Fact]) -> None:
-            await tx.events.append_all([an_event(world, kind=fact.kind) for fact in facts])
+        async def record(self, tx: Any, facts: list[DomainEvent]) -> None:
+            await tx.events.append_many([an_event(world, kind=fact.kind) for fact in facts])
 
     async with opened(kind, tmp_path, Recorder()) as uow:
         world = await settled(uow)
-        fact = Fact(world.account.account_id, "grant_created", "granted", NOW, "user")
-
+        fact = DomainEvent(world.account.account_id, "grant_created", "granted", NOW, "user")
 
         async def record(*, fails: bool) -> None:
             async with uow.write() as tx:
-                await tx.record(fact)
+                await tx.emit(fact)
                 if fails:
                     raise Stop
 
@@ -186,7 +185,7 @@ async def test_a_hundred_callers_spend_a_token_once(world: World) -> None:
     token = RefreshToken(b"h", "fam", world.user.user_id, world.membership.membership_id, NOW, NOW + 9)
     async with world.uow.write() as tx:
         await tx.refresh_tokens.add(token)
-    assert await _winners(world, lambda tx: tx.refresh_tokens.spend(b"h", NOW)) == 1
+    assert await _winners(world, lambda tx: tx.refresh_tokens.mark_spent(b"h", NOW)) == 1
 
 
 async def test_a_hundred_callers_decide_an_approval_once(world: World) -> None:
@@ -194,14 +193,14 @@ async def test_a_hundred_callers_decide_an_approval_once(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.approvals.add(approval)
     decided = replace(approval, status=ApprovalStatus.APPROVED, decided_by="user:usr_1", decided_ms=NOW)
-    assert await _winners(world, lambda tx: tx.approvals.decide(decided)) == 1
+    assert await _winners(world, lambda tx: tx.approvals.decide_if_pending(decided)) == 1
 
 
 async def test_a_hundred_callers_advance_an_execution_once(world: World) -> None:
     async with world.uow.write() as tx:
         execution = await tx.executions.add(an_execution(world))
     sent = replace(execution, status=ExecutionStatus.SENT, sent_ms=NOW)
-    assert await _winners(world, lambda tx: tx.executions.advance(sent, ExecutionStatus.QUEUED)) == 1
+    assert await _winners(world, lambda tx: tx.executions.transition(sent, ExecutionStatus.QUEUED)) == 1
 
 
 async def test_a_hundred_callers_save_one_version_of_a_device_once(world: World) -> None:
@@ -214,7 +213,7 @@ async def test_a_hundred_callers_use_a_limited_grant_as_often_as_it_allows(world
         await tx.grants.add(grant)
 
     async def use(tx: Any) -> bool:
-        if len(await tx.grants.recent_uses(grant, NOW - 1, 7)) == 7:
+        if len(await tx.grants.list_recent_uses(grant, NOW - 1, 7)) == 7:
             return False
         await tx.grants.add_use(grant.grant_id, NOW)
         return True

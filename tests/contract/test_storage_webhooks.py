@@ -16,7 +16,7 @@ async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
         await tx.webhooks.add(second)
         assert await tx.webhooks.get(world.account.account_id, first.webhook_id) == first
         assert await tx.webhooks.get(new("acc"), first.webhook_id) is None
-        assert list(await tx.webhooks.list(world.account.account_id)) == [first, second]
+        assert list(await tx.webhooks.list_by_account(world.account.account_id)) == [first, second]
         changed = replace(first, enabled=False, disabled_reason="gone", failing_since_ms=NOW, generation=2, sealed_secret=b"n")
         await tx.webhooks.save(changed)
         assert await tx.webhooks.find(first.webhook_id) == changed
@@ -26,11 +26,11 @@ async def test_live_webhooks_are_those_that_are_enabled_and_whose_key_is(world: 
     off = a_key(world.account.account_id, enabled=False)
     live, disabled = a_webhook(world), a_webhook(world, enabled=False)
     async with world.uow.write() as tx:
-        await tx.keys.add(off)
+        await tx.api_keys.add(off)
         for webhook in (live, disabled, a_webhook(world, key_id=off.key_id)):
             await tx.webhooks.add(webhook)
-        assert list(await tx.webhooks.live([world.account.account_id, new("acc")])) == [live]
-        assert list(await tx.webhooks.live([new("acc")])) == []
+        assert list(await tx.webhooks.list_enabled([world.account.account_id, new("acc")])) == [live]
+        assert list(await tx.webhooks.list_enabled([new("acc")])) == []
 
 
 async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> None:
@@ -38,8 +38,8 @@ async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> Non
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
         await tx.webhooks.add(busy)
-        await tx.deliveries.add([a_delivery(webhook, due_ms=NOW + offset) for offset in (0, -5, 5)])
-        await tx.deliveries.add([a_delivery(busy, due_ms=NOW - 9)])
+        await tx.deliveries.add_many([a_delivery(webhook, due_ms=NOW + offset) for offset in (0, -5, 5)])
+        await tx.deliveries.add_many([a_delivery(busy, due_ms=NOW - 9)])
         assert await tx.deliveries.next_due_ms() == NOW - 9
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[busy.webhook_id])
         assert [(one.due_ms, one.claimed_until_ms) for one in claimed] == [(NOW - 5, NOW + 60), (NOW, NOW + 60)]
@@ -52,7 +52,7 @@ async def test_a_lease_that_ran_out_is_claimed_again(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         await tx.deliveries.claim(NOW, NOW + 60, 9)
         assert await tx.deliveries.next_due_ms() == NOW + 60
         assert list(await tx.deliveries.claim(NOW + 59, NOW + 99, 9)) == []
@@ -63,7 +63,7 @@ async def test_concurrent_claimants_share_and_never_overlap(world: World) -> Non
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook) for _ in range(50)])
+        await tx.deliveries.add_many([a_delivery(webhook) for _ in range(50)])
 
     async def claim() -> list[int]:
         async with world.uow.write() as tx:
@@ -77,7 +77,7 @@ async def test_a_finished_delivery_is_written_once_and_lets_go(world: World) -> 
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         again = replace(claimed, attempts=1, due_ms=NOW + 5)
         assert await tx.deliveries.finish(again)
@@ -95,15 +95,15 @@ async def test_who_has_lost_a_delivery_to_another_changes_nothing_of_it(world: W
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         [lost] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         [held] = await tx.deliveries.claim(NOW + 60, NOW + 120, 9)
         late = replace(lost, state=DeliveryState.GIVEN_UP, attempts=6)
         assert not await tx.deliveries.finish(late)
-        await tx.deliveries.finish_all([late])
+        await tx.deliveries.finish_many([late])
         assert await tx.deliveries.get(held.no) == held
-        await tx.deliveries.finish_all([replace(held, attempts=1, due_ms=NOW + 200)])
-        await tx.deliveries.finish_all([late, held])
+        await tx.deliveries.finish_many([replace(held, attempts=1, due_ms=NOW + 200)])
+        await tx.deliveries.finish_many([late, held])
         assert await tx.deliveries.get(held.no) == replace(held, attempts=1, due_ms=NOW + 200, claimed_until_ms=None)
 
 
@@ -111,12 +111,12 @@ async def test_what_is_owed_can_be_called_off(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        assert await tx.deliveries.owes(webhook.webhook_id)
-        assert await tx.deliveries.cancel_of(webhook.webhook_id, 9) == 1
-        assert not await tx.deliveries.owes(webhook.webhook_id)
-        assert await tx.deliveries.cancel_of(webhook.webhook_id, 9) == 0
+        assert await tx.deliveries.has_pending(webhook.webhook_id)
+        assert await tx.deliveries.cancel_pending(webhook.webhook_id, 9) == 1
+        assert not await tx.deliveries.has_pending(webhook.webhook_id)
+        assert await tx.deliveries.cancel_pending(webhook.webhook_id, 9) == 0
         assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
         assert not await tx.deliveries.finish(claimed)
 
@@ -124,105 +124,105 @@ async def test_what_is_owed_can_be_called_off(world: World) -> None:
 async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         assert await tx.deliveries.next_due_ms() is None
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         attempt = an_attempt(claimed)
-        await tx.deliveries.start_attempt([attempt])
+        await tx.deliveries.add_attempts([attempt])
         await tx.webhooks.delete(webhook.webhook_id)
-        await tx.deliveries.add([a_delivery(webhook)])
-        assert await tx.deliveries.forget_of(webhook.webhook_id, 9) == [claimed.no]
+        await tx.deliveries.add_many([a_delivery(webhook)])
+        assert await tx.deliveries.delete_batch_by_webhook(webhook.webhook_id, 9) == [claimed.no]
         assert await tx.deliveries.get(claimed.no) is None
-        assert await tx.deliveries.attempt(webhook.webhook_id, attempt.delivery_id) is None
+        assert await tx.deliveries.get_attempt(webhook.webhook_id, attempt.delivery_id) is None
 
 
 async def test_what_a_deleted_webhook_leaves_behind_is_found_and_goes_in_steps(world: World) -> None:
     hooks = sorted((a_webhook(world) for _ in range(3)), key=lambda hook: hook.webhook_id)
     async with world.uow.write() as tx:
-        assert await tx.deliveries.left_over() is None
+        assert await tx.deliveries.find_orphaned_webhook_id() is None
         for hook in hooks:
             await tx.webhooks.add(hook)
-            await tx.deliveries.add([a_delivery(hook) for _ in range(3)])
-        assert await tx.deliveries.left_over() is None
+            await tx.deliveries.add_many([a_delivery(hook) for _ in range(3)])
+        assert await tx.deliveries.find_orphaned_webhook_id() is None
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        await tx.deliveries.start_attempt([an_attempt(one) for one in claimed])
+        await tx.deliveries.add_attempts([an_attempt(one) for one in claimed])
         gone = hooks[1].webhook_id
         await tx.webhooks.delete(gone)
-        assert await tx.deliveries.left_over() == gone
+        assert await tx.deliveries.find_orphaned_webhook_id() == gone
         first, second, third = (one.no for one in claimed if one.webhook_id == gone)
-        assert await tx.deliveries.forget_of(gone, 2, after=first) == [second, third]
-        assert await tx.deliveries.forget_of(gone, 2, after=third) == []
-        assert await tx.deliveries.forget_of(gone, 2) == [first]
-        assert await tx.deliveries.left_over() is None
-        assert len(await tx.deliveries.log(hooks[0].webhook_id, 9)) == 3
-        assert not await tx.deliveries.log(gone, 9)
+        assert await tx.deliveries.delete_batch_by_webhook(gone, 2, after=first) == [second, third]
+        assert await tx.deliveries.delete_batch_by_webhook(gone, 2, after=third) == []
+        assert await tx.deliveries.delete_batch_by_webhook(gone, 2) == [first]
+        assert await tx.deliveries.find_orphaned_webhook_id() is None
+        assert len(await tx.deliveries.list_attempts(hooks[0].webhook_id, 9)) == 3
+        assert not await tx.deliveries.list_attempts(gone, 9)
 
 
 async def test_deliveries_of_a_deleted_key_are_left_over(world: World) -> None:
     key = a_key(world.account.account_id)
     webhook = a_webhook(world, key_id=key.key_id)
     async with world.uow.write() as tx:
-        await tx.keys.add(key)
+        await tx.api_keys.add(key)
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
-        await tx.keys.delete(key.key_id)
+        await tx.deliveries.add_many([a_delivery(webhook)])
+        await tx.api_keys.delete(key.key_id)
         assert await tx.webhooks.find(webhook.webhook_id) is None
-        assert await tx.deliveries.left_over() == webhook.webhook_id
+        assert await tx.deliveries.find_orphaned_webhook_id() == webhook.webhook_id
 
 
 async def test_an_attempt_that_never_began_leaves_no_trace(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         first, second = an_attempt(claimed), an_attempt(claimed, 2)
-        await tx.deliveries.start_attempt([first, second])
-        await tx.deliveries.drop_attempts([second.delivery_id, new("whd")])
-        assert list(await tx.deliveries.log(webhook.webhook_id, 9)) == [first]
+        await tx.deliveries.add_attempts([first, second])
+        await tx.deliveries.delete_attempts([second.delivery_id, new("whd")])
+        assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 9)) == [first]
 
 
 async def test_attempts_are_logged_newest_first_and_completed(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook)])
+        await tx.deliveries.add_many([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         first, second = an_attempt(claimed), replace(an_attempt(claimed, 2), created_ms=NOW - 9)  # a clock that was set back
-        await tx.deliveries.start_attempt([first, second])
+        await tx.deliveries.add_attempts([first, second])
         done = replace(first, finished_ms=NOW + 9, status_code=500, error="no", duration_ms=9, next_attempt_ms=NOW + 14)
-        await tx.deliveries.finish_attempt([done, replace(second, delivery_id=new("whd"))])
-        assert list(await tx.deliveries.log(webhook.webhook_id, 9)) == [second, done]
-        assert list(await tx.deliveries.log(webhook.webhook_id, 1)) == [second]
-        assert await tx.deliveries.attempt(webhook.webhook_id, first.delivery_id) == done
-        assert await tx.deliveries.attempt(new("whk"), first.delivery_id) is None
+        await tx.deliveries.finish_attempts([done, replace(second, delivery_id=new("whd"))])
+        assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 9)) == [second, done]
+        assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 1)) == [second]
+        assert await tx.deliveries.get_attempt(webhook.webhook_id, first.delivery_id) == done
+        assert await tx.deliveries.get_attempt(new("whk"), first.delivery_id) is None
 
 
 async def test_settled_deliveries_are_forgotten_with_their_attempts(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook, created_ms=NOW + number) for number in range(4)])
+        await tx.deliveries.add_many([a_delivery(webhook, created_ms=NOW + number) for number in range(4)])
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        await tx.deliveries.start_attempt([an_attempt(one) for one in claimed])
+        await tx.deliveries.add_attempts([an_attempt(one) for one in claimed])
         for one in claimed[:3]:
             await tx.deliveries.finish(replace(one, state=DeliveryState.DELIVERED))
-        assert [await tx.deliveries.forget_before(NOW + 9, 2) for _ in range(3)] == [2, 1, 0]
-        assert [one.delivery_no for one in await tx.deliveries.log(webhook.webhook_id, 9)] == [claimed[3].no]
+        assert [await tx.deliveries.delete_older_than(NOW + 9, 2) for _ in range(3)] == [2, 1, 0]
+        assert [one.delivery_no for one in await tx.deliveries.list_attempts(webhook.webhook_id, 9)] == [claimed[3].no]
 
 
 async def test_many_deliveries_are_finished_at_once_and_what_is_settled_stays(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
-        await tx.deliveries.add([a_delivery(webhook) for _ in range(3)])
+        await tx.deliveries.add_many([a_delivery(webhook) for _ in range(3)])
         first, second, third = await tx.deliveries.claim(NOW, NOW + 60, 9)
         await tx.deliveries.finish(replace(third, state=DeliveryState.CANCELLED))
         done = replace(first, state=DeliveryState.DELIVERED, attempts=1)
         again = replace(second, attempts=1, due_ms=NOW + 5)
-        await tx.deliveries.finish_all([done, again, replace(third, state=DeliveryState.DELIVERED)])
+        await tx.deliveries.finish_many([done, again, replace(third, state=DeliveryState.DELIVERED)])
         assert (await tx.deliveries.get(first.no)).state is DeliveryState.DELIVERED
         assert await tx.deliveries.get(second.no) == replace(again, claimed_until_ms=None)
         assert (await tx.deliveries.get(third.no)).state is DeliveryState.CANCELLED
@@ -233,7 +233,7 @@ async def test_a_webhook_that_is_passed_over_does_not_hide_the_others(world: Wor
     async with world.uow.write() as tx:
         for hook in hooks:
             await tx.webhooks.add(hook)
-            await tx.deliveries.add([a_delivery(hook, due_ms=NOW + offset) for offset in (-1, 0, 5)])
+            await tx.deliveries.add_many([a_delivery(hook, due_ms=NOW + offset) for offset in (-1, 0, 5)])
         busy = [hooks[0].webhook_id, hooks[3].webhook_id]
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 5, busy=busy)
         assert len(claimed) == 5

@@ -15,8 +15,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from adapters.crypto.keyring import KeyRing
-from adapters.crypto.tokens import JwtAccessTokens
+from adapters.crypto.access_tokens import JwtAccessTokenCodec
+from adapters.crypto.key_ring import KeyRing
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, UserId
@@ -137,7 +137,7 @@ async def test_expired_and_forged_tokens_are_refused(service: Service, owner: Ap
     kid = jwt.get_unverified_header(good)["kid"]
 
     def signed_by(ring: KeyRing, now_s: float) -> str:
-        return JwtAccessTokens(ring).issue(Membership(*ids, Role.OWNER, 0), int(now_s) * 1000)
+        return JwtAccessTokenCodec(ring).issue(Membership(*ids, Role.OWNER, 0), int(now_s) * 1000)
 
     head, body, signature = good.split(".")
     bad = {

@@ -48,7 +48,9 @@ async def test_a_wrong_password_is_said_and_the_right_one_lasts_over_a_reload(se
     await expect(page.get_by_role("heading", name="Devices")).to_be_visible()
 
 
-async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what_the_device_said(service: Service, browser: Browser) -> None:
+async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what_the_device_said(
+    service: Service, browser: Browser
+) -> None:
     page = await browser.signed_in()
     await page.get_by_role("button", name="Register a device").click()
     await page.get_by_label("Name", exact=True).fill("Well pump")
@@ -106,7 +108,9 @@ async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Serv
         assert await page.title() != "taken"
 
 
-async def test_after_a_kill_the_page_comes_back_by_itself_and_shows_what_it_missed(service: Service, owner: Api, browser: Browser) -> None:
+async def test_after_a_kill_the_page_comes_back_by_itself_and_shows_what_it_missed(
+    service: Service, owner: Api, browser: Browser
+) -> None:
     lamp = await a_device(owner, "Lamp")
     page = await browser.signed_in()
     mine = line(page, "Lamp")
@@ -162,7 +166,13 @@ async def test_the_files_are_a_closed_set_with_tags_and_a_policy(service: Servic
             again = await http.get(path, headers={"If-None-Match": answer.headers["etag"]})
             assert (again.status_code, again.content) == (304, b"")
         assert len(seen) > 10
-        for outside in ("/dashboard/", "/dashboard/__init__.py", "/dashboard/../__init__.py", "/dashboard/%2e%2e/__init__.py", "/dashboard/views"):
+        for outside in (
+            "/dashboard/",
+            "/dashboard/__init__.py",
+            "/dashboard/../__init__.py",
+            "/dashboard/%2e%2e/__init__.py",
+            "/dashboard/views",
+        ):
             assert (await http.get(outside)).status_code == 404
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from domain.telemetry.packing import pack
+from domain.telemetry.packing import pack_readings
 from support.device import Device, a_device
 from support.effort import effort
 from support.looking import KEPT, dangling, left_of, put, rows
@@ -19,7 +19,7 @@ from support.ways import DATABASES, on
 
 HOUR_MS = 3_600_000
 MESSAGES, HOURS, KILLS = effort((6_000, 600, 2), (30_000, 3_000, 4))
-NOTHING = pack([])
+NOTHING = pack_readings([])
 HOT = {"metric": "power", "comparator": ">", "value": 1e9}
 
 

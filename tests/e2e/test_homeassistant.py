@@ -88,7 +88,9 @@ async def test_it_sees_a_device_whole_and_switches_it(house: House, owner: Api, 
         await line.switched(False)
         await home.until(lambda home: home.shown(home.switch(device)) == "OFF")
         units = {"room.temp": "celsius", "load": "W"}
-        await line.publish("telemetry", {"m": {"room.temp": 21.5, "load": 40, "mode": "eco", "a+b/#": 1, "wet": True}, "u": units})
+        await line.publish(
+            "telemetry", {"m": {"room.temp": 21.5, "load": 40, "mode": "eco", "a+b/#": 1, "wet": True}, "u": units}
+        )
         names = ("room.temp", "load", "mode", "a+b/#", "wet")
         await home.until(lambda home: all(home.sensor(device, name) for name in names))
         assert home.sensor(device, "room.temp")["unit_of_measurement"] == "°C"  # type: ignore[index]

@@ -133,7 +133,9 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
     hour_ms, now_ms = 3_600_000, int(time.time() * 1000)
     async with front.api() as owner, back.api() as there:
         meter = await a_device_of(back, owner)
-        sent = [(now_ms - hours * hour_ms - minutes * 60_000, float(hours * minutes)) for hours in range(9) for minutes in range(9)]
+        sent = [
+            (now_ms - hours * hour_ms - minutes * 60_000, float(hours * minutes)) for hours in range(9) for minutes in range(9)
+        ]
         for turn in range(3):  # late ones too, and each instance dies once in between
             async with meter.online(back) as line:
                 await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[turn::3]])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.crypto.keyring import KeyRing
-from adapters.crypto.vault import key_of
+from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.vault import sealing_key_id
 from support.device import a_device
 from support.effort import effort, in_a_thorough_run
 from support.service import PASSWORD, Api, Service, environment, program
@@ -25,9 +25,14 @@ PATIENCE = 30.0
 
 async def run(service: Service, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        *program(), "keys", *arguments, env=environment(**service.settings), cwd=service.folder,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        *program(),
+        "keys",
+        *arguments,
+        env=environment(**service.settings),
+        cwd=service.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     return process.returncode or 0, said.decode()
 
@@ -44,7 +49,7 @@ async def revealed(api: Api, device_id: str) -> str:
 def used_keys(service: Service) -> set[str]:
     with sqlite3.connect(service.data_dir / "latchboard.db") as database:
         rows = database.execute("SELECT sealed FROM credentials").fetchall()
-    return {key_of(sealed) for (sealed,) in rows}
+    return {sealing_key_id(sealed) for (sealed,) in rows}
 
 
 @pytest.fixture(params=DATABASES)
@@ -97,9 +102,9 @@ async def test_a_killed_rotation_is_finished_by_the_next(tmp_path: Path) -> None
             pumps = [await a_device(owner, f"Pump {number}") for number in range(3)]
             before = ring(service)
             # The new key is in the file and nothing is sealed with it yet: where a kill -9 leaves the longest way to go.
-            fresh = before.with_new()
+            fresh = before.with_new_key()
             staged = service.data_dir / "secret_keys.new"
-            staged.write_text(fresh.text() + "\n")
+            staged.write_text(fresh.to_text() + "\n")
             staged.chmod(0o600)
             staged.replace(service.data_dir / "secret_keys")
             code, said = await run(service, "rotate")
@@ -118,9 +123,14 @@ async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
             pump = await a_device(owner)
             for moment in effort((0.5, 0.8), (0.3, 0.5, 0.6, 0.7, 0.9)):
                 process = await asyncio.create_subprocess_exec(
-                    *program(), "keys", "rotate", env=environment(**service.settings), cwd=service.folder,
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                    *program(),
+                    "keys",
+                    "rotate",
+                    env=environment(**service.settings),
+                    cwd=service.folder,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
                 await asyncio.sleep(moment)
                 if process.returncode is None:
                     process.send_signal(signal.SIGKILL)
@@ -133,15 +143,15 @@ async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
 @in_a_thorough_run
 async def test_a_ring_in_the_environment_is_refused_with_what_to_do(tmp_path: Path) -> None:
     old = KeyRing.generate()
-    with Service(tmp_path, LATCHBOARD_SECRET_KEYS=old.text().replace("\n", ",")) as service:
+    with Service(tmp_path, LATCHBOARD_SECRET_KEYS=old.to_text().replace("\n", ",")) as service:
         async with service.api() as owner:
             pump = await a_device(owner)
         code, said = await run(service, "rotate")
         assert code == 1
         assert "--no-new-key" in said.replace("\n", "")
-        new = old.with_new()
+        new = old.with_new_key()
         service.stop()
-        service.settings["LATCHBOARD_SECRET_KEYS"] = new.text().replace("\n", ",")
+        service.settings["LATCHBOARD_SECRET_KEYS"] = new.to_text().replace("\n", ",")
         service.start()
         assert (await run(service, "rotate", "--no-new-key"))[0] == 0
         assert used_keys(service) == {new.newest.key_id}

@@ -17,9 +17,7 @@ KILLS = effort(2, 4)
 async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: Api) -> None:
     devices = [await a_device(owner, f"Meter {number}") for number in range(DEVICES)]
     identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
-    fleet = _native.Simulation(
-        "127.0.0.1", service.mqtt_port, identities, rate=RATE, journal=True, dirty_every_s=2.0, version=5
-    )  # fmt: skip
+    fleet = _native.Simulation("127.0.0.1", service.mqtt_port, identities, rate=RATE, journal=True, dirty_every_s=2.0, version=5)
     try:
         for _ in range(KILLS):
             before = fleet.stats()["confirmed"]

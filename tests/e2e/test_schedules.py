@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from domain.kernel.clock import iso
+from domain.kernel.clock import to_iso
 from support.clockwork import Clockwork
 from support.device import PATIENCE, Device, a_device
 from support.service import PASSWORD, Api, Service
@@ -61,7 +61,9 @@ async def dead_for(service: Service, owner: Api, clock: Clockwork, seconds: int)
 async def test_a_slot_runs_through_its_life_and_every_field_says_so(service: Service, owner: Api, clock: Clockwork) -> None:
     pump = await a_device(owner)
     path, now = f"{pump.path}/schedules", clock.now()
-    made = await put(owner, pump, now + 2, now + 4, label="Dawn", misfire="SKIP", misfireGraceSeconds=61, timezone="Europe/Berlin")
+    made = await put(
+        owner, pump, now + 2, now + 4, label="Dawn", misfire="SKIP", misfireGraceSeconds=61, timezone="Europe/Berlin"
+    )
     assert {"slot": 0, "status": "PENDING", "lastFiredAt": None, "lastOutcome": None, "enabled": True}.items() <= made.items()
     assert await owner.get(path) == [made]
     async with pump.online(service) as line, service.feed(owner, f"?deviceId={pump.device_id}") as feed:
@@ -153,7 +155,9 @@ async def test_a_clock_that_jumps_loses_and_doubles_nothing(service: Service, ow
     pump = await a_device(owner)
     now = clock.now()
     await put(owner, pump, now + 2, now + 2 * HOUR, slot=0, misfire="SKIP")
-    await put(owner, pump, now + HOUR // 2, now + 3 * HOUR, slot=1, misfire="SKIP", onCommand={"command": "TOGGLE", "params": None})
+    await put(
+        owner, pump, now + HOUR // 2, now + 3 * HOUR, slot=1, misfire="SKIP", onCommand={"command": "TOGGLE", "params": None}
+    )
     async with pump.online(service) as line:
         await line.order("ON")
         await jump(service, owner, pump, clock, HOUR)
@@ -237,7 +241,7 @@ async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_member
     soon, later = clock.now() + HOUR, clock.now() + 2 * HOUR
     async with a_member(service, owner) as (membership_id, mo):
         terms = {"commands": ["ON", "OFF"], "membershipId": membership_id}
-        await owner.post(f"{pump.path}/grants", terms | {"expiresAt": iso(soon * 1000)}, expect=201)
+        await owner.post(f"{pump.path}/grants", terms | {"expiresAt": to_iso(soon * 1000)}, expect=201)
         await owner.post(f"{valve.path}/grants", terms, expect=201)
         await put(mo, pump, later, later + DAY)
         await put(mo, valve, later, later + DAY)

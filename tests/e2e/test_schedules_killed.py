@@ -47,7 +47,10 @@ class Stubborn:
         self.heard[order["id"]] += 1
         if self.heard[order["id"]] == 1:  # our firmware remembers the ids it has run
             self.ran.append(order["cmd"])
-        for below, word in (("state", {"relay": order["cmd"], "by": "cmd"}), ("result", {"status": "done", "relay": order["cmd"]})):
+        for below, word in (
+            ("state", {"relay": order["cmd"], "by": "cmd"}),
+            ("result", {"status": "done", "relay": order["cmd"]}),
+        ):
             await client.publish(self.device.topic(below), json.dumps(word | {"id": order["id"]}), qos=1)
 
 

@@ -67,7 +67,7 @@ def number(said: str, pattern: str) -> int:
 async def test_a_fleet_registers_reports_obeys_and_sums_up(service: Service, owner: Api, run: Any) -> None:
     said = run(
         "--email", EMAIL, "--devices", "6", "--rate", "60", "--seconds", "6", "--commands", "10", "--faults", "duplicate=100%"
-    ).ended()  # fmt: skip
+    ).ended()
 
     assert "playing 6 native devices" in said
     assert number(said, r"connected +([\d,]+) at most") == 6
@@ -102,8 +102,21 @@ async def test_the_second_run_plays_the_devices_of_the_first_and_remove_deletes_
 @pytest.mark.parametrize("profile", effort(["tasmota"], ["tasmota", "esphome", "shelly"]))
 async def test_a_stock_firmware_is_played_in_its_own_words(owner: Api, run: Any, profile: str) -> None:
     said = run(
-        "--email", EMAIL, "--profile", profile, "--devices", "2", "--rate", "40", "--seconds", "5", "--commands", "4", "--mqtt-version", "5"
-    ).ended()  # fmt: skip
+        "--email",
+        EMAIL,
+        "--profile",
+        profile,
+        "--devices",
+        "2",
+        "--rate",
+        "40",
+        "--seconds",
+        "5",
+        "--commands",
+        "4",
+        "--mqtt-version",
+        "5",
+    ).ended()
 
     assert number(said, r"outcomes +([\d,]+) DONE") > 4
     device = next(each for each in await owner.get("/devices") if each["name"] == f"Simulated {profile} 1")
@@ -137,7 +150,7 @@ async def test_a_single_device_is_played_over_websocket_with_the_operators_own_a
     device_id = await register(owner, "By hand")
     started = run(
         "--device", device_id, "--transport", "ws", "--mqtt-version", "5", "--rate", "5", LATCHBOARD_DATA_DIR=service.data_dir
-    )  # fmt: skip
+    )
     await owner.until(f"/devices/{device_id}", lambda each: each["isOnline"])
     done = await owner.post(f"/devices/{device_id}/command", {"cmd": "ON", "waitSeconds": 10})
     started.process.send_signal(signal.SIGINT)

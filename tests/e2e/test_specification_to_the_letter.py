@@ -138,9 +138,18 @@ class Story:
         self.posts = list(receiver.got)
 
     async def reads(self) -> None:
-        for call in ("GET /devices/{deviceId}", "GET /devices/{deviceId}/events", "GET /devices/{deviceId}/executions", "GET /keys",
-                     "GET /devices/{deviceId}/telemetry", "GET /devices/{deviceId}/telemetry/latest", "GET /approvals",
-                     "GET /devices/{deviceId}/approvals", "GET /events", "GET /webhooks"):  # fmt: skip
+        for call in (
+            "GET /devices/{deviceId}",
+            "GET /devices/{deviceId}/events",
+            "GET /devices/{deviceId}/executions",
+            "GET /keys",
+            "GET /devices/{deviceId}/telemetry",
+            "GET /devices/{deviceId}/telemetry/latest",
+            "GET /approvals",
+            "GET /devices/{deviceId}/approvals",
+            "GET /events",
+            "GET /webhooks",
+        ):
             await self.ask(call)
         await self.ask("GET /devices/{deviceId}/telemetry", says="?step=", query="?metric=temperature&step=1m")
         await self.ask("POST /webhooks/{webhookId}/rotate-secret")
@@ -151,9 +160,15 @@ class Story:
         await self.ask("GET /webhooks/{webhookId}/deliveries")
 
     async def endings(self) -> None:
-        for call in ("DELETE /webhooks/{webhookId}", "DELETE /devices/{deviceId}/grants/{grantId}",
-                     "DELETE /devices/{deviceId}/rules/{ruleId}", "DELETE /devices/{deviceId}/commands/{commandId}",
-                     "PATCH /devices/{deviceId}/toggle", "POST /devices/{deviceId}/revoke", "DELETE /devices/{deviceId}"):  # fmt: skip
+        for call in (
+            "DELETE /webhooks/{webhookId}",
+            "DELETE /devices/{deviceId}/grants/{grantId}",
+            "DELETE /devices/{deviceId}/rules/{ruleId}",
+            "DELETE /devices/{deviceId}/commands/{commandId}",
+            "PATCH /devices/{deviceId}/toggle",
+            "POST /devices/{deviceId}/revoke",
+            "DELETE /devices/{deviceId}",
+        ):
             await self.ask(call)
         await self.ask("PATCH /keys/{keyId}", {"name": "Old robot"})
         await self.ask("DELETE /keys/{keyId}")
@@ -181,12 +196,25 @@ def test_the_answer_has_its_status_and_every_field_and_none_else(story: Story, c
     assert wrong(answer.json(), wanted) == []
 
 
-NOT_OF_SECTION_4 = ("POST /auth/login", "POST /auth/refresh", "POST /auth/logout", "GET /catalog", "/command", "/telemetry",
-                    "/executions", "GET /devices:")  # fmt: skip
-SESSION_ONLY = [call for call in ANSWERS if " for " not in call and "?" not in call
-                and not any(word in f"{call}:" for word in NOT_OF_SECTION_4)] + [
-    "POST /devices/{deviceId}/commands", "PATCH /devices/{deviceId}/commands/{commandId}",
-    "DELETE /devices/{deviceId}/commands/{commandId}"]  # fmt: skip
+NOT_OF_SECTION_4 = (
+    "POST /auth/login",
+    "POST /auth/refresh",
+    "POST /auth/logout",
+    "GET /catalog",
+    "/command",
+    "/telemetry",
+    "/executions",
+    "GET /devices:",
+)
+SESSION_ONLY = [
+    call
+    for call in ANSWERS
+    if " for " not in call and "?" not in call and not any(word in f"{call}:" for word in NOT_OF_SECTION_4)
+] + [
+    "POST /devices/{deviceId}/commands",
+    "PATCH /devices/{deviceId}/commands/{commandId}",
+    "DELETE /devices/{deviceId}/commands/{commandId}",
+]
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +263,11 @@ def test_the_device_record_exists_with_no_mqtt_credentials(story: Story) -> None
 def test_credentials_are_reshown_whole_and_the_config_is_without_the_password(story: Story) -> None:
     shown = story.told["POST /devices/{deviceId}/credentials/reveal"].json()
     assert re.fullmatch(r"[A-Za-z0-9]{32}", shown["mqttPassword"])
-    assert (shown["mqttHost"], shown["mqttPort"], shown["wsPort"]) == ("127.0.0.1", story.service.mqtt_port, story.service.ws_port)
+    assert (shown["mqttHost"], shown["mqttPort"], shown["wsPort"]) == (
+        "127.0.0.1",
+        story.service.mqtt_port,
+        story.service.ws_port,
+    )
     assert shown["mqttPassword"] in shown["configBlock"]
     assert shown["mqttUsername"] in shown["configBlock"]
     assert shown["mqttPassword"] not in story.told["GET /devices/{deviceId}/config"].text
@@ -314,8 +346,15 @@ def test_a_key_with_no_grant_yields_no_deliveries(story: Story) -> None:
 def test_the_payload_of_relay_changed_is_the_same_object_on_the_feed_and_in_a_webhook(story: Story) -> None:
     [told] = story.feed
     [sent] = [post.envelope["data"] for post in story.posts if post.envelope["type"] == "relay_changed"]
-    wanted = {"type": "=relay_changed", "eventId": "string", "accountId": "string", "deviceId": "string", "timestamp": "ms",
-              "relay": "=ON", "triggeredBy": "string"}  # fmt: skip
+    wanted = {
+        "type": "=relay_changed",
+        "eventId": "string",
+        "accountId": "string",
+        "deviceId": "string",
+        "timestamp": "ms",
+        "relay": "=ON",
+        "triggeredBy": "string",
+    }
     assert wrong(told, wanted | {"cursor": "string"}) == []
     assert wrong(sent, wanted) == []
     assert (told["triggeredBy"], sent["triggeredBy"]) == ("device", "apikey")
@@ -324,17 +363,41 @@ def test_the_payload_of_relay_changed_is_the_same_object_on_the_feed_and_in_a_we
 REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("at most 5 slots, numbered 0 to 4", "POST /devices/{deviceId}/schedules", {"slot": 5, **LATER}, 400, "VALIDATION_ERROR"),
     ("at most 5 slots, numbered 0 to 4", "PUT /devices/{deviceId}/schedules/5", {}, 400, "VALIDATION_ERROR"),
-    ("onTs and offTs are seconds", "POST /devices/{deviceId}/schedules",
-     {"slot": 0, "onTs": 1_900_000_000_000, "offTs": 1_900_000_060_000}, 400, "VALIDATION_ERROR"),
-    ("a schedule action flagged requiresApproval cannot be used", "POST /devices/{deviceId}/schedules",
-     {"slot": 0, **LATER, "onCommand": {"command": "DRAIN"}}, 400, "COMMAND_NEEDS_APPROVAL"),
-    ("only a metric that the device has already reported", "POST /devices/{deviceId}/rules",
-     {"name": "R", "conditions": [{"metric": "never", "comparator": ">", "value": 1}], "action": {"command": "ON"}},
-     400, "UNKNOWN_METRIC"),
-    ("exactly one of apiKeyId or membershipId: neither", "POST /devices/{deviceId}/grants", {"commands": ["ON"]}, 400,
-     "VALIDATION_ERROR"),
-    ("exactly one of apiKeyId or membershipId: both", "POST /devices/{deviceId}/grants",
-     {"commands": ["ON"], "apiKeyId": "key_x", "membershipId": "mbr_x"}, 400, "VALIDATION_ERROR"),
+    (
+        "onTs and offTs are seconds",
+        "POST /devices/{deviceId}/schedules",
+        {"slot": 0, "onTs": 1_900_000_000_000, "offTs": 1_900_000_060_000},
+        400,
+        "VALIDATION_ERROR",
+    ),
+    (
+        "a schedule action flagged requiresApproval cannot be used",
+        "POST /devices/{deviceId}/schedules",
+        {"slot": 0, **LATER, "onCommand": {"command": "DRAIN"}},
+        400,
+        "COMMAND_NEEDS_APPROVAL",
+    ),
+    (
+        "only a metric that the device has already reported",
+        "POST /devices/{deviceId}/rules",
+        {"name": "R", "conditions": [{"metric": "never", "comparator": ">", "value": 1}], "action": {"command": "ON"}},
+        400,
+        "UNKNOWN_METRIC",
+    ),
+    (
+        "exactly one of apiKeyId or membershipId: neither",
+        "POST /devices/{deviceId}/grants",
+        {"commands": ["ON"]},
+        400,
+        "VALIDATION_ERROR",
+    ),
+    (
+        "exactly one of apiKeyId or membershipId: both",
+        "POST /devices/{deviceId}/grants",
+        {"commands": ["ON"], "apiKeyId": "key_x", "membershipId": "mbr_x"},
+        400,
+        "VALIDATION_ERROR",
+    ),
     ("commands array of string (required)", "POST /devices/{deviceId}/grants", {"apiKeyId": "key_x"}, 400, "VALIDATION_ERROR"),
     ("limit at most 200", "GET /events?limit=201", None, 400, "VALIDATION_ERROR"),
     ("a command is known", "POST /devices/{deviceId}/command", {"cmd": "NOPE"}, 400, "UNKNOWN_COMMAND"),
@@ -343,9 +406,14 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
     ("the board and the app are asked for", "POST /devices/register", {"name": "Pump"}, 400, "VALIDATION_ERROR"),
     ("there is no such device", "GET /devices/dev_00000000000000000000", None, 404, "NOT_FOUND"),
     ("there are none yet", "POST /devices/{deviceId}/credentials/reveal", {"password": PASSWORD}, 404, "NOT_FOUND"),
-    ("a webhook's key is one of GET /keys", "POST /webhooks", {"keyId": "key_x", "url": "https://example.com"}, 400,
-     "VALIDATION_ERROR"),
-]  # fmt: skip
+    (
+        "a webhook's key is one of GET /keys",
+        "POST /webhooks",
+        {"keyId": "key_x", "url": "https://example.com"},
+        400,
+        "VALIDATION_ERROR",
+    ),
+]
 
 
 @pytest.mark.parametrize(("says", "call", "body", "status", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])

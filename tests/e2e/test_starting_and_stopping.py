@@ -105,7 +105,7 @@ def test_a_worker_that_fails_again_and_again_ends_the_service_with_1_and_says_wh
     fault.mkdir()
     (fault / "sitecustomize.py").write_text(
         "from app import supervisor\n"
-        "from app.loops.retention import RetentionLoop\n"
+        "from app.workers.retention import RetentionLoop\n"
         "async def run(self):\n"
         "    raise OSError('the disk is on fire')\n"
         "RetentionLoop.run = run\n"

@@ -121,6 +121,7 @@ async def test_shellys_partial_notifications_change_only_what_they_name(service:
 async def test_shellys_error_answer_is_a_failure_with_its_code(service: Service, owner: Api) -> None:
     device = await register(owner, "shelly")
     async with running(Shelly, device, service) as plug:
+
         async def refuse(method: str, params: dict[str, Any]) -> Any:
             raise LookupError("No handler for Switch.Set")
 

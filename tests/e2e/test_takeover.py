@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from adapters.storage.sql.fence import DEVICES
+from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY
 from support import postgres
 from support.device import Device, Line, a_device
 from support.effort import effort
@@ -160,7 +160,7 @@ async def stood_still(follower: asyncio.Task[list[dict[str, object]]]) -> list[d
 async def end_the_claim() -> None:
     connection = await asyncpg.connect(postgres.plain_url())
     ours = "locktype = 'advisory' AND objid = $1"
-    await connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {ours}", DEVICES & 0xFFFFFFFF)
+    await connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {ours}", LEADER_LOCK_KEY & 0xFFFFFFFF)
     await connection.close()
 
 

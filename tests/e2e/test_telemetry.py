@@ -111,7 +111,9 @@ async def test_the_payload_forms_units_and_kinds_of_values_come_back(service: Se
     ]
     latest = await owner.get(f"{meter.path}/telemetry/latest")
     assert {one["metric"]: one["value"] for one in latest["telemetry"]} == {"t": -0.5, "open": 1.0, "mode": None}
-    assert [one["value"] for one in await owner.get(f"{meter.path}/telemetry?metric=t&since={now_ms - 2}&until={now_ms}")] == [22.0]
+    assert [one["value"] for one in await owner.get(f"{meter.path}/telemetry?metric=t&since={now_ms - 2}&until={now_ms}")] == [
+        22.0
+    ]
 
 
 async def test_an_export_is_complete_and_in_order_also_for_a_clock_that_stands_still(service: Service, owner: Api) -> None:

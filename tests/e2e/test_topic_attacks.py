@@ -90,9 +90,19 @@ def foreign(scene: Scene) -> list[str]:
     return [
         *(f"{theirs}/{below}" for below in ("cmd", "state", "status", "telemetry", "result", "sched", "sched/rev", "hello")),
         *(f"{mine}/{below}" for below in ("cmd", "sched", "time")),
-        mine, f"{mine}/", f"{mine}x/state", f"/{mine}/state", "devices", "$SYS/broker/uptime", "$SYS",
-        f"$share/g/{theirs}/cmd", f"{mine}/a\0b", f"{mine}/" + "a" * 300, f"{mine}/" + "a/" * 32_000, "x" * 65_535,
-    ]  # fmt: skip
+        mine,
+        f"{mine}/",
+        f"{mine}x/state",
+        f"/{mine}/state",
+        "devices",
+        "$SYS/broker/uptime",
+        "$SYS",
+        f"$share/g/{theirs}/cmd",
+        f"{mine}/a\0b",
+        f"{mine}/" + "a" * 300,
+        f"{mine}/" + "a/" * 32_000,
+        "x" * 65_535,
+    ]
 
 
 async def test_what_it_may_not_publish_is_answered_and_goes_nowhere(scene: Scene) -> None:
@@ -126,9 +136,22 @@ async def test_it_hears_nobody_but_itself(scene: Scene) -> None:
     raw = await scene.raw()
     theirs, mine = f"devices/{scene.victim.device_id}", f"devices/{scene.mallory.device_id}"
     for topic_filter in (
-        "#", "+/#", "+", "/#", "devices/#", "devices/+/cmd", "+/+/cmd", "$SYS/#", "$SYS", mine, f"{theirs}/cmd", f"{theirs}/#",
-        f"{mine}/#/x", f"{mine}/a+", f"{mine}/" + "a" * 300,
-    ):  # fmt: skip
+        "#",
+        "+/#",
+        "+",
+        "/#",
+        "devices/#",
+        "devices/+/cmd",
+        "+/+/cmd",
+        "$SYS/#",
+        "$SYS",
+        mine,
+        f"{theirs}/cmd",
+        f"{theirs}/#",
+        f"{mine}/#/x",
+        f"{mine}/a+",
+        f"{mine}/" + "a" * 300,
+    ):
         await raw.say(wire.subscribe(topic_filter))
         head, body = await raw.packet()
         assert (head, body[-1]) == (SUBACK, NOT_AUTHORIZED), topic_filter
@@ -314,8 +337,10 @@ async def test_no_client_id_and_no_name_takes_another_devices_place(scene: Scene
         assert body[1] in (0x86, NOT_AUTHORIZED, MALFORMED)
         await raw.close()
     enhanced = wire.connect(
-        scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"], more=b"\x15" + wire.text("SCRAM-SHA-1")
-    )  # fmt: skip
+        scene.mallory.credentials["mqttUsername"],
+        scene.mallory.credentials["mqttPassword"],
+        more=b"\x15" + wire.text("SCRAM-SHA-1"),
+    )
     raw = await wire.opened(scene.service.mqtt_port, enhanced)
     assert (await raw.packet())[1][1] == 0x8C
     await raw.close()

@@ -12,8 +12,8 @@ import click
 import pytest
 import typer
 
-from app.cli import app
-from app.settings import PREFIX, Settings
+from app.cli.main import app
+from app.config.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -90,7 +90,9 @@ def test_every_command_in_the_documents_exists_with_its_options() -> None:
 
 
 def test_every_command_has_its_line_in_the_table_of_the_command_line() -> None:
-    table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## The command line")[2].partition("\n## ")[0]
+    table = (
+        (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## The command line")[2].partition("\n## ")[0]
+    )
     groups = {"", "account", "user", "keys"}
     assert [name for name in commands() if name not in groups and name not in table] == []
 
@@ -101,7 +103,9 @@ def test_the_settings_in_the_documents_are_those_of_the_program() -> None:
     table = operations.partition("## Settings")[2].partition("\n## ")[0]
     rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines() if line.startswith("| `")]
     listed = {PREFIX + name.removeprefix(PREFIX).removeprefix("_") for row in rows for name in row}
-    shortened = {name if name in known else next((one for one in known if one.endswith(name[len(PREFIX) :])), name) for name in listed}
+    shortened = {
+        name if name in known else next((one for one in known if one.endswith(name[len(PREFIX) :])), name) for name in listed
+    }
     assert (sorted(known - shortened), sorted(shortened - known)) == ([], [])
     named = {name for page in PAGES for name in re.findall(r"LATCHBOARD_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8"))}
     others = {f"LATCHBOARD_{name}" for name in ("PASSWORD", "NEW_PASSWORD", "SERVICE_HOST")}

@@ -33,7 +33,9 @@ def clock_calls(tree: ast.AST) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("path", sorted((SOURCES / "domain").rglob("*.py")), ids=lambda path: path.relative_to(SOURCES).as_posix())
+@pytest.mark.parametrize(
+    "path", sorted((SOURCES / "domain").rglob("*.py")), ids=lambda path: path.relative_to(SOURCES).as_posix()
+)
 def test_a_module_of_the_domain_imports_nothing_from_outside(path: Path) -> None:
     allowed = (sys.stdlib_module_names - OUTSIDE_THE_DOMAIN) | {"domain"}
     assert set(imported(ast.parse(path.read_text(encoding="utf-8")))) <= allowed
@@ -56,4 +58,4 @@ def test_the_extension_is_imported_only_where_it_belongs() -> None:
         if isinstance(node, ast.ImportFrom) and any(name.name == "_native" for name in node.names)
     }
     elsewhere = {name for name in importers if not name.startswith("adapters/engine/")}
-    assert elsewhere <= {"adapters/delivery/native.py", "adapters/mqtt/embedded.py", "app/fleet/play.py"}
+    assert elsewhere <= {"adapters/delivery/native_courier.py", "adapters/mqtt/embedded_link.py", "app/simulator/run.py"}

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from quart import Quart
 
-from app.compose import compose
-from app.settings import Settings
+from app.config.settings import Settings
+from app.wiring.compose import compose
 from support.service import environment, program
 
 CONTRACT = """
@@ -82,9 +82,9 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 async def app(tmp_path: Path) -> Quart:
     settings = Settings.model_construct(data_dir=tmp_path, engine="reference", broker="mqtt://127.0.0.1")
     composed = compose(settings)
-    await composed.outside.courier.close()
-    composed.outside.hasher.close()
-    return composed.http
+    await composed.adapters.courier.close()
+    composed.adapters.hasher.close()
+    return composed.http_app
 
 
 def calls(document: dict[str, Any]) -> set[str]:
@@ -94,7 +94,9 @@ def calls(document: dict[str, Any]) -> set[str]:
 def test_the_document_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1.")
     assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
-    assert "jsonSchemaDialect" not in document, "the page of Swagger UI warns about any but the default, which is 2020-12 and more"
+    assert "jsonSchemaDialect" not in document, (
+        "the page of Swagger UI warns about any but the default, which is 2020-12 and more"
+    )
 
 
 def test_every_call_of_the_contract_is_in_it_and_no_other(document: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from app.version import VERSION
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE_PATHS = re.compile(r"(?<![\w.$}/])/(?:work|home/\w|root|Users/\w)/")
 REGISTRIES = re.compile(
-    "|".join(re.escape(host) for host in ("py" "pi.org", "pythonhosted" ".org", "crates" ".io/api", "index.crates" ".io", "npmjs" ".org")),
+    "|".join(re.escape(host) for host in ("pypi.org", "pythonhosted.org", "crates.io/api", "index.crates.io", "npmjs.org")),
     re.IGNORECASE,
 )
 BINARY = {".png", ".ico", ".woff2", ".so", ".db"}
@@ -23,7 +23,11 @@ BINARY = {".png", ".ico", ".woff2", ".so", ".db"}
 def tracked() -> list[Path]:
     try:
         listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout")

@@ -24,13 +24,17 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
-            nested = [one for one in ast.walk(node) if one is not node and isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+            nested = [
+                one for one in ast.walk(node) if one is not node and isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
             inner = sum((one.end_lineno or 0) - min(first.lineno for first in (one, *one.decorator_list)) + 1 for one in nested)
             yield node.name, ((body[-1].end_lineno or 0) - body[0].lineno + 1 - inner) if body else 0
 
 
 def test_no_file_is_longer_than_300_lines() -> None:
-    long = {relative(path): lines for path in SOURCES if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES}
+    long = {
+        relative(path): lines for path in SOURCES if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES
+    }
     assert not long
 
 

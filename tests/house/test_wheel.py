@@ -22,7 +22,9 @@ def settings() -> dict[str, object]:
 
 
 def test_every_top_level_package_is_listed() -> None:
-    assert sorted(path.name for path in SOURCES.iterdir() if (path / "__init__.py").exists()) == sorted(settings()["python-packages"])  # type: ignore[call-overload]
+    assert sorted(path.name for path in SOURCES.iterdir() if (path / "__init__.py").exists()) == sorted(
+        settings()["python-packages"]
+    )  # type: ignore[call-overload]
 
 
 def test_every_folder_with_python_files_is_a_package() -> None:
@@ -40,8 +42,12 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
         pytest.skip("the extension is not built here; `make setup` builds it")
     built = subprocess.run(
         [sys.executable, "-m", "maturin", "build", "--release", "--locked", "--offline", "--out", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert built.returncode == 0, built.stderr[-2_000:]
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -53,4 +59,8 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
 
 
 def _belongs(path: Path) -> bool:
-    return path.is_file() and "__pycache__" not in path.parts and path.suffix in {".py", ".pyi", ".mako", ".html", ".js", ".css", ".svg", ".typed"}
+    return (
+        path.is_file()
+        and "__pycache__" not in path.parts
+        and path.suffix in {".py", ".pyi", ".mako", ".html", ".js", ".css", ".svg", ".typed"}
+    )

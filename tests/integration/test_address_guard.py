@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from adapters.delivery.guard import AddressGuard, ForbiddenAddress, is_public
-from domain.webhooks.ports import Post
+from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError, is_public
+from domain.webhooks.ports import WebhookRequest
 from support.couriers import KINDS, Counter
 from support.receiver import answers, receiving
 from support.webhook_world import MovableClock
@@ -16,20 +16,57 @@ GUARD = AddressGuard()
 OPEN = AddressGuard(allow_private=True)
 
 SPECIAL = [
-    "0.0.0.0", "10.1.2.3", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "169.254.169.254", "172.16.0.1",
-    "172.31.255.255", "192.0.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.51.100.7",
-    "203.0.113.9", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "168.63.129.16",
-    "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1", "2001::1",
-    "2001:10::1", "2001:20::1", "2001:db8::1", "2002:7f00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1",
-    "fe80::1%1", "fec0::1", "ff02::1",
-]  # fmt: skip
+    "0.0.0.0",
+    "10.1.2.3",
+    "100.64.0.1",
+    "100.100.100.200",
+    "127.0.0.1",
+    "127.255.255.254",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.1",
+    "192.0.0.192",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.51.100.7",
+    "203.0.113.9",
+    "224.0.0.1",
+    "239.255.255.250",
+    "240.0.0.1",
+    "255.255.255.255",
+    "168.63.129.16",
+    "::",
+    "::1",
+    "::127.0.0.1",
+    "::ffff:127.0.0.1",
+    "::ffff:8.8.8.8",
+    "64:ff9b::7f00:1",
+    "64:ff9b:1::1",
+    "100::1",
+    "2001::1",
+    "2001:10::1",
+    "2001:20::1",
+    "2001:db8::1",
+    "2002:7f00:1::1",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%1",
+    "fec0::1",
+    "ff02::1",
+]
 
 
 @pytest.mark.parametrize("address", SPECIAL)
 def test_special_addresses_are_closed(address: str) -> None:
-    with pytest.raises(ForbiddenAddress):
-        GUARD.check(address)
-    OPEN.check(address)
+    with pytest.raises(ForbiddenAddressError):
+        GUARD.check_address(address)
+    OPEN.check_address(address)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +74,7 @@ def test_special_addresses_are_closed(address: str) -> None:
     ["1.1.1.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2001:4860::8888"],
 )
 def test_public_addresses_are_open(address: str) -> None:
-    GUARD.check(address)
+    GUARD.check_address(address)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +110,28 @@ def test_public_addresses_are_open(address: str) -> None:
     ],
 )
 def test_urls_that_can_never_be_delivered_to_are_refused_with_a_reason(url: str) -> None:
-    assert GUARD.refusal(url)
+    assert GUARD.rejection_reason(url)
 
 
-@pytest.mark.parametrize("url", ["https://example.com/hook?a=b", "https://example.com/@me?to=a@b.example#@", "https://example.com?a@b", "https://example.com:8443/", "https://8.8.8.8/", "https://xn--bcher-kva.example/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/hook?a=b",
+        "https://example.com/@me?to=a@b.example#@",
+        "https://example.com?a@b",
+        "https://example.com:8443/",
+        "https://8.8.8.8/",
+        "https://xn--bcher-kva.example/",
+    ],
+)
 def test_ordinary_urls_are_accepted(url: str) -> None:
-    assert GUARD.refusal(url) is None
+    assert GUARD.rejection_reason(url) is None
 
 
 def test_a_low_port_can_be_opened_and_development_opens_everything_but_user_info() -> None:
-    assert AddressGuard(low_ports=frozenset({81})).refusal("https://example.com:81/") is None
-    assert OPEN.refusal("http://127.0.0.1:9/hook") is None
-    assert OPEN.refusal("http://user@127.0.0.1/")
+    assert AddressGuard(low_ports=frozenset({81})).rejection_reason("https://example.com:81/") is None
+    assert OPEN.rejection_reason("http://127.0.0.1:9/hook") is None
+    assert OPEN.rejection_reason("http://user@127.0.0.1/")
 
 
 class Resolver:
@@ -103,12 +150,12 @@ class Resolver:
 class LoopbackIsPublic(AddressGuard):
     """For the test only: 127.0.0.1 counts as a public address, http as https; the rest of 127.0.0.0/8 is as special as ever."""
 
-    def refusal(self, url: str) -> str | None:
+    def rejection_reason(self, url: str) -> str | None:
         return None
 
-    def check(self, address: str) -> None:
+    def check_address(self, address: str) -> None:
         if address != "127.0.0.1":
-            AddressGuard().check(address)
+            AddressGuard().check_address(address)
 
 
 Make = Callable[..., Counter]
@@ -127,8 +174,8 @@ async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
         await counter.courier.close()
 
 
-def post(url: str) -> Post:
-    return Post(url, (), b"{}", 5.0)
+def post(url: str) -> WebhookRequest:
+    return WebhookRequest(url, (), b"{}", 5.0)
 
 
 async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(make: Make) -> None:
@@ -157,7 +204,7 @@ class BlindResolver(LoopbackIsPublic):
 
     looks = 0
 
-    def check(self, address: str) -> None:
+    def check_address(self, address: str) -> None:
         type(self).looks += 1
         if type(self).looks > 1:
             super().check(address)

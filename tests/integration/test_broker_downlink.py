@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.link import Subscribed
+from domain.devices.link import DeviceSubscribed
 from support.broker import PATIENCE, broker, subscribe_packet
 
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
@@ -53,7 +53,7 @@ async def test_nobody_listening_is_said_so() -> None:
         await raw.packet()
         assert await world.link.send(device.device_id, "cmd", b"x")
         await raw.close()
-        await world.until(lambda: not world.link.connected(device.device_id))
+        await world.until(lambda: not world.link.is_connected(device.device_id))
         assert not await world.link.send(device.device_id, "cmd", b"x")
 
 
@@ -85,8 +85,8 @@ async def test_an_expelled_device_finds_no_retained_message_when_it_is_admitted_
     async with broker() as world:
         device = await world.device()
         await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
-        await world.link.expel(device.device_id)
-        await world.link.admit(device.device_id, device.number, device.password, "native")
+        await world.link.remove_device(device.device_id)
+        await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         raw = await world.login(device)
         await raw.say(subscribe_packet(device.topic("sched")) + b"\xc0\x00")
         assert [(await raw.packet())[0] for _ in (1, 2)] == [0x90, 0xD0]
@@ -135,12 +135,12 @@ async def test_a_kept_session_finds_its_subscription_and_its_unacknowledged_comm
         assert await world.link.send(device.device_id, "cmd", b"once")
         first = await raw.packet()
         await raw.close()
-        await world.until(lambda: not world.link.connected(device.device_id))
+        await world.until(lambda: not world.link.is_connected(device.device_id))
         assert not await world.link.send(device.device_id, "cmd", b"offline"), "the caller keeps it"
         world.events.clear()
         again = await world.login(device, clean=False)
         assert again.resumed
-        await world.event(Subscribed, topic_filter="cmd")
+        await world.event(DeviceSubscribed, topic_filter="cmd")
         head, body = await again.packet()
         assert (head & 0x08, body[-4:]) == (0x08, b"once")
         assert first[1][-4:] == b"once"
@@ -179,21 +179,21 @@ async def test_subscribing_again_to_what_it_hears_is_no_news_and_a_session_found
     async with broker() as world:
         device = await world.device()
         raw = await world.login(device, clean=False)
-        assert world.link.subscribed_ms(device.device_id) == 0
+        assert world.link.last_subscribed_ms(device.device_id) == 0
         await raw.say(subscribe_packet(device.topic("cmd")))
         await raw.packet()
-        first = await world.event(Subscribed, topic_filter="cmd")
-        assert world.link.subscribed_ms(device.device_id) == first.at_ms
+        first = await world.event(DeviceSubscribed, topic_filter="cmd")
+        assert world.link.last_subscribed_ms(device.device_id) == first.at_ms
         await raw.close()
-        await world.until(lambda: not world.link.connected(device.device_id))
+        await world.until(lambda: not world.link.is_connected(device.device_id))
         world.events.clear()
         again = await world.login(device, clean=False)
-        found = await world.event(Subscribed, topic_filter="cmd")
-        assert world.link.subscribed_ms(device.device_id) == found.at_ms > first.at_ms
+        found = await world.event(DeviceSubscribed, topic_filter="cmd")
+        assert world.link.last_subscribed_ms(device.device_id) == found.at_ms > first.at_ms
         world.events.clear()
         for topic in ("cmd", "sched"):
             await again.say(subscribe_packet(device.topic(topic)))
             await again.packet()
-        other = await world.event(Subscribed, topic_filter="sched")
-        assert [event.topic_filter for event in world.events if isinstance(event, Subscribed)] == ["sched"]
-        assert world.link.subscribed_ms(device.device_id) == other.at_ms > found.at_ms
+        other = await world.event(DeviceSubscribed, topic_filter="sched")
+        assert [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)] == ["sched"]
+        assert world.link.last_subscribed_ms(device.device_id) == other.at_ms > found.at_ms

@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.link import Disconnected, Published
+from domain.devices.link import DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import PATIENCE, broker, publish_packet
 
@@ -21,7 +21,7 @@ async def everything(world, count: int) -> list:
         async with asyncio.timeout(PATIENCE):
             batch = await world.link.take(500)
         batches.append(batch)
-        seen += len(batch.telemetry) + sum(isinstance(event, Published) for event in batch.events)
+        seen += len(batch.telemetry) + sum(isinstance(event, InboundMessage) for event in batch.events)
     return batches
 
 
@@ -111,8 +111,8 @@ async def test_events_of_a_device_come_in_the_order_in_which_it_sent_them() -> N
             below = "state" if number % 2 else "result"
             await raw.say(publish_packet(device.topic(below), b"%d" % number, qos=number % 2, packet_id=number))
         await raw.say(b"\xe0\x00")
-        await world.event(Disconnected, reason="disconnected")
-        assert [event.payload for event in world.events if isinstance(event, Published)] == [
+        await world.event(DeviceDisconnected, reason="disconnected")
+        assert [event.payload for event in world.events if isinstance(event, InboundMessage)] == [
             b"%d" % number for number in range(1, 301)
         ]
 
@@ -132,7 +132,7 @@ async def test_confirmations_keep_their_order_whatever_order_batches_are_confirm
 
 async def test_a_take_that_waits_ends_with_the_link() -> None:
     async with broker(consume=False) as world:
-        waiting = asyncio.create_task(world.link.take(10))
+        waiting = asyncio.create_task(world.link.receive(10))
         await asyncio.sleep(0)
         await world.link.stop()
         with pytest.raises(Unavailable):
@@ -146,7 +146,7 @@ async def test_what_was_queued_at_the_stop_can_still_be_taken() -> None:
         await raw.say(publish_packet(device.topic("telemetry"), b"{}"))
         await world.stat("uplink_telemetry", 1)
         await world.link.stop()
-        batch = await world.link.take(100)
+        batch = await world.link.receive(100)
         assert len(batch.telemetry) == 1
         assert [type(event).__name__ for event in batch.events] == ["Connected", "Disconnected"]
         assert batch.events[-1].reason == "stopped"

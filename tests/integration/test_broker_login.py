@@ -7,7 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
-from domain.devices.link import Connected, Disconnected, Published
+from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import PATIENCE, a_device, broker, connect_packet, publish_packet
 
@@ -28,13 +28,13 @@ async def test_a_device_comes_in_with_its_password(transport, version, name) -> 
         device = await world.device()
         port = world.ports[transport == "websockets"]
         async with world.client(device, port=port, transport=transport, protocol=version) as client:
-            connected = await world.event(Connected, device_id=device.device_id)
+            connected = await world.event(DeviceConnected, device_id=device.device_id)
             assert (connected.protocol, connected.device_no) == (name, device.number)
-            assert world.link.connected(device.device_id)
+            assert world.link.is_connected(device.device_id)
             await client.publish(device.topic("state"), b"ON", qos=1)
-            await world.event(Published, topic="state", payload=b"ON", qos=1)
-        await world.event(Disconnected, device_id=device.device_id, reason="disconnected")
-        assert not world.link.connected(device.device_id)
+            await world.event(InboundMessage, topic="state", payload=b"ON", qos=1)
+        await world.event(DeviceDisconnected, device_id=device.device_id, reason="disconnected")
+        assert not world.link.is_connected(device.device_id)
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -64,9 +64,9 @@ async def test_a_new_password_cuts_the_old_one_off() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.login(device)
-        await world.link.admit(device.device_id, device.number, "n" * 32, "native")
+        await world.link.upsert_credentials(device.device_id, device.number, "n" * 32, "native")
         assert await raw.closed()
-        await world.event(Disconnected, device_id=device.device_id, reason="revoked")
+        await world.event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
         again = await world.open(connect_packet(device))
         assert await again.packet() == (0x20, b"\x00\x04")
         device.password = "n" * 32
@@ -77,7 +77,7 @@ async def test_admitting_again_with_the_same_password_disturbs_nobody() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.login(device)
-        await world.link.admit(device.device_id, device.number, device.password, "native")
+        await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         await raw.say(b"\xc0\x00")
         assert await raw.packet() == (0xD0, b"")
 
@@ -87,10 +87,10 @@ async def test_an_expelled_device_is_cut_at_once_and_cannot_come_back() -> None:
         device, other = await world.device(), await world.device()
         raw, bystander = await world.login(device), await world.login(other)
         async with asyncio.timeout(PATIENCE):
-            await world.link.expel(device.device_id)
+            await world.link.remove_device(device.device_id)
             assert await raw.closed()
-        assert not world.link.connected(device.device_id)
-        await world.event(Disconnected, device_id=device.device_id, reason="revoked")
+        assert not world.link.is_connected(device.device_id)
+        await world.event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
         again = await world.open(connect_packet(device))
         assert await again.packet() == (0x20, b"\x00\x04")
         await bystander.say(b"\xc0\x00")
@@ -105,7 +105,7 @@ async def test_an_expelled_device_is_cut_even_while_it_waits_for_a_full_queue() 
             await raw.say(_telemetry(device, packet_id))
         await world.stat("waited_queue_full", 1)
         async with asyncio.timeout(PATIENCE):
-            await world.link.expel(device.device_id)
+            await world.link.remove_device(device.device_id)
             assert await raw.closed()
 
 
@@ -132,8 +132,8 @@ async def test_the_same_client_of_the_same_device_takes_over_without_an_offline_
             await second.say(b"\xc0\x00")
             assert await second.packet() == (0xD0, b"")
             await world.until(lambda: len(world.of(device)) >= 2)
-            assert all(isinstance(event, Connected) for event in world.of(device))
-            assert world.link.connected(device.device_id)
+            assert all(isinstance(event, DeviceConnected) for event in world.of(device))
+            assert world.link.is_connected(device.device_id)
 
 
 async def test_a_device_is_gone_when_its_last_connection_is() -> None:
@@ -142,10 +142,10 @@ async def test_a_device_is_gone_when_its_last_connection_is() -> None:
         one, two = await world.login(device, "one"), await world.login(device, "two")
         await one.say(b"\xe0\x00")
         assert await one.closed()
-        assert world.link.connected(device.device_id)
+        assert world.link.is_connected(device.device_id)
         await two.close()
-        await world.event(Disconnected, device_id=device.device_id, reason="lost")
-        assert sum(isinstance(event, Disconnected) for event in world.of(device)) == 1
+        await world.event(DeviceDisconnected, device_id=device.device_id, reason="lost")
+        assert sum(isinstance(event, DeviceDisconnected) for event in world.of(device)) == 1
 
 
 async def test_a_device_has_a_bounded_number_of_connections() -> None:
@@ -164,12 +164,12 @@ async def test_a_lost_device_leaves_its_will_and_one_that_says_goodbye_does_not(
         will = aiomqtt.Will(device.topic("status"), b"offline", 1, True)
         async with world.client(device, will=will):
             pass
-        await world.event(Disconnected, reason="disconnected")
-        assert not any(isinstance(event, Published) for event in world.events)
+        await world.event(DeviceDisconnected, reason="disconnected")
+        assert not any(isinstance(event, InboundMessage) for event in world.events)
         raw = await world.login(device, will=(device.topic("status"), b"offline"))
         await raw.close()
-        lost = await world.event(Disconnected, reason="lost")
-        status = await world.event(Published, topic="status", payload=b"offline", retain=True)
+        lost = await world.event(DeviceDisconnected, reason="lost")
+        status = await world.event(InboundMessage, topic="status", payload=b"offline", retain=True)
         assert world.events.index(status) < world.events.index(lost)
 
 
@@ -179,14 +179,14 @@ async def test_a_silent_device_is_closed_after_one_and_a_half_keep_alives() -> N
         raw = await world.login(device, keep_alive=1)
         assert await raw.closed()
         assert world.link.stats()["closed_keepalive"] == 1
-        await world.event(Disconnected, reason="lost")
+        await world.event(DeviceDisconnected, reason="lost")
 
 
 async def test_a_port_in_use_is_named() -> None:
     async with broker() as world:
-        from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
+        from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 
-        second = EmbeddedLink(BrokerSettings((Listener("tcp", "127.0.0.1", world.port),)))
+        second = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener("tcp", "127.0.0.1", world.port),)))
         with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{world.port}.*LATCHBOARD_MQTT_"):
             await second.start()
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from domain.devices.link import Connected, Published
+from domain.devices.link import DeviceConnected, InboundMessage
 from support.broker import PATIENCE, broker, connect_packet, publish_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
@@ -29,9 +29,9 @@ async def test_a_full_queue_stops_reading_and_nothing_is_lost_or_grows() -> None
         assert world.link.stats()["uplink_queue_bytes"] <= bound
         consuming = asyncio.create_task(world.consume())
         await asyncio.wait_for(flooding, PATIENCE)
-        await world.event(Published, payload=payload + b"%d" % total)
+        await world.event(InboundMessage, payload=payload + b"%d" % total)
         consuming.cancel()
-        assert sum(isinstance(event, Published) for event in world.events) == total
+        assert sum(isinstance(event, InboundMessage) for event in world.events) == total
 
 
 async def test_qos_1_waits_at_a_full_queue_as_long_as_it_takes() -> None:
@@ -96,8 +96,8 @@ async def test_a_talkative_device_is_slowed_and_no_other_waits_for_it() -> None:
         await speaking.say(publish_packet(quiet.topic("state"), b"here", qos=1))
         assert (await speaking.packet())[0] == 0x40
         assert len(world.of(loud)) < 60
-        last = await world.event(Published, device_id=loud.device_id, payload=b"60")
-        first = await world.event(Published, device_id=loud.device_id, payload=b"1")
+        last = await world.event(InboundMessage, device_id=loud.device_id, payload=b"60")
+        first = await world.event(InboundMessage, device_id=loud.device_id, payload=b"1")
         # 60 messages, 5 at once, 20 a second.
         assert last.at_ms - first.at_ms > 2500
 
@@ -195,7 +195,7 @@ async def test_connections_above_the_bound_are_turned_away() -> None:
         await raws[0].close()
         await world.until(lambda: world.link.stats()["sockets"] == 1)
         await world.login(devices[2])
-        await world.event(Connected, device_id=devices[2].device_id)
+        await world.event(DeviceConnected, device_id=devices[2].device_id)
 
 
 async def test_a_storm_of_reconnects_does_not_disturb_the_telemetry_of_others() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
-from domain.devices.link import Connected, Disconnected, Published
+from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
 from support.broker import World, broker
 from support.certificate import certificate
 
@@ -31,7 +31,7 @@ async def fleet(world: World, count: int, *, port: int | None = None, **options:
 
 
 def results(world: World, device: Any) -> list[str]:
-    published = [event for event in world.of(device) if isinstance(event, Published) and event.topic == "result"]
+    published = [event for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "result"]
     return [json.loads(event.payload)["status"] for event in published]
 
 
@@ -40,17 +40,17 @@ async def test_a_fleet_reports_and_says_goodbye() -> None:
         async with fleet(world, 10, rate=200.0) as (simulation, devices):
             await world.until(lambda: world.telemetry >= 50)
             for device in devices:
-                await world.event(Published, device_id=device.device_id, topic="status", payload=b"online", retain=True)
+                await world.event(InboundMessage, device_id=device.device_id, topic="status", payload=b"online", retain=True)
             stats = simulation.stats()
             assert (stats["connected"], stats["connects"], stats["failed"], stats["lost"]) == (10, 10, 0, 0)
             assert 0 < stats["confirmation_p50_us"] <= stats["confirmation_p99_us"] <= stats["confirmation_max_us"]
         assert simulation.stats()["connected"] == 0
-        await world.until(lambda: sum(isinstance(event, Disconnected) for event in world.events) == 10)
+        await world.until(lambda: sum(isinstance(event, DeviceDisconnected) for event in world.events) == 10)
 
 
 async def test_a_simulated_device_obeys() -> None:
     async with broker() as world, fleet(world, 1, rate=1.0) as (_, [device]):
-        await world.event(Published, topic="state")
+        await world.event(InboundMessage, topic="state")
         for cmd, relay in (("ON", "ON"), ("OFF", "OFF"), ("TOGGLE", "ON")):
             world.events.clear()
             order = json.dumps({"id": f"exe_{cmd}", "cmd": cmd}).encode()
@@ -58,7 +58,7 @@ async def test_a_simulated_device_obeys() -> None:
                 while not await world.link.send(device.device_id, "cmd", order):
                     await asyncio.sleep(0.01)
             await world.until(lambda: results(world, device) == ["ack", "done"])
-            state = await world.event(Published, topic="state")
+            state = await world.event(InboundMessage, topic="state")
             assert json.loads(state.payload)["relay"] == relay
 
 
@@ -104,7 +104,7 @@ async def test_a_fleet_comes_over_every_transport_and_version(version: int, webs
         options = {"websocket": websocket, "version": version, "rate": 100.0}
         async with fleet(world, 3, port=world.ports[websocket], **options) as (simulation, [device, *_]):
             await world.until(lambda: world.telemetry >= 20)
-            connected = await world.event(Connected, device_id=device.device_id)
+            connected = await world.event(DeviceConnected, device_id=device.device_id)
             assert connected.protocol == ("ws/" if websocket else "") + ("mqtt/5" if version == 5 else "mqtt/3.1.1")
             order = b'{"id":"exe_1","cmd":"ON"}'
             async with asyncio.timeout(5):
@@ -119,7 +119,7 @@ async def test_a_fleet_comes_over_tls_to_a_broker_it_trusts_and_to_no_other(tran
     chain, key = certificate(tmp_path)
     (tmp_path / "other").mkdir()
     other, _ = certificate(tmp_path / "other")
-    link = EmbeddedLink(BrokerSettings((Listener(transport, "127.0.0.1", 0, tls=True),), chain, key))
+    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener(transport, "127.0.0.1", 0, tls=True),), chain, key))
     await link.start()
     world = World(link, list(link.ports()))
     consuming = asyncio.create_task(world.consume())
@@ -138,7 +138,7 @@ async def test_a_fleet_comes_over_tls_to_a_broker_it_trusts_and_to_no_other(tran
 
 async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_never() -> None:
     async with broker() as world, fleet(world, 1, rate=1.0) as (simulation, [device]):
-        await world.event(Published, topic="state")
+        await world.event(InboundMessage, topic="state")
         for order in (
             b'{"id":"exe_1","cmd":"TOGGLE"}',
             b'{"id":"exe_1","cmd":"TOGGLE"}',
@@ -150,20 +150,20 @@ async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_neve
         await world.until(lambda: results(world, device) == ["ack", "done", "done", "expired"])
         stats = simulation.stats()
         assert (stats["commands"], stats["repeats"], stats["expired"]) == (3, 1, 1)
-        said = [event.payload for event in world.of(device) if isinstance(event, Published) and event.topic == "state"]
+        said = [event.payload for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "state"]
         assert [json.loads(each)["relay"] for each in said] == ["OFF", "ON"]
 
 
 async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect() -> None:
     async with broker() as world, fleet(world, 1, rate=1.0, late=1.0, dirty_every_s=0.4) as (simulation, [device]):
-        await world.event(Published, topic="state")
+        await world.event(InboundMessage, topic="state")
         deadline = int(time.time() * 1000) + 300
         order = json.dumps({"id": "exe_1", "cmd": "ON", "exp": deadline}).encode()
         async with asyncio.timeout(5):
             while not await world.link.send(device.device_id, "cmd", order):
                 await asyncio.sleep(0.01)
         await world.until(lambda: results(world, device) == ["done"])
-        last = [event for event in world.of(device) if isinstance(event, Published) and event.topic == "result"][-1]
+        last = [event for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "result"][-1]
         assert last.at_ms > deadline
         assert simulation.stats()["fault_late"] == 1
 
@@ -172,9 +172,9 @@ async def test_a_goodbye_leaves_no_will_and_a_dirty_end_does() -> None:
     async with broker() as world:
         async with fleet(world, 2, rate=1.0, reconnect_every_s=0.3) as (simulation, _):
             await world.until(lambda: simulation.stats()["fault_reconnect"] >= 2)
-        assert not [event for event in world.events if isinstance(event, Published) and event.payload == b"offline"]
+        assert not [event for event in world.events if isinstance(event, InboundMessage) and event.payload == b"offline"]
         async with fleet(world, 2, rate=1.0, dirty_every_s=0.3):
-            await world.event(Published, topic="status", payload=b"offline")
+            await world.event(InboundMessage, topic="status", payload=b"offline")
 
 
 async def test_in_a_storm_all_go_at_once_and_all_come_back() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
-from adapters.mqtt.embedded import BrokerSettings, EmbeddedLink, Listener
+from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 from domain.kernel.errors import Unavailable
 from support.broker import a_device, connect_packet
 from support.certificate import certificate
@@ -19,11 +19,11 @@ from support.certificate import certificate
 async def test_a_device_comes_in_over_tls_and_a_plain_one_does_not(transport: str, tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
     listener = Listener("ws" if transport == "websockets" else "tcp", "127.0.0.1", 0, tls=True)
-    link = EmbeddedLink(BrokerSettings((listener,), chain, key))
+    link = EmbeddedDeviceLink(EmbeddedBrokerSettings((listener,), chain, key))
     await link.start()
     try:
         device = a_device()
-        await link.admit(device.device_id, device.number, device.password, "native")
+        await link.upsert_credentials(device.device_id, device.number, device.password, "native")
         options = {"port": link.ports()[0], "username": device.device_id, "password": device.password}
         context = ssl.create_default_context(cafile=chain)
         async with aiomqtt.Client("127.0.0.1", transport=transport, tls_context=context, **options) as client:
@@ -31,7 +31,7 @@ async def test_a_device_comes_in_over_tls_and_a_plain_one_does_not(transport: st
             taken = 0
             pending = asyncio.ensure_future(sent)
             while not taken:
-                batch = await link.take(10)
+                batch = await link.receive(10)
                 taken += len(batch.telemetry)
                 batch.ack()
             await pending
@@ -50,10 +50,10 @@ async def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path:
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("not a certificate", encoding="utf-8")
     for settings, complaint in [
-        (BrokerSettings(listeners), "needs a certificate and a key"),
-        (BrokerSettings(listeners, chain, tmp_path / "missing.pem"), "missing.pem"),
-        (BrokerSettings(listeners, chain, garbage), "key file is not PEM"),
-        (BrokerSettings(listeners, garbage, key), "TLS certificate"),
+        (EmbeddedBrokerSettings(listeners), "needs a certificate and a key"),
+        (EmbeddedBrokerSettings(listeners, chain, tmp_path / "missing.pem"), "missing.pem"),
+        (EmbeddedBrokerSettings(listeners, chain, garbage), "key file is not PEM"),
+        (EmbeddedBrokerSettings(listeners, garbage, key), "TLS certificate"),
     ]:
         with pytest.raises(Unavailable, match=complaint):
-            await EmbeddedLink(settings).start()
+            await EmbeddedDeviceLink(settings).start()

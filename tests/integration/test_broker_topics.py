@@ -7,7 +7,7 @@ import paho.mqtt.properties as mqtt_properties
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from domain.devices.link import Published, Subscribed
+from domain.devices.link import DeviceSubscribed, InboundMessage
 from support.broker import broker, connect_packet, publish_packet, subscribe_packet
 
 V5 = aiomqtt.ProtocolVersion.V5
@@ -51,7 +51,7 @@ async def test_what_a_device_may_not_publish_is_acknowledged_and_goes_nowhere() 
             assert await raw.packet() == (0x40, number.to_bytes(2, "big")), topic
         await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=999))
         assert await raw.packet() == (0x40, (999).to_bytes(2, "big"))
-        published = [event for event in world.events if isinstance(event, Published)]
+        published = [event for event in world.events if isinstance(event, InboundMessage)]
         assert [event.payload for event in published] == [b"ON"]
         assert world.telemetry == 0
         stats = world.link.stats()
@@ -86,7 +86,7 @@ async def test_each_profile_closes_its_own_downward_topics(profile, closed, open
         for number, below in enumerate([*closed, *open_], start=1):
             await raw.say(publish_packet(device.topic(below), b"x", qos=1, packet_id=number))
             await raw.packet()
-        assert [event.topic for event in world.events if isinstance(event, Published)] == open_
+        assert [event.topic for event in world.events if isinstance(event, InboundMessage)] == open_
 
 
 async def test_telemetry_of_a_stock_firmware_is_an_event_because_only_its_profile_can_read_it() -> None:
@@ -94,7 +94,7 @@ async def test_telemetry_of_a_stock_firmware_is_an_event_because_only_its_profil
         device = await world.device("tasmota")
         raw = await world.login(device)
         await raw.say(publish_packet(device.topic("telemetry"), b"{}", qos=1))
-        await world.event(Published, topic="telemetry")
+        await world.event(InboundMessage, topic="telemetry")
         assert world.telemetry == 0
 
 
@@ -104,17 +104,28 @@ async def test_a_device_subscribes_below_its_prefix_only() -> None:
         raw = await world.login(device)
         mine = f"devices/{device.device_id}"
         refused = [
-            "#", "+/#", "devices/#", "devices/+/cmd", "+/+/cmd", "$SYS/#", "$share/g/" + mine + "/cmd", mine,
-            other.topic("cmd"), other.topic("#"), f"{mine}/a#", f"{mine}/#/b", f"{mine}/" + "a" * 300,
-        ]  # fmt: skip
+            "#",
+            "+/#",
+            "devices/#",
+            "devices/+/cmd",
+            "+/+/cmd",
+            "$SYS/#",
+            "$share/g/" + mine + "/cmd",
+            mine,
+            other.topic("cmd"),
+            other.topic("#"),
+            f"{mine}/a#",
+            f"{mine}/#/b",
+            f"{mine}/" + "a" * 300,
+        ]
         for topic_filter in refused:
             await raw.say(subscribe_packet(topic_filter))
             assert await raw.packet() == (0x90, b"\x00\x01\x80"), topic_filter
         granted = ["cmd", "#", "+", "a/+/#"]
         await raw.say(subscribe_packet(*(device.topic(each) for each in granted)))
         assert await raw.packet() == (0x90, b"\x00\x01" + b"\x01" * len(granted))
-        await world.event(Subscribed, topic_filter="a/+/#")
-        heard = [event.topic_filter for event in world.events if isinstance(event, Subscribed)]
+        await world.event(DeviceSubscribed, topic_filter="a/+/#")
+        heard = [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)]
         assert heard == granted
 
 

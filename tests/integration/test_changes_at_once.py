@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from domain.kernel.caller import Role
-from domain.kernel.errors import Invalid, Throttled, Unauthenticated
+from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import CommandId, GrantId, KeyId, UserId, WebhookId
 from support.http import PASSWORD
 from support.pair import DATABASES, NEW, Pair, changing, paired
@@ -36,9 +36,9 @@ async def test_renaming_a_key_does_not_enable_it_again(pair: Pair) -> None:
     made = await pair.owner.made("POST", "/keys", {"name": "Robot"})
     rename = pair.at_two.send("PATCH", f"/keys/{made['keyId']}", {"name": "Renamed"})
     async with changing(pair, rename) as (tx, others_come):
-        key = await tx.keys.held(pair.account.account.account_id, KeyId(made["keyId"]))
+        key = await tx.api_keys.get_for_update(pair.account.account.account_id, KeyId(made["keyId"]))
         await others_come()
-        await tx.keys.save(replace(key, enabled=False))
+        await tx.api_keys.save(replace(key, enabled=False))
     keys = {key["keyId"]: key for key in await pair.owner.made("GET", "/keys")}
     key = keys[made["keyId"]]
     assert (key["name"], key["enabled"]) == ("Renamed", False)
@@ -50,7 +50,7 @@ async def test_another_edit_of_a_grant_does_not_take_its_limit_away(pair: Pair) 
     made = await pair.owner.made("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]})
     edit = pair.at_two.send("PATCH", f"{device}/grants/{made['grantId']}", {"commands": ["ON"]})
     async with changing(pair, edit) as (tx, others_come):
-        grant = await tx.grants.held(pair.account.account.account_id, GrantId(made["grantId"]))
+        grant = await tx.grants.get_for_update(pair.account.account.account_id, GrantId(made["grantId"]))
         await others_come()
         await tx.grants.save(replace(grant, rate_limit_per_minute=3))
     [grant] = await pair.owner.made("GET", f"{device}/grants")
@@ -62,7 +62,7 @@ async def test_another_edit_of_a_command_does_not_take_its_approval_away(pair: P
     made = await pair.owner.made("POST", f"{device}/commands", {"name": "FLUSH", "label": "Flush"})
     edit = pair.at_two.send("PATCH", f"{device}/commands/{made['commandId']}", {"label": "Flush it"})
     async with changing(pair, edit) as (tx, others_come):
-        command = await tx.definitions.held(pair.account.account.account_id, CommandId(made["commandId"]))
+        command = await tx.definitions.get_for_update(pair.account.account.account_id, CommandId(made["commandId"]))
         await others_come()
         await tx.definitions.save(replace(command, requires_approval=True))
     commands = {one["name"]: one for one in await pair.owner.made("GET", f"{device}/commands")}
@@ -73,7 +73,7 @@ async def test_a_new_name_does_not_bring_the_old_password_back(pair: Pair) -> No
     membership_id = await pair.one.member(pair.account, "ada@example.com", Role.MEMBER)
     rename = pair.at_two.send("PATCH", f"/members/{membership_id}", {"name": "Ada L."})
     async with changing(pair, rename) as (tx, others_come):
-        user = await tx.users.held((await tx.users.by_email("ada@example.com")).user_id)
+        user = await tx.users.get_for_update((await tx.users.find_by_email("ada@example.com")).user_id)
         await others_come()
         new_hash = await pair.one.hasher.hash(NEW_PASSWORD)
         await tx.users.save(user.with_password(new_hash, pair.one.clock.now_ms()))
@@ -86,7 +86,7 @@ async def test_another_address_does_not_bring_a_rotated_secret_back(pair: Pair) 
     made = await pair.owner.made("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER})
     edit = pair.at_two.send("PATCH", f"/webhooks/{made['webhookId']}", {"url": f"{RECEIVER}/other"})
     async with changing(pair, edit) as (tx, others_come):
-        webhook = await tx.webhooks.held(pair.account.account.account_id, WebhookId(made["webhookId"]))
+        webhook = await tx.webhooks.get_for_update(pair.account.account.account_id, WebhookId(made["webhookId"]))
         await others_come()
         await tx.webhooks.save(replace(webhook, secret_prefix="whsec_rotated", generation=2))
     [webhook] = await pair.owner.made("GET", "/webhooks")
@@ -98,10 +98,10 @@ async def test_no_token_outlives_the_end_of_all_sessions(pair: Pair, way: str) -
     tokens = await pair.one.caller().made("POST", "/auth/login", {"email": "owner@example.com", "password": PASSWORD})
     user_id: UserId = pair.account.owner.user.user_id
     async with pair.one.services.uow.write() as tx:
-        await tx.users.held(user_id)
+        await tx.users.get_for_update(user_id)
         other = asyncio.create_task(pair.two.caller().send("POST", f"/auth/{way}", {"refreshToken": tokens["refreshToken"]}))
         await pair.somebody_waits()
-        await tx.refresh_tokens.revoke_user(user_id, pair.one.clock.now_ms())
+        await tx.refresh_tokens.revoke_by_user(user_id, pair.one.clock.now_ms())
     assert (await other).status_code == (401 if way == "refresh" else 200)
     page = await pair.owner.made("GET", "/events?type=session_revoked")
     assert page["data"] == []  # it was ended, not stolen
@@ -132,7 +132,7 @@ async def test_a_code_has_five_tries_at_both_together(pair: Pair) -> None:
 
     assert {answer.status_code for answer in await pair.both(12, guess)} == {400}
     async with pair.two.services.uow.read() as tx:
-        kept = await tx.one_time_codes.get(pair.account.owner.user.user_id)
+        kept = await tx.one_time_codes.get_for_update(pair.account.owner.user.user_id)
     assert (kept.tries, kept.used) == (5, False)
     right = await pair.at_two.send("POST", "/auth/change-password", {"otp": code, "newPassword": NEW_PASSWORD})
     assert right.json()["error"] == "OTP_INVALID"
@@ -143,5 +143,5 @@ async def test_of_guesses_at_both_five_are_answered(pair: Pair) -> None:
         return await program.services.sessions.login("owner@example.com", "a wrong password", address="203.0.113.7")
 
     found = await pair.both(16, guess)
-    assert not any(isinstance(one, Invalid) for one in found)
-    assert [sum(isinstance(one, kind) for one in found) for kind in (Unauthenticated, Throttled)] == [5, 11]
+    assert not any(isinstance(one, ValidationFailed) for one in found)
+    assert [sum(isinstance(one, kind) for one in found) for kind in (Unauthenticated, RateLimited)] == [5, 11]

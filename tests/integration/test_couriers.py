@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters.delivery.answers import EXCERPT
-from adapters.delivery.guard import AddressGuard
-from adapters.delivery.native import NativeCourier
+from adapters.delivery.address_guard import AddressGuard
+from adapters.delivery.error_messages import MAX_EXCERPT_BYTES
+from adapters.delivery.native_courier import NativeCourier
 from domain.kernel.clock import SECOND_MS
-from domain.webhooks.ports import UNSENT, Post
+from domain.webhooks.ports import NOT_SENT, WebhookRequest
 from support.couriers import KINDS, Counter
 from support.receiver import (
     Behaviour,
@@ -45,8 +45,8 @@ async def courier(request: pytest.FixtureRequest) -> AsyncIterator[Counter]:
     await courier.close()
 
 
-def post(url: str, deadline_s: float = 10.0) -> Post:
-    return Post(url, (("Content-Type", "application/json"), ("X-Service-Event", "ping")), b'{"a":1}', deadline_s)
+def post(url: str, deadline_s: float = 10.0) -> WebhookRequest:
+    return WebhookRequest(url, (("Content-Type", "application/json"), ("X-Service-Event", "ping")), b'{"a":1}', deadline_s)
 
 
 async def test_exactly_the_bytes_and_headers_given_are_sent(courier: Counter) -> None:
@@ -84,7 +84,7 @@ async def test_of_a_huge_answer_only_the_beginning_is_taken(courier: Counter) ->
     async with receiving(pours(100)) as receiver:
         reply = await courier.post(post(receiver.url))
         assert reply.status == 200
-        assert len(reply.excerpt) == EXCERPT
+        assert len(reply.excerpt) == MAX_EXCERPT_BYTES
         while len(receiver.lines) < 2:
             await asyncio.sleep(0.01)
         assert int(receiver.lines[-1]) < 100_000_000
@@ -94,7 +94,7 @@ async def test_a_compressed_answer_is_not_decoded(courier: Counter) -> None:
     bomb = gzip.compress(bytes(3_000_000))
     async with receiving(answers(headers="Content-Encoding: gzip\r\n", body=bomb)) as receiver:
         reply = await courier.post(post(receiver.url))
-    assert reply.excerpt == bomb[:EXCERPT]
+    assert reply.excerpt == bomb[:MAX_EXCERPT_BYTES]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,9 @@ async def test_retry_after_is_read_as_seconds_and_as_a_date(courier: Counter) ->
         assert (await courier.post(post(receiver.url))).retry_after_s is None
 
 
-@pytest.mark.parametrize("wild", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -0000", "9" * 60, "-5", "x" * 300])
+@pytest.mark.parametrize(
+    "wild", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -0000", "9" * 60, "-5", "x" * 300]
+)
 async def test_a_senseless_retry_after_harms_neither_its_own_nor_any_other_answer(courier: Counter, wild: str) -> None:
     async with receiving(answers(503, f"Retry-After: {wild}\r\n")) as receiver, receiving(answers()) as other:
         replies = await courier.posts([post(receiver.url), post(other.url), post(receiver.url), post(other.url)])
@@ -166,12 +168,40 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=30, cwd=folder)
 
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *new, "-days", "2", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Test CA",
-            "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip  # Python 3.13 is strict about both
+    openssl(
+        "req",
+        "-x509",
+        *new,
+        "-days",
+        "2",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-subj",
+        "/CN=Test CA",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign",
+    )  # Python 3.13 is strict about both
     openssl("req", *new, "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=127.0.0.1")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
-    openssl("x509", "-req", "-in", "leaf.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
-            "-extfile", "names", "-out", "leaf.pem")  # fmt: skip
+    openssl(
+        "x509",
+        "-req",
+        "-in",
+        "leaf.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+        "-out",
+        "leaf.pem",
+    )
     return folder
 
 
@@ -259,7 +289,7 @@ async def test_many_at_once_get_each_its_own_answer(courier: Counter) -> None:
         return True
 
     async with receiving(echo) as receiver:
-        numbered = [Post(receiver.url, (("X-Number", str(number)),), b"{}", 10.0) for number in range(200)]
+        numbered = [WebhookRequest(receiver.url, (("X-Number", str(number)),), b"{}", 10.0) for number in range(200)]
         replies = await courier.posts(numbered)
     assert [reply.excerpt for reply in replies] == [str(number).encode() for number in range(200)]
 
@@ -268,7 +298,7 @@ async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(cour
     async with receiving(never_answers()) as receiver:
         ticket, future = courier.hand_in(post(receiver.url))
         await receiver.wait_for(1)
-        courier.courier.cut([ticket, 999])
+        courier.courier.cancel([ticket, 999])
         async with receiving(answers()) as other:
             assert (await courier.post(post(other.url))).status == 200
     assert not future.done()
@@ -277,14 +307,15 @@ async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(cour
 
 async def test_of_one_lane_four_are_sent_at_once_and_who_waits_too_long_is_not_sent(courier: Counter) -> None:
     async with receiving(answers(after_s=0.01)) as receiver, receiving(never_answers()) as dead:
-        def lane(url: str, name: str) -> Post:
-            return replace(post(url, 3.0), lane=name)
+
+        def lane(url: str, name: str) -> WebhookRequest:
+            return replace(post(url, 3.0), queue_key=name)
 
         posts = [lane(receiver.url, "a") for _ in range(12)] + [lane(dead.url, "b") for _ in range(6)]
         replies = await courier.posts(posts)
         assert [reply.status for reply in replies[:12]] == [200] * 12
         assert (receiver.most_open, dead.most_open, len(dead.got)) == (4, 4, 4)
-    assert sorted(reply is UNSENT for reply in replies[12:]) == [False] * 4 + [True] * 2
+    assert sorted(reply is NOT_SENT for reply in replies[12:]) == [False] * 4 + [True] * 2
 
 
 def hangs_up_after(count: int) -> Behaviour:
@@ -320,13 +351,13 @@ async def test_an_answer_that_breaks_off_on_a_kept_connection_is_a_failure(couri
 
 async def test_nothing_is_kept_of_a_connection_that_is_full_of_an_answers_rest(courier: Counter) -> None:
     async with receiving(in_turn(answers(body=b"x" * 50_000), answers())) as receiver:
-        assert [(await courier.post(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * EXCERPT, b"ok"]
+        assert [(await courier.post(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * MAX_EXCERPT_BYTES, b"ok"]
         assert receiver.connections == 2
 
 
 async def test_a_header_that_would_be_two_is_not_sent(courier: Counter) -> None:
     async with receiving(answers()) as receiver:
-        reply = await courier.post(Post(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
+        reply = await courier.post(WebhookRequest(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
         assert not receiver.got
     assert reply.status is None
     assert reply.error

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.fence import Fence, FencedUnitOfWork, NotOurs
-from adapters.storage.sql.herald import PostgresHerald
+from adapters.storage.sql.postgres.leader_fence import Fence, FencedUnitOfWork, NotLeaderError
+from adapters.storage.sql.postgres.notifications import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
 from support.storage import World, an_execution, emptied, settled
@@ -26,7 +26,7 @@ PATIENCE = 15.0
 @dataclass
 class Instance:
     database: SqlDatabase
-    herald: PostgresHerald
+    herald: PostgresListener
     uow: FencedUnitOfWork
 
     async def orders(self, world: World) -> None:
@@ -39,7 +39,7 @@ class Instance:
 async def instance(url: str) -> AsyncIterator[Instance]:
     database, fence = SqlDatabase(url), Fence()
     await database.start()
-    herald = PostgresHerald(url, heard=lambda: None, holds_devices=True, fence=fence)
+    herald = PostgresListener(url, heard=lambda: None, holds_devices=True, fence=fence)
     try:
         yield Instance(database, herald, FencedUnitOfWork(database.unit_of_work(None), fence))
     finally:
@@ -59,18 +59,18 @@ async def pair() -> AsyncIterator[tuple[Instance, Instance, World]]:
 async def cut_off(holder: Instance) -> None:
     """The server ends the connection that holds the claim, and the holder has not noticed yet."""
     connection = await asyncpg.connect(postgres.plain_url())
-    await connection.execute("SELECT pg_terminate_backend($1)", holder.herald._fence.claimed_by)
+    await connection.execute("SELECT pg_terminate_backend($1)", holder.herald._fence.leader_pid)
     await connection.close()
 
 
 async def commands(world: World) -> int:
     async with world.uow.read() as tx:
-        return len(await tx.executions.queued(10, 0))
+        return len(await tx.executions.list_queued(10, 0))
 
 
-async def claimed(herald: PostgresHerald) -> Any:
-    waiting = asyncio.create_task(herald.keep())
-    await asyncio.wait_for(herald.claimed.wait(), PATIENCE)
+async def claimed(herald: PostgresListener) -> Any:
+    waiting = asyncio.create_task(herald.run_until_lost())
+    await asyncio.wait_for(herald.leadership_acquired.wait(), PATIENCE)
     return waiting
 
 
@@ -78,7 +78,7 @@ async def test_only_who_holds_the_devices_writes_for_them(pair: tuple[Instance, 
     first, second, world = pair
     await second.herald.open()
     await first.orders(world)
-    with pytest.raises(NotOurs):
+    with pytest.raises(NotLeaderError):
         await second.orders(world)
     assert await commands(world) == 1
 
@@ -101,8 +101,8 @@ async def test_what_a_holder_begins_after_another_took_over_is_refused(pair: tup
     first, second, world = pair
     await cut_off(first)
     waiting = await claimed(second.herald)
-    assert first.herald._fence.claimed_by is not None, "it has not noticed"
-    with pytest.raises(NotOurs):
+    assert first.herald._fence.leader_pid is not None, "it has not noticed"
+    with pytest.raises(NotLeaderError):
         await first.orders(world)
     await second.orders(world)
     assert await commands(world) == 1
@@ -118,7 +118,7 @@ async def test_who_takes_over_waits_for_a_commit_that_is_on_its_way(pair: tuple[
         await cut_off(first)
         taking = asyncio.create_task(claimed(second.herald))
         await asyncio.sleep(0.3)
-        assert not second.herald.claimed.is_set()
+        assert not second.herald.leadership_acquired.is_set()
     waiting = await taking
     assert await commands(world) == 1
     waiting.cancel()

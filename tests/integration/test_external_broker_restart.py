@@ -10,8 +10,8 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from adapters.mqtt.external import ExternalSettings, MosquittoLink
-from adapters.mqtt.mosquitto import Provisioner
+from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
+from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
 from support.broker import Device, a_device
 from support.mosquitto import Mosquitto, mosquitto
 
@@ -23,12 +23,14 @@ class StillClock:
         return 1_800_000_000_000
 
 
-async def started(broker: Mosquitto, *devices: Device) -> MosquittoLink:
+async def started(broker: Mosquitto, *devices: Device) -> MosquittoDeviceLink:
     """The service as it starts: every device that may connect, then the link."""
-    settings = ExternalSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
-    link = MosquittoLink(settings, StillClock(), _native.TelemetryBatch, Provisioner(broker.files, "latchboard", "s" * 32))
+    settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
+    link = MosquittoDeviceLink(
+        settings, StillClock(), _native.TelemetryBatch, MosquittoCredentialStore(broker.files, "latchboard", "s" * 32)
+    )
     for device in devices:
-        await link.admit(device.device_id, device.number, device.password, "native")
+        await link.upsert_credentials(device.device_id, device.number, device.password, "native")
     await link.start()
     return link
 
@@ -60,7 +62,7 @@ async def test_who_was_shut_out_while_the_service_was_down_is_cut_at_its_start(t
         async with client(broker, kept) as staying:
             await staying.publish(kept.topic("telemetry"), b'{"t":1}', qos=1)
             async with asyncio.timeout(PATIENCE):
-                while not len((batch := await link.take(10)).telemetry):
+                while not len((batch := await link.receive(10)).telemetry):
                     batch.ack()
         await link.stop()
 
@@ -77,7 +79,7 @@ async def test_what_a_device_said_while_the_service_was_down_is_heard_at_its_sta
         heard: list[bytes] = []
         async with asyncio.timeout(PATIENCE):
             while len(heard) < 5:
-                batch = await link.take(10)
+                batch = await link.receive(10)
                 heard += [payload for _, _, payload in batch.telemetry.messages()]  # type: ignore[attr-defined]
                 batch.ack()
         assert heard == [b'{"n":%d}' % number for number in range(5)]

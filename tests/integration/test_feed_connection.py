@@ -122,7 +122,7 @@ async def test_a_member_who_is_removed_is_closed_with_4003(feed: FeedWorld) -> N
         await client.next()
         async with feed.world.uow.write() as tx:
             await tx.memberships.delete(feed.world.session(Role.MEMBER).membership_id)
-            await tx.record(feed.world.fact("member_changed"))
+            await tx.emit(feed.world.fact("member_changed"))
         assert await client.closed() == 4003
 
 
@@ -159,7 +159,7 @@ async def test_filters_choose_types_and_a_device(feed: FeedWorld) -> None:
         await feed.world.switch(one)
         await feed.world.switch(two)
         async with feed.world.uow.write() as tx:
-            await tx.record(feed.world.fact("device_online", one.device_id, reason="connected"))
+            await tx.emit(feed.world.fact("device_online", one.device_id, reason="connected"))
         assert (await kinds.next())["type"] == "device_online"
         assert (await only.next())["deviceId"] == two.device_id
         assert await only.quiet()
@@ -174,7 +174,7 @@ async def test_telemetry_carries_the_cursor_of_the_last_logged_event(feed: FeedW
         await feed.world.switch(device)
         switched = await client.next()
         async with feed.world.uow.write() as tx:
-            await feed.world.recorder.announce(tx, [event])
+            await feed.world.recorder.publish_transient(tx, [event])
         reading = await client.next()
     assert reading == {**payload, "cursor": switched["cursor"]}
 
@@ -182,7 +182,7 @@ async def test_telemetry_carries_the_cursor_of_the_last_logged_event(feed: FeedW
 async def test_a_client_that_does_not_read_is_closed_with_4008_and_slows_nobody(feed: FeedWorld) -> None:
     device = await feed.world.device()
     token = feed.callers.let_in("ada")
-    feed.world.feed._queue_length = 50
+    feed.world.feed._max_queue_length = 50
     async with feed.client(f"?token={token}") as good, feed.client(f"?token={token}", max_queue=1, compression=None) as lazy:
         await good.next()
         await lazy.next()
@@ -190,7 +190,7 @@ async def test_a_client_that_does_not_read_is_closed_with_4008_and_slows_nobody(
         told = 0
         while not feed.world.feed.dropped:
             async with feed.world.uow.write() as tx:
-                await tx.record(feed.world.fact("relay_changed", device.device_id, relay="ON", filler="x" * 30_000))
+                await tx.emit(feed.world.fact("relay_changed", device.device_id, relay="ON", filler="x" * 30_000))
             await good.next()
             told += 1
             assert told < 5_000
@@ -221,8 +221,8 @@ async def end_key(feed: FeedWorld, key_id: KeyId, how: str) -> None:
 
     async with feed.world.uow.write() as tx:
         if how == "deleted":
-            await tx.keys.delete(key_id)
+            await tx.api_keys.delete(key_id)
         else:
-            key = await tx.keys.get(ACCOUNT, key_id)
-            await tx.keys.save(replace(key, enabled=False))
-        await tx.record(feed.world.fact(f"key_{how}"))
+            key = await tx.api_keys.get(ACCOUNT, key_id)
+            await tx.api_keys.save(replace(key, enabled=False))
+        await tx.emit(feed.world.fact(f"key_{how}"))

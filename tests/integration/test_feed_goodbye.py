@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from adapters.http.feed_seats import Bounds
+from adapters.http.feed.connection_limits import ConnectionLimits
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
 from support.feed_world import FeedWorld, Listener, feeding
@@ -39,13 +39,13 @@ async def chattering(client: Listener) -> AsyncIterator[None]:
 
 async def revoked(feed: FeedWorld, key_id: KeyId) -> None:
     async with feed.world.uow.write() as tx:
-        await tx.keys.delete(key_id)
-        await tx.record(feed.world.fact("key_deleted"))
+        await tx.api_keys.delete(key_id)
+        await tx.emit(feed.world.fact("key_deleted"))
 
 
 async def expired(feed: FeedWorld, _: KeyId) -> None:
     feed.world.clock.forward(seconds=3_601)
-    feed.world.feed.recheck(ACCOUNT)
+    feed.world.feed.mark_access_stale(ACCOUNT)
 
 
 async def stopping(feed: FeedWorld, _: KeyId) -> None:
@@ -79,7 +79,7 @@ async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(q
 
 
 async def test_one_client_too_many_is_told_to_come_later() -> None:
-    async with feeding(bounds=Bounds(everybody=1)) as feed:
+    async with feeding(bounds=ConnectionLimits(total=1)) as feed:
         token = feed.callers.let_in("ada")
         for _ in range(3):  # a seat is given back
             async with feed.client(f"?token={token}") as first:
@@ -90,7 +90,7 @@ async def test_one_client_too_many_is_told_to_come_later() -> None:
 
 
 async def test_one_caller_does_not_take_the_seats_of_others() -> None:
-    async with feeding(bounds=Bounds(one_caller=2)) as feed:
+    async with feeding(bounds=ConnectionLimits(per_caller=2)) as feed:
         ada, eve = feed.callers.let_in("ada"), feed.callers.let_key_in(await feed.world.key())
         for _ in range(2):
             async with feed.client(f"?token={ada}") as first, feed.client(f"?token={ada}") as second:
@@ -104,7 +104,7 @@ async def test_one_caller_does_not_take_the_seats_of_others() -> None:
 
 
 async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() -> None:
-    async with feeding(bounds=Bounds(silent=2)) as feed:
+    async with feeding(bounds=ConnectionLimits(unauthenticated=2)) as feed:
         token = feed.callers.let_in("ada")
         async with feed.client() as first, feed.client() as second:
             async with feed.client() as third:
@@ -132,11 +132,11 @@ async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(
 
 
 async def test_a_client_that_never_reads_again_is_cut_off_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.http.feed_talk.GOODBYE_WITHIN_S", 0.2)
-    monkeypatch.setattr("adapters.http.feed_stream.SEND_WITHIN_S", 0.2)
+    monkeypatch.setattr("adapters.http.feed.websocket.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("adapters.http.feed.stream.SEND_TIMEOUT_S", 0.2)
     async with feeding() as feed:
         device = await feed.world.device()
-        feed.world.feed._queue_length = 20
+        feed.world.feed._max_queue_length = 20
         token = feed.callers.let_in("ada")
         options: dict[str, Any] = {"max_queue": 1, "compression": None}
         async with feed.client(f"?token={token}", **options) as lazy:
@@ -144,7 +144,7 @@ async def test_a_client_that_never_reads_again_is_cut_off_and_leaves_nothing_beh
             lazy.raw.transport.pause_reading()
             while not feed.world.feed.dropped:
                 async with feed.world.uow.write() as tx:
-                    await tx.record(feed.world.fact("relay_changed", device.device_id, filler="x" * 30_000))
+                    await tx.emit(feed.world.fact("relay_changed", device.device_id, filler="x" * 30_000))
                 await asyncio.sleep(0)
             async with asyncio.timeout(10):
                 while feed.world.feed.clients or [task for task in asyncio.all_tasks() if "feed" in task.get_name()]:

@@ -13,9 +13,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.herald import DevicesHeldElsewhere, PostgresHerald
-from app.loops.log import HeraldLoop, LogLoop
-from app.supervisor import Supervisor
+from adapters.storage.sql.postgres.notifications import LeadershipLostError, PostgresListener
+from app.runtime.supervisor import Supervisor
+from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
 from domain.events.model import Event
 from domain.events.policy import encode_cursor
 from domain.kernel.ids import DeviceId
@@ -46,7 +46,7 @@ class Instance:
 
     async def switch(self, device_id: DeviceId, **data: Any) -> None:
         async with self.feed.world.uow.write() as tx:
-            await tx.record(self.feed.world.fact("relay_changed", device_id, **data))
+            await tx.emit(self.feed.world.fact("relay_changed", device_id, **data))
 
 
 @contextlib.asynccontextmanager
@@ -58,10 +58,10 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
         await world.populate()
     noted = Noted()
     assert world.followed is not None
-    log = LogLoop(uow=world.uow, feed=world.followed, neighbours=noted, bell=world.log_bell)  # type: ignore[arg-type]
-    herald = PostgresHerald(url, heard=world.log_bell.ring, holds_devices=False)
-    await log.look()
-    supervisor = Supervisor([HeraldLoop(herald), log])
+    log = EventLogFollower(uow=world.uow, feed=world.followed, neighbours=noted, bell=world.log_bell)  # type: ignore[arg-type]
+    herald = PostgresListener(url, heard=world.log_bell.set, holds_devices=False)
+    await log.seek_to_end()
+    supervisor = Supervisor([PostgresListenerWorker(herald), log])
     supervisor.start()
     try:
         async with feeding(world) as feed:
@@ -102,8 +102,8 @@ async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[
     async with there.feed.client("", additional_headers={"X-Api-Key": secret}) as client:
         await client.next()
         async with here.feed.world.uow.write() as tx:
-            await tx.keys.delete(key_id)
-            await tx.record(here.feed.world.fact("key_deleted", None))
+            await tx.api_keys.delete(key_id)
+            await tx.emit(here.feed.world.fact("key_deleted", None))
         assert await client.closed() == 4003
 
 
@@ -153,7 +153,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
             world = at.feed.world
             async with world.uow.write() as tx:
                 for part in range(chance.randrange(1, 4)):
-                    await tx.record(world.fact("relay_changed", device.device_id, number=f"{name}.{number}.{part}"))
+                    await tx.emit(world.fact("relay_changed", device.device_id, number=f"{name}.{number}.{part}"))
                 await asyncio.sleep(chance.random() / 200)
 
     async def follow(at: Instance, token: str) -> list[str]:
@@ -183,43 +183,43 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
         cutting.cancel()
         seen = await asyncio.gather(*following)
     async with pair[0].feed.world.uow.read() as tx:
-        log = [event.event_id for event in await tx.events.since(ACCOUNT, 0, 10_000)]
+        log = [event.event_id for event in await tx.events.list_public_after(ACCOUNT, 0, 10_000)]
     assert len(log) > 360
     assert all(one == log for one in seen)
 
 
 async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_connection_ends() -> None:
     url = await emptied()
-    first, second = (PostgresHerald(url, heard=lambda: None, holds_devices=True) for _ in range(2))
+    first, second = (PostgresListener(url, heard=lambda: None, holds_devices=True) for _ in range(2))
     await first.open()
     await second.open()
-    assert (first.claimed.is_set(), second.claimed.is_set()) == (True, False)
-    waiting = asyncio.create_task(second.keep())
+    assert (first.leadership_acquired.is_set(), second.leadership_acquired.is_set()) == (True, False)
+    waiting = asyncio.create_task(second.run_until_lost())
     await asyncio.sleep(0.3)
-    assert not second.claimed.is_set()
+    assert not second.leadership_acquired.is_set()
     await first.close()
-    await asyncio.wait_for(second.claimed.wait(), PATIENCE)
+    await asyncio.wait_for(second.leadership_acquired.wait(), PATIENCE)
     waiting.cancel()
     await asyncio.wait([waiting])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.herald.RECLAIM_TRIES", 2)
-        with pytest.raises(DevicesHeldElsewhere, match="wait beside the other"):
+        patch.setattr("adapters.storage.sql.postgres.notifications.REACQUIRE_TRIES", 2)
+        with pytest.raises(LeadershipLostError, match="wait beside the other"):
             await first.open()
     await second.close()
 
 
 async def test_who_lost_the_devices_ends_the_program() -> None:
     url = await emptied()
-    first, second = (PostgresHerald(url, heard=lambda: None, holds_devices=True) for _ in range(2))
+    first, second = (PostgresListener(url, heard=lambda: None, holds_devices=True) for _ in range(2))
     await first.open()
     await second.open()
-    supervisor = Supervisor([HeraldLoop(first)])
+    supervisor = Supervisor([PostgresListenerWorker(first)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.herald.RECLAIM_TRIES", 2)
+        patch.setattr("adapters.storage.sql.postgres.notifications.REACQUIRE_TRIES", 2)
         await first.close()
-        await second._claim()
+        await second._acquire_leadership()
         supervisor.start()
-        await asyncio.wait_for(supervisor.given_up.wait(), PATIENCE)
+        await asyncio.wait_for(supervisor.shutdown_requested.wait(), PATIENCE)
     await supervisor.stop()
     await second.close()
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from urllib.parse import urlsplit
 
-from app.lifecycle import http_config
+from app.runtime.lifecycle import hypercorn_config
 from support.feed_world import feeding
 
 PING = 0x89
@@ -41,4 +41,4 @@ async def test_a_quiet_client_is_pinged_again_and_again() -> None:
 
 def test_the_program_pings_every_twenty_seconds() -> None:
     with socket.socket() as listener:
-        assert http_config(listener).websocket_ping_interval == 20.0
+        assert hypercorn_config(listener).websocket_ping_interval == 20.0

@@ -51,7 +51,7 @@ async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) 
     token = feed.callers.let_in("ada")
     async with feed.world.uow.write() as tx:
         for number in range(1_100):
-            await tx.record(feed.world.fact("relay_changed", device.device_id, number=number))
+            await tx.emit(feed.world.fact("relay_changed", device.device_id, number=number))
     async with feed.client(f"?token={token}&cursor={encode_cursor(0)}") as client:
         await client.next()
         assert [(await client.next())["number"] for _ in range(1_100)] == list(range(1_100))
@@ -87,7 +87,7 @@ async def test_a_cursor_older_than_the_log_is_answered_with_resync(feed: FeedWor
     await switch(feed, device, 1)
     await asyncio.sleep(0.01)
     async with feed.world.uow.write() as tx:
-        await tx.events.forget_before(feed.world.clock.now_ms(), 1_000)
+        await tx.events.delete_older_than(feed.world.clock.now_ms(), 1_000)
     await switch(feed, device, 2)
     async with feed.client(f"?token={token}&cursor={cursor}") as client:
         assert (await client.next())["type"] == "resync"
@@ -131,4 +131,4 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_exactly_the_log(fee
 
 async def switch(feed: FeedWorld, device: Device, number: int) -> None:
     async with feed.world.uow.write() as tx:
-        await tx.record(feed.world.fact("relay_changed", device.device_id, number=number))
+        await tx.emit(feed.world.fact("relay_changed", device.device_id, number=number))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.link import Connected, Disconnected, Published, Subscribed
+from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.ids import DeviceId
 from support.pair import DATABASES, NEW
 from support.storage import emptied
@@ -43,17 +43,17 @@ async def numbers_of(program: Whole, count: int) -> list[tuple[DeviceId, int]]:
     for device_id in made:
         await owner.made("POST", f"/devices/{device_id}/credentials", {})
     async with program.services.uow.read() as tx:
-        return [(device.device_id, device.device_no) for device in await tx.devices.find_all(made)]
+        return [(device.device_id, device.device_no) for device in await tx.devices.list_by_ids(made)]
 
 
 def come(device_id: DeviceId, number: int, at_ms: int) -> list[Any]:
     """What a device says of itself when it comes."""
     hello = b'{"fw": "1.2.0", "sched": 3}'
     return [
-        Connected(number, device_id, "mqtt/5", "192.0.2.1", at_ms),
-        Subscribed(number, device_id, "cmd", at_ms),
-        Published(number, device_id, "status", b"online", 1, True, at_ms),
-        Published(number, device_id, "hello", hello, 1, False, at_ms),
+        DeviceConnected(number, device_id, "mqtt/5", "192.0.2.1", at_ms),
+        DeviceSubscribed(number, device_id, "cmd", at_ms),
+        InboundMessage(number, device_id, "status", b"online", 1, True, at_ms),
+        InboundMessage(number, device_id, "hello", hello, 1, False, at_ms),
     ]
 
 
@@ -70,20 +70,20 @@ async def test_the_coming_of_many_is_as_many_statements_as_that_of_one(tmp_path:
         assert costs[0] == costs[1]
         told = (await (await program.sign_in("owner@example.com")).made("GET", "/events?type=device_online&limit=200"))["data"]
         assert len(told) == FEW + MANY
-        gone = [Disconnected(number, device_id, "revoked", program.clock.now_ms()) for device_id, number in fleet]
+        gone = [DeviceDisconnected(number, device_id, "revoked", program.clock.now_ms()) for device_id, number in fleet]
         assert sum((await apply(program, gone)).values()) <= sum(costs[0].values())
         assert len(await online(program)) == FEW
 
 
 async def apply(program: Whole, events: list[Any]) -> Statements:
     statements = Statements()
-    done = await program.services.uplink.sort(events)
+    done = await program.services.device_messages.decode(events)
     async with program.services.uow.write() as tx:
         statements.watch(tx)
-        await program.services.uplink.apply(tx, done.items)
+        await program.services.device_messages.apply(tx, done.messages)
     return statements
 
 
 async def online(program: Whole) -> set[DeviceId]:
     async with program.services.uow.read() as tx:
-        return {device.device_id for device in await tx.devices.online()}
+        return {device.device_id for device in await tx.devices.list_online()}

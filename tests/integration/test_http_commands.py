@@ -10,7 +10,7 @@ import pytest
 from quart import Quart
 from quart.typing import TestClientProtocol as Client
 
-from domain.devices.codec import ResultReport
+from domain.devices.codec import CommandResultReport
 from domain.kernel.caller import Role
 from support.device_app import as_key, as_person, make_app
 from support.device_world import DeviceWorld, Told
@@ -44,9 +44,7 @@ async def test_a_command_is_accepted_and_can_be_looked_at(client: Client, world:
     assert (body["ok"], body["status"]) == (True, "QUEUED")
     path = f"/api/v1/devices/{device.device_id}/executions"
     one = await (await client.get(f"{path}/{body['executionId']}", headers=as_person())).get_json()
-    assert set(one) == {
-        "executionId", "cmd", "params", "status", "source", "result", "createdAt", "expiresAt", "finishedAt"
-    }  # fmt: skip
+    assert set(one) == {"executionId", "cmd", "params", "status", "source", "result", "createdAt", "expiresAt", "finishedAt"}
     assert (one["cmd"], one["source"], one["finishedAt"]) == ("ON", "user", None)
     assert (await client.get(f"{path}/exe_nowhere", headers=as_person())).status_code == 404
 
@@ -113,7 +111,7 @@ async def test_a_refusal_says_which_check(
 
 async def test_a_disabled_device_takes_no_commands(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
-    await world.devices.toggle(world.session(), device.device_id)
+    await world.devices.toggle_enabled(world.session(), device.device_id)
     status, body = await send(client, device.device_id, as_person(), cmd="ON")
     assert (status, body["error"]) == (403, "DEVICE_DISABLED")
 
@@ -136,7 +134,7 @@ async def test_wait_seconds_holds_the_answer_for_the_devices_word(client: Client
         tasks.append(asyncio.get_running_loop().create_task(say_done(message["id"])))
 
     async def say_done(execution_id: str) -> None:
-        await world.report(device.device_id, ResultReport(execution_id, "done", None, True, {"watts": 3}))
+        await world.report(device.device_id, CommandResultReport(execution_id, "done", None, True, {"watts": 3}))
 
     async def dispatch() -> None:
         for _ in range(500):
@@ -166,9 +164,7 @@ async def test_definitions_are_listed_added_changed_and_removed(client: Client, 
     path = f"/api/v1/devices/{device.device_id}/commands"
     built_in = await (await client.get(path, headers=as_person())).get_json()
     assert [one["name"] for one in built_in] == ["ON", "OFF", "TOGGLE", "STATUS", "GET_SCHEDULES"]
-    assert set(built_in[0]) == {
-        "commandId", "name", "label", "description", "kind", "paramsSchema", "shape", "requiresApproval"
-    }  # fmt: skip
+    assert set(built_in[0]) == {"commandId", "name", "label", "description", "kind", "paramsSchema", "shape", "requiresApproval"}
     made = await client.post(path, json={"name": "SPIN", "label": "Spin"}, headers=as_person())
     command_id = (await made.get_json())["commandId"]
     assert made.status_code == 201

@@ -14,10 +14,27 @@ from support.device_world import DeviceWorld
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 DEVICE_FIELDS = {
-    "deviceId", "name", "boardType", "appType", "deviceStatus", "enabled", "deviceTypeId", "relayState", "isOnline",
-    "lastSeen", "createdAt", "project", "profile", "description", "location", "manufacturer", "model", "industry", "tags",
+    "deviceId",
+    "name",
+    "boardType",
+    "appType",
+    "deviceStatus",
+    "enabled",
+    "deviceTypeId",
+    "relayState",
+    "isOnline",
+    "lastSeen",
+    "createdAt",
+    "project",
+    "profile",
+    "description",
+    "location",
+    "manufacturer",
+    "model",
+    "industry",
+    "tags",
     "appTypeOther",
-}  # fmt: skip
+}
 
 
 @pytest.fixture

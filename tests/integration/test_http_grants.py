@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from quart.typing import TestClientProtocol as Client
 
+from adapters.http.api.approvals.routes import approvals_blueprint
+from adapters.http.api.commands.routes import commands_blueprint
+from adapters.http.api.grants.routes import grants_blueprint
 from adapters.http.app import create_app
-from adapters.http.approvals import approvals_blueprint
-from adapters.http.commands import commands_blueprint
-from adapters.http.grants import grants_blueprint
 from domain.devices.model import Device
 from domain.kernel.caller import Role
 from support.device_app import NamedCallers, as_key, as_person
@@ -37,9 +37,7 @@ def client(world: ScheduleWorld) -> Client:
     return app.test_client()
 
 
-async def call(
-    client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None
-) -> tuple[int, Any]:
+async def call(client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None) -> tuple[int, Any]:
     sent = {} if body is None else {"json": body}
     response = await client.open(f"/api/v1{path}", method=method, headers=who or as_person(), **sent)
     return response.status_code, await response.get_json()
@@ -49,10 +47,17 @@ async def test_a_grant_is_created_listed_changed_and_taken_back(client: Client, 
     device, key = await world.device(), await world.key()
     path = f"/devices/{device.device_id}/grants"
     body = {
-        "commands": ["ON"], "apiKeyId": key.key_id, "appliesVia": "device", "scope": "WRITE", "expiresAt": "2030-01-01T00:00:00Z",
-        "activeDays": [1, 2], "activeFromMinute": 480, "activeToMinute": 1020, "timezone": "Europe/Berlin",
+        "commands": ["ON"],
+        "apiKeyId": key.key_id,
+        "appliesVia": "device",
+        "scope": "WRITE",
+        "expiresAt": "2030-01-01T00:00:00Z",
+        "activeDays": [1, 2],
+        "activeFromMinute": 480,
+        "activeToMinute": 1020,
+        "timezone": "Europe/Berlin",
         "rateLimitPerMinute": 10,
-    }  # fmt: skip
+    }
     status, made = await call(client, "POST", path, body)
     assert (status, set(made)) == (201, {"grantId"})
     _, [listed] = await call(client, "GET", path)
@@ -151,10 +156,18 @@ async def test_a_waiting_command_is_listed_and_approved(client: Client, world: S
     path = f"/devices/{device.device_id}/approvals"
     _, [listed] = await call(client, "GET", path)
     assert listed == {
-        "approvalId": approval_id, "deviceId": device.device_id, "cmd": "FLUSH", "params": None, "status": "PENDING",
-        "createdAt": "2027-01-15T08:00:00.000Z", "expiresAt": "2027-01-16T08:00:00.000Z", "requestedBy": "Robot",
-        "decidedBy": None, "decidedAt": None, "executionId": None,
-    }  # fmt: skip
+        "approvalId": approval_id,
+        "deviceId": device.device_id,
+        "cmd": "FLUSH",
+        "params": None,
+        "status": "PENDING",
+        "createdAt": "2027-01-15T08:00:00.000Z",
+        "expiresAt": "2027-01-16T08:00:00.000Z",
+        "requestedBy": "Robot",
+        "decidedBy": None,
+        "decidedAt": None,
+        "executionId": None,
+    }
     status, answer = await call(client, "POST", f"{path}/{approval_id}/approve", who=as_person(Role.ADMIN))
     assert (status, answer["ok"]) == (200, True)
     _, [listed] = await call(client, "GET", "/approvals?status=APPROVED")

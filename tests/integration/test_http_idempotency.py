@@ -8,22 +8,22 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from quart import Blueprint
 
-from adapters.http.auth import Access
-from adapters.http.operation import operation
-from adapters.http.schema import Body, Name
+from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import DisplayName, RequestBody
 from domain.kernel.errors import Conflict
 from support.http import PASSWORD, Http, World, serving
 
 
-class Thing(Body):
-    some_name: Name
+class Thing(RequestBody):
+    some_name: DisplayName
 
 
 def counter(world: World) -> Sequence[Blueprint]:
     bp = Blueprint("counter", __name__, url_prefix="/api/v1")
     runs: list[str] = []
 
-    @operation(bp, "POST", "/count", tag="T", access=Access.SESSION, summary="s", status=201, idempotent=True)
+    @operation(bp, "POST", "/count", tag="T", access=RequiredAccess.SESSION, summary="s", status=201, idempotent=True)
     async def count(body: Thing) -> dict[str, int]:
         runs.append(body.some_name)
         await asyncio.sleep(0)
@@ -95,5 +95,5 @@ async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
     assert http.account is not None
     who = f"{http.account.account.account_id}/user:{http.account.owner.user.user_id}"
     async with http.world.uow.read() as tx:
-        kept = await tx.answers.find(who, "a5")
+        kept = await tx.stored_responses.get(who, "a5")
     assert answer.json()["key"].encode() not in kept.body

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from quart import Blueprint
 
-from adapters.http.auth import Access, current_caller
-from adapters.http.operation import operation
-from domain.devices.model import About, Device, DeviceStatus, Profile
-from domain.grants.model import Grant, Scope, Subject
-from domain.grants.window import Window
+from adapters.http.core.auth import RequiredAccess, current_caller
+from adapters.http.core.operation import operation
+from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.window import GrantWindow
 from domain.kernel.ids import DeviceId, GrantId, KeyId
 from support.http import Http, World, serving
 
@@ -19,7 +19,7 @@ from support.http import Http, World, serving
 def control(world: World) -> Sequence[Blueprint]:
     bp = Blueprint("control", __name__, url_prefix="/api/v1")
 
-    @operation(bp, "GET", "/who", tag="T", access=Access.KEY, summary="s")
+    @operation(bp, "GET", "/who", tag="T", access=RequiredAccess.KEY, summary="s")
     async def who() -> dict[str, str]:
         return {"who": current_caller().label}
 
@@ -45,13 +45,18 @@ async def test_a_key_is_shown_whole_once(http: Http) -> None:
     assert set(made) == {"keyId", "name", "type", "prefix", "key"}
     assert made["key"].startswith(made["prefix"])
     assert (made["type"], made["prefix"][:8]) == ("SECRET", "sk_live_")
-    listed = await http.get("/keys")
+    listed = await http.get_for_update("/keys")
     assert listed.json() == [
         {
-            "keyId": made["keyId"], "name": "CI", "type": "SECRET", "prefix": made["prefix"], "enabled": True,
-            "lastUsedAt": None, "createdAt": "2027-01-15T08:00:00.000Z",
+            "keyId": made["keyId"],
+            "name": "CI",
+            "type": "SECRET",
+            "prefix": made["prefix"],
+            "enabled": True,
+            "lastUsedAt": None,
+            "createdAt": "2027-01-15T08:00:00.000Z",
         }
-    ]  # fmt: skip
+    ]
     assert made["key"] not in listed.text
 
 
@@ -59,7 +64,7 @@ async def test_a_key_is_shown_whole_once(http: Http) -> None:
 async def test_a_key_may_call_what_is_open_to_keys_and_nothing_else(http: Http, form: str) -> None:
     made = await make(http)
     http.headers = {"X-Api-Key": made["key"]} if form == "X-Api-Key" else {"Authorization": f"Bearer {made['key']}"}
-    assert (await http.get("/who")).json() == {"who": f"apikey:{made['keyId']}"}
+    assert (await http.get_for_update("/who")).json() == {"who": f"apikey:{made['keyId']}"}
     for method, path in (
         ("GET", "/auth/me"),
         ("GET", "/keys"),
@@ -77,7 +82,7 @@ async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: Http) -> None:
     for key in (made["key"], "sk_live_nonsense", "anything"):
         http.headers = {"X-Api-Key": key}
         for path in ("/who", "/auth/me"):
-            answer = await http.get(path)
+            answer = await http.get_for_update(path)
             assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED"), (key, path)
 
 
@@ -86,37 +91,43 @@ async def test_a_disabled_key_is_nobody_until_it_is_enabled(http: Http) -> None:
     session = http.headers
     assert (await http.patch(f"/keys/{made['keyId']}", {"enabled": False, "name": "old"})).json() == {"ok": True}
     http.headers = {"X-Api-Key": made["key"]}
-    assert (await http.get("/who")).status_code == 401
+    assert (await http.get_for_update("/who")).status_code == 401
     http.headers = session
     await http.patch(f"/keys/{made['keyId']}", {"enabled": True})
-    assert [(key["name"], key["enabled"]) for key in (await http.get("/keys")).json()] == [("old", True)]
+    assert [(key["name"], key["enabled"]) for key in (await http.get_for_update("/keys")).json()] == [("old", True)]
 
 
 async def test_last_use_is_shown_after_the_next_flush(http: Http) -> None:
     made = await make(http)
     session, http.headers = http.headers, {"X-Api-Key": made["key"]}
-    await http.get("/who")
-    await http.world.callers.flush_used()
+    await http.get_for_update("/who")
+    await http.world.callers.flush_last_used()
     http.headers = session
-    [listed] = (await http.get("/keys")).json()
+    [listed] = (await http.get_for_update("/keys")).json()
     assert listed["lastUsedAt"] == "2027-01-15T08:00:00.000Z"
 
 
 async def test_the_grants_of_a_key_name_their_device_or_project(http: Http) -> None:
     made = await make(http)
-    assert (await http.get(f"/keys/{made['keyId']}/grants")).json() == []
+    assert (await http.get_for_update(f"/keys/{made['keyId']}/grants")).json() == []
     await _grant(http, KeyId(made["keyId"]))
-    first, second = (await http.get(f"/keys/{made['keyId']}/grants")).json()
+    first, second = (await http.get_for_update(f"/keys/{made['keyId']}/grants")).json()
     assert first == {
-        "grantId": "grt_00000000000000000001", "appliesVia": "device", "project": None, "commands": ["ON"],
-        "device": {"deviceId": "dev_00000000000000000001", "name": "Pump"}, "scope": "WRITE",
-        "expiresAt": "2027-01-15T09:00:00.000Z", "rateLimitPerMinute": 5, "createdAt": "2027-01-15T08:00:00.000Z",
-    }  # fmt: skip
+        "grantId": "grt_00000000000000000001",
+        "appliesVia": "device",
+        "project": None,
+        "commands": ["ON"],
+        "device": {"deviceId": "dev_00000000000000000001", "name": "Pump"},
+        "scope": "WRITE",
+        "expiresAt": "2027-01-15T09:00:00.000Z",
+        "rateLimitPerMinute": 5,
+        "createdAt": "2027-01-15T08:00:00.000Z",
+    }
     assert (second["appliesVia"], second["device"], second["project"]["name"]) == ("project", None, "Default")
 
 
 async def test_the_grants_of_an_unknown_key_are_not_found(http: Http) -> None:
-    assert (await http.get("/keys/key_00000000000000000000/grants")).status_code == 404
+    assert (await http.get_for_update("/keys/key_00000000000000000000/grants")).status_code == 404
 
 
 async def _grant(http: Http, key_id: KeyId) -> None:
@@ -134,9 +145,9 @@ async def _grant(http: Http, key_id: KeyId) -> None:
         app_type="PUMP",
         app_type_other=None,
         status=DeviceStatus.ACTIVE,
-        profile=Profile.NATIVE,
+        profile=FirmwareProfile.NATIVE,
         device_type_id=None,
-        about=About(),
+        about=DeviceMetadata(),
         created_ms=now_ms,
     )
     async with http.world.uow.write() as tx:
@@ -146,13 +157,13 @@ async def _grant(http: Http, key_id: KeyId) -> None:
                 Grant(
                     grant_id=GrantId(f"grt_{number:020d}"),
                     account_id=account_id,
-                    subject=Subject(key_id=key_id),
+                    subject=GrantSubject(key_id=key_id),
                     device_id=to_device,
                     project_id=to_project,
                     commands=("ON",),
                     scope=Scope.WRITE,
                     expires_ms=now_ms + 3_600_000,
-                    window=Window(),
+                    window=GrantWindow(),
                     rate_limit_per_minute=5,
                     created_ms=now_ms,
                     created_by="",

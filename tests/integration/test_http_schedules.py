@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from quart.typing import TestClientProtocol as Client
 
+from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.app import create_app
-from adapters.http.schedules import schedules_blueprint
 from domain.kernel.caller import Role
 from support.device_app import NamedCallers, as_key, as_person
 from support.schedule_world import NOW, ScheduleWorld
@@ -33,9 +33,7 @@ async def path(world: ScheduleWorld) -> str:
     return f"/devices/{device.device_id}/schedules"
 
 
-async def call(
-    client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None
-) -> tuple[int, Any]:
+async def call(client: Client, method: str, path: str, body: Any = None, *, who: dict[str, str] | None = None) -> tuple[int, Any]:
     sent = {} if body is None else {"json": body}
     response = await client.open(f"/api/v1{path}", method=method, headers=who or as_person(), **sent)
     return response.status_code, await response.get_json()
@@ -46,21 +44,42 @@ async def test_a_slot_is_filled_with_times_alone(client: Client, path: str) -> N
     assert status == 201
     assert made["scheduleId"].startswith("sched_")
     assert made == {
-        "scheduleId": made["scheduleId"], "deviceId": path.split("/")[2], "slot": 0, "onTs": NOW + 60, "offTs": NOW + 120,
-        "label": "", "enabled": True, "status": "PENDING", "onCommand": {"command": "ON", "params": None},
-        "offCommand": {"command": "OFF", "params": None}, "rrule": None, "timezone": "UTC", "misfire": "FIRE",
-        "misfireGraceSeconds": 900, "nextFireAt": "2027-01-15T08:01:00.000Z", "lastFiredAt": None, "lastOutcome": None,
+        "scheduleId": made["scheduleId"],
+        "deviceId": path.split("/")[2],
+        "slot": 0,
+        "onTs": NOW + 60,
+        "offTs": NOW + 120,
+        "label": "",
+        "enabled": True,
+        "status": "PENDING",
+        "onCommand": {"command": "ON", "params": None},
+        "offCommand": {"command": "OFF", "params": None},
+        "rrule": None,
+        "timezone": "UTC",
+        "misfire": "FIRE",
+        "misfireGraceSeconds": 900,
+        "nextFireAt": "2027-01-15T08:01:00.000Z",
+        "lastFiredAt": None,
+        "lastOutcome": None,
         "firmwareSynced": False,
-    }  # fmt: skip
+    }
     assert await call(client, "GET", path) == (200, [made])
 
 
 async def test_all_fields_are_kept(client: Client, path: str) -> None:
     body = {
-        "slot": 4, "onTs": NOW + 60, "offTs": NOW + 120, "label": "Dawn", "enabled": False, "rrule": "FREQ=DAILY",
-        "timezone": "Europe/Berlin", "misfire": "SKIP", "misfireGraceSeconds": 5,
-        "onCommand": {"command": "TOGGLE", "params": None}, "offCommand": {"command": "STATUS", "params": None},
-    }  # fmt: skip
+        "slot": 4,
+        "onTs": NOW + 60,
+        "offTs": NOW + 120,
+        "label": "Dawn",
+        "enabled": False,
+        "rrule": "FREQ=DAILY",
+        "timezone": "Europe/Berlin",
+        "misfire": "SKIP",
+        "misfireGraceSeconds": 5,
+        "onCommand": {"command": "TOGGLE", "params": None},
+        "offCommand": {"command": "STATUS", "params": None},
+    }
     status, made = await call(client, "POST", path, body)
     assert (status, {name: made[name] for name in body}) == (201, body)
     assert made["nextFireAt"] is None

@@ -46,7 +46,7 @@ async def a_device(pair: Pair, **more: Any) -> str:
 
 async def flag(tx: Any, type_id: DeviceTypeId) -> None:
     """What an Admin's edit of the type comes to."""
-    [command] = await tx.definitions.of_type(type_id)
+    [command] = await tx.definitions.list_by_device_type(type_id)
     await tx.definitions.save(replace(command, requires_approval=True))
 
 
@@ -55,7 +55,7 @@ async def test_no_override_comes_in_while_an_admin_asks_for_approval_on_the_type
     device = await a_device(pair, deviceTypeId=type_id)
     override = pair.member.send("POST", f"{device}/commands", PLAIN)  # type: ignore[attr-defined]
     async with changing(pair, override, 403) as (tx, others_come):
-        await tx.device_types.held(pair.account.account.account_id, type_id)
+        await tx.device_types.get_for_update(pair.account.account.account_id, type_id)
         await others_come()
         await flag(tx, type_id)
     [command] = [one for one in await pair.owner.made("GET", f"{device}/commands") if one["name"] == "ON"]
@@ -68,7 +68,7 @@ async def test_no_command_takes_the_name_that_an_admin_asks_approval_for(pair: P
     made = await pair.owner.made("POST", f"{device}/commands", {"name": "FLUSH", "label": "Flush"})
     rename = pair.member.send("PATCH", f"{device}/commands/{made['commandId']}", {"name": "ON"})  # type: ignore[attr-defined]
     async with changing(pair, rename, 403) as (tx, others_come):
-        await tx.device_types.held(pair.account.account.account_id, type_id)
+        await tx.device_types.get_for_update(pair.account.account.account_id, type_id)
         await others_come()
         await flag(tx, type_id)
 
@@ -79,11 +79,12 @@ async def test_an_edit_of_the_type_waits_for_the_override_that_is_being_made(pai
     edit = pair.at_two.send("PATCH", f"/device-types/{type_id}", {"commands": [ASKS]})
     async with changing(pair, edit) as (tx, others_come):
         await tx.device_types.get(pair.account.account.account_id, type_id)
-        await tx.device_types.stays(type_id)
+        await tx.device_types.lock_for_share(type_id)
         await others_come()
     both = [{"commands": [PLAIN | {"name": name}]} for name in ("OPEN", "CLOSE")]
     await asyncio.gather(
-        pair.owner.made("PATCH", f"/device-types/{type_id}", both[0]), pair.at_two.made("PATCH", f"/device-types/{type_id}", both[1])
+        pair.owner.made("PATCH", f"/device-types/{type_id}", both[0]),
+        pair.at_two.made("PATCH", f"/device-types/{type_id}", both[1]),
     )
     [command] = (await pair.owner.made("GET", f"/device-types/{type_id}"))["commands"]
     assert command["name"] in ("OPEN", "CLOSE")
@@ -117,7 +118,7 @@ async def test_a_device_is_not_given_a_type_that_is_being_deleted(pair: Pair) ->
     assignment = pair.at_two.send("PUT", device, {"deviceTypeId": type_id})
     refused = 404 if pair.database == "sqlite" else 409  # there the whole edit waits, here its last word
     async with changing(pair, assignment, refused) as (tx, others_come):
-        await tx.device_types.held(pair.account.account.account_id, type_id)
+        await tx.device_types.get_for_update(pair.account.account.account_id, type_id)
         await others_come()
         await tx.device_types.delete(type_id)
 
@@ -134,7 +135,7 @@ async def test_a_use_is_counted_against_the_grant_as_it_is_when_it_is_counted(pa
     await robot.made("POST", f"{device}/command", {"cmd": "STATUS"})
     call = robot.send("POST", f"{device}/command", {"cmd": "STATUS"})
     async with changing(pair, call, 403 if away else 429) as (tx, others_come):
-        grant = await tx.grants.held(pair.account.account.account_id, GrantId(made["grantId"]))
+        grant = await tx.grants.get_for_update(pair.account.account.account_id, GrantId(made["grantId"]))
         await others_come()
         if away:
             await tx.grants.delete(grant.grant_id)
@@ -149,7 +150,7 @@ async def test_of_two_owners_who_take_each_others_role_one_keeps_it(pair: Pair) 
     fourth = await pair.one.sign_in("fourth@example.com")
     members = {member["email"]: member["membershipId"] for member in await pair.owner.made("GET", "/members")}
     async with pair.one.services.uow.write() as tx:
-        await tx.memberships.owners(pair.account.account.account_id)
+        await tx.memberships.count_owners_for_update(pair.account.account.account_id)
         one = asyncio.create_task(third.send("PATCH", f"/members/{fourth_id}", {"role": "Viewer"}))
         other = asyncio.create_task(fourth.send("DELETE", f"/members/{members['third@example.com']}"))
         await pair.somebody_waits(2)
@@ -171,5 +172,5 @@ async def test_a_command_is_decided_by_one_look(pair: Pair) -> None:
             return await read(*args, **params)
 
         tx.session.read = counted
-        assert await tx.facing.of(pair.account.account.account_id, device, None) is not None
+        assert await tx.command_contexts.get(pair.account.account.account_id, device, None) is not None
     assert looks == (1 if pair.database == "postgres" else 0)

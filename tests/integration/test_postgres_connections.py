@@ -8,7 +8,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from adapters.storage.sql import SqlDatabase, postgres_pool
+from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.postgres import pool
 from support import postgres, storage
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
@@ -24,16 +25,16 @@ async def end_all() -> int:
         await connection.close()
 
 
-@pytest.mark.parametrize("rested_s", [0.0, postgres_pool.RESTED_S])
+@pytest.mark.parametrize("rested_s", [0.0, pool.PING_AFTER_IDLE_S])
 async def test_connections_that_the_server_has_ended_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rested_s: float
 ) -> None:
-    monkeypatch.setattr(postgres_pool, "RESTED_S", rested_s)
+    monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", rested_s)
     async with storage.opened("postgres", tmp_path, pool_size=3) as uow:
 
         async def look() -> None:
             async with uow.read() as tx:
-                assert not await tx.accounts.any()
+                assert not await tx.accounts.has_any()
 
         for _ in range(3):
             await asyncio.gather(*(look() for _ in range(6)))
@@ -52,11 +53,11 @@ async def test_a_connection_is_asked_whether_it_lives_only_after_a_rest(monkeypa
         monkeypatch.setattr(database._backend._engine.dialect, "do_ping", lambda connection: asked.append(connection) or True)
         for _ in range(3):
             async with database.uow.read() as tx:
-                await tx.accounts.any()
+                await tx.accounts.has_any()
         assert asked == []
-        monkeypatch.setattr(postgres_pool, "RESTED_S", 0.0)
+        monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", 0.0)
         async with database.uow.read() as tx:
-            await tx.accounts.any()
+            await tx.accounts.has_any()
         assert len(asked) == 1
     finally:
         await database.stop()

@@ -53,33 +53,39 @@ def pages() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     for before in (None, ROWS // 2):
         for kind in (None, "kind_3", "rare", "never"):
             for device in (None, "dev_0", "dev_7"):
-                params = {name: value for name, value in (("at_before", before), ("at_kind", kind), ("at_device", device)) if value}
-                statement = events.page(before is not None, kind is not None, device is not None)
+                params = {
+                    name: value for name, value in (("at_before", before), ("at_kind", kind), ("at_device", device)) if value
+                }
+                statement = events.page_statement(before is not None, kind is not None, device is not None)
                 yield f"page before {before} of {kind} on {device}", statement, given | params
                 if before is None and (kind or device):
-                    yield f"total of {kind} on {device}", events.count(kind is not None, device is not None), given | params
+                    yield (
+                        f"total of {kind} on {device}",
+                        events.count_statement(kind is not None, device is not None),
+                        given | params,
+                    )
 
 
 def claims() -> Iterator[tuple[str, Any, Any]]:
     now = {"at_now": ROWS, "at_until": ROWS + 30_000, "at_limit": LIMIT}
     yield "claim", deliveries.CLAIM[POSTGRES], now
     for busy in ([DEAD], [DEAD, *HOOKS[:10]], [DEAD, *HOOKS]):
-        yield f"claim beside {len(busy)}", deliveries.CLAIM_OF_OTHERS[POSTGRES], now | {"at_listed": json.dumps(busy)}
+        yield f"claim beside {len(busy)}", deliveries.CLAIM_EXCEPT[POSTGRES], now | {"at_listed": json.dumps(busy)}
     yield "next due", deliveries.NEXT_DUE, {}
-    yield "left over", deliveries.LEFT_OVER, {}
-    yield "who sees a device", grants.REACH_ON[POSTGRES], {"at_listed": '["dev_1"]'}
+    yield "left over", deliveries.FIND_ORPHANED_WEBHOOK, {}
+    yield "who sees a device", grants.REACH_BY_DEVICES[POSTGRES], {"at_listed": '["dev_1"]'}
     for webhook_id in (DEAD, QUIET, DONE, LATE):
-        yield f"owes {webhook_id}", deliveries.OWES, {"at_id": webhook_id}
+        yield f"owes {webhook_id}", deliveries.HAS_PENDING, {"at_id": webhook_id}
         yield f"call off {webhook_id}", deliveries.CANCEL[POSTGRES], {"at_id": webhook_id, "at_limit": LIMIT}
         half = {"at_id": webhook_id, "at_after": ROWS // 2, "at_limit": LIMIT}
-        yield f"forget of {webhook_id}", deliveries.FORGET_OF[POSTGRES], half
-        yield f"log of {webhook_id}", deliveries.LOG, {"at_webhook": webhook_id, "at_limit": LIMIT}
-    yield "forget before", deliveries.FORGET, {"at_before": ROWS // 2, "at_limit": LIMIT}
+        yield f"forget of {webhook_id}", deliveries.DELETE_BATCH_OF_WEBHOOK[POSTGRES], half
+        yield f"log of {webhook_id}", deliveries.LIST_ATTEMPTS, {"at_webhook": webhook_id, "at_limit": LIMIT}
+    yield "forget before", deliveries.DELETE_OLDER_THAN, {"at_before": ROWS // 2, "at_limit": LIMIT}
     yield "an attempt", deliveries.GET_ATTEMPT, {"at_id": "whd_1"}
     numbers, ids = list(range(1, 33)), [f"whd_{number}" for number in range(1, 33)]
-    yield "ends of a turn", deliveries.FINISH_LISTED, [numbers, ["DELIVERED"] * 32, [1] * 32, [0] * 32, [None] * 32]
+    yield "ends of a turn", deliveries.FINISH_BULK, [numbers, ["DELIVERED"] * 32, [1] * 32, [0] * 32, [None] * 32]
     logged = [[1] * 32, [200] * 32, [None] * 32, [True] * 32, [7] * 32, [None] * 32]
-    yield "ends of a turn in the log", deliveries.END_LISTED, [ids, *logged]
+    yield "ends of a turn in the log", deliveries.FINISH_ATTEMPT_BULK, [ids, *logged]
 
 
 ASKED = [*pages(), *claims()]

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.sql.pouring import inserting, updating
-from adapters.storage.sql.session import Session, Taken
+from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
+from adapters.storage.sql.session import DbSession, UniqueViolationError
 from adapters.storage.sql.tables import devices, event_counts, events
 from support import storage
 
 KEPT = ("event_id", "account_id", "device_id", "kind", "description", "at_ms", "source", "address", "payload", "public")
-EVENTS = inserting(events, KEPT, json=("payload",))
-COUNTS = inserting(event_counts, ("account_id", "kind", "device_id", "total"), adding="total")
-NAMES = updating(devices, "device_id", ("name", "relay", "last_seen_ms"))
+EVENTS = bulk_insert(events, KEPT, json=("payload",))
+COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "total"), adding="total")
+NAMES = bulk_update(devices, "device_id", ("name", "relay", "last_seen_ms"))
 PAYLOADS: list[Any] = [
     {"quoted": "\"'\\ , ] }", "wide": "Größe 温度 🌡", "none": None, "yes": True, "number": 0.1, "large": 2**62},
     None,
@@ -41,11 +41,11 @@ async def test_rows_keep_their_order_their_kinds_and_every_character(kind: str, 
         world = await storage.settled(uow)
         rows = [_row(world, number, payload) for number, payload in enumerate(PAYLOADS)]
         async with uow.write() as tx:
-            before = await tx.events.last()
-            await tx.session.pour(EVENTS, rows)
+            before = await tx.events.last_position()
+            await tx.session.bulk_write(EVENTS, rows)
         async with uow.read() as tx:
-            found = await tx.events.following(before, 10)
-            shown = await tx.events.since(world.account.account_id, before, 10)
+            found = await tx.events.list_after(before, 10)
+            shown = await tx.events.list_public_after(world.account.account_id, before, 10)
     as_given = [(row[0], row[2], row[4], row[5], row[8]) for row in rows]
     assert [(one.event_id, one.device_id, one.description, one.at_ms, one.payload) for one in found] == as_given
     assert [one.event_id for one in shown] == [row[0] for row in rows if row[9]]
@@ -57,17 +57,17 @@ async def test_a_counter_that_is_there_is_added_to(kind: str, tmp_path: Path) ->
         account, device = world.account.account_id, world.device.device_id
         for _ in range(2):
             async with uow.write() as tx:
-                await tx.session.pour(COUNTS, [(account, "relay_changed", device, 3), (account, "relay_changed", "", 1)])
+                await tx.session.bulk_write(COUNTS, [(account, "relay_changed", device, 3), (account, "relay_changed", "", 1)])
         async with uow.read() as tx:
-            assert await tx.events.total(account, kind="relay_changed", device_id=device) == 6
-            assert await tx.events.total(account, kind="relay_changed") == 8
+            assert await tx.events.count(account, kind="relay_changed", device_id=device) == 6
+            assert await tx.events.count(account, kind="relay_changed") == 8
 
 
 async def test_each_row_is_changed_to_its_own_values(kind: str, tmp_path: Path) -> None:
     async with storage.opened(kind, tmp_path) as uow:
         world = await storage.settled(uow)
         async with uow.write() as tx:
-            await tx.session.pour(NAMES, [(world.device.device_id, "Pump \"2\"", True, 7), ("dev_none", "none", None, None)])
+            await tx.session.bulk_write(NAMES, [(world.device.device_id, 'Pump "2"', True, 7), ("dev_none", "none", None, None)])
         async with uow.read() as tx:
             device = await tx.devices.find(world.device.device_id)
     assert device is not None
@@ -78,12 +78,12 @@ async def test_one_row_too_many_takes_all_of_the_transaction_back(kind: str, tmp
     async with storage.opened(kind, tmp_path) as uow:
         world = await storage.settled(uow)
         row = _row(world, 1, {})
-        with pytest.raises(Taken):
+        with pytest.raises(UniqueViolationError):
             async with uow.write() as tx:
-                session: Session = tx.session
-                await session.pour(EVENTS, [_row(world, 2, {}), row, row])
+                session: DbSession = tx.session
+                await session.bulk_write(EVENTS, [_row(world, 2, {}), row, row])
         async with uow.read() as tx:
-            assert await tx.events.last() == 0
+            assert await tx.events.last_position() == 0
 
 
 @pytest.mark.parametrize("fault", ["the database", "the caller"])
@@ -92,14 +92,14 @@ async def test_rows_that_are_being_written_when_it_fails_leave_nothing_behind(ki
     async with storage.opened(kind, tmp_path) as uow:
         world = await storage.settled(uow)
         rows = [_row(world, number, {}) for number in range(500)]
-        with pytest.raises(Taken if fault == "the database" else KeyError):
+        with pytest.raises(UniqueViolationError if fault == "the database" else KeyError):
             async with uow.write() as tx:
-                await tx.session.pour(EVENTS, rows)
+                await tx.session.bulk_write(EVENTS, rows)
                 if fault == "the caller":
                     raise KeyError
-                await tx.session.pour(EVENTS, rows)
+                await tx.session.bulk_write(EVENTS, rows)
         async with uow.write() as tx:
-            assert await tx.events.last() == 0
-            await tx.session.pour(EVENTS, rows)
+            assert await tx.events.last_position() == 0
+            await tx.session.bulk_write(EVENTS, rows)
         async with uow.read() as tx:
-            assert [one.event_id for one in await tx.events.following(0, 1000)] == [row[0] for row in rows]
+            assert [one.event_id for one in await tx.events.list_after(0, 1000)] == [row[0] for row in rows]

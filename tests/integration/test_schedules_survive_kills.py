@@ -134,16 +134,14 @@ async def stored_world(kind: str, folder: Path) -> AsyncIterator[StoredWorld]:
 
 @pytest.mark.parametrize("kind", STORED)
 @pytest.mark.parametrize("edited", [False, True])
-async def test_a_slot_changed_in_its_due_second_runs_the_old_edge_or_the_new_one(
-    tmp_path: Path, kind: str, edited: bool
-) -> None:
+async def test_a_slot_changed_in_its_due_second_runs_the_old_edge_or_the_new_one(tmp_path: Path, kind: str, edited: bool) -> None:
     due_ts, chance = NOW + 60, random.Random(11)
 
     async def change(world: StoredWorld, device: object) -> None:
         await asyncio.sleep(chance.uniform(0, 0.01))
         if edited:
             changes = {"off_ts": due_ts + 2 * HOUR, "on_ts": due_ts}
-            await world.schedules.edit(world.session(), device.device_id, 0, changes)  # type: ignore[attr-defined]
+            await world.schedules.update(world.session(), device.device_id, 0, changes)  # type: ignore[attr-defined]
         else:
             await world.put(device, due_ts, due_ts + 2 * HOUR)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ async def produce(uow, round, worker):
     while True:
         subject = f"{round}-{worker}-{number}"
         async with uow.write() as tx:
-            await tx.login_failures.put(LoginFailures(subject, 1, 1, 1))
+            await tx.login_failures.upsert(LoginFailures(subject, 1, 1, 1))
         os.write(1, (subject + "\\n").encode())
         number += 1
 

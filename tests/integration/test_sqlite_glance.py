@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from adapters.storage.sql import sqlite_glance
-from adapters.storage.sql.sqlite_backend import SqliteBackend
-from adapters.storage.sql.sqlite_readers import SWEEP_S, Readers
+from adapters.storage.sql.sqlite import inline_reads
+from adapters.storage.sql.sqlite.backend import SqliteBackend
+from adapters.storage.sql.sqlite.reader_pool import IDLE_SNAPSHOT_S, ReaderPool
 from domain.kernel.errors import Unavailable
 
 COUNT = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT count(*) FROM n")
@@ -22,7 +22,7 @@ ONE = text("SELECT value FROM kept WHERE id = 1")
 @pytest.fixture(autouse=True)
 def a_patient_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy this machine is, no read counts as one that waited for a disk."""
-    monkeypatch.setattr(sqlite_glance, "SLOW_S", 1e9)
+    monkeypatch.setattr(inline_reads, "SLOW_READ_S", 1e9)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_after_a_page_was_slow_in_coming_reads_leave_the_loop_free_for_a_w
 ) -> None:
     async with backend.read() as session:
         await session.read(ONE)
-    monkeypatch.setattr(sqlite_glance, "SLOW_S", -1.0)  # every read took too long
+    monkeypatch.setattr(inline_reads, "SLOW_READ_S", -1.0)  # every read took too long
     async with backend.read() as session:
         await session.read(ONE)
     others: list[int] = []
@@ -98,7 +98,7 @@ async def test_a_statement_is_answered_on_the_spot_however_often_it_ran(backend:
         async with backend.read() as session:
             assert (await session.read(ONE))[0][0] == 10
     assert backend._readers is not None
-    assert backend._readers._kinds._left == {}
+    assert backend._readers._slow_statements._remaining_calls == {}
 
 
 async def test_short_and_long_reads_of_a_transaction_see_one_snapshot(backend: SqliteBackend, path: Path) -> None:
@@ -114,7 +114,7 @@ async def test_short_and_long_reads_of_a_transaction_see_one_snapshot(backend: S
 async def test_questions_asked_together_are_all_answered_though_one_is_long(backend: SqliteBackend) -> None:
     async with backend.read() as session:
         for _ in range(3):
-            long, short = await session.read_all((COUNT, {}), (ONE, {}))
+            long, short = await session.read_batch((COUNT, {}), (ONE, {}))
             assert (long[0][0], short[0][0]) == (1_000_000, 10)
 
 
@@ -133,21 +133,21 @@ async def test_a_lock_is_waited_for_without_holding_the_loop(path: Path) -> None
     """Without a write-ahead log a writer locks readers out, as a recovery does with one. Their patience is 400 ms."""
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("PRAGMA journal_mode=DELETE")
-    readers = Readers(path, size=1, busy_ms=400)
+    readers = ReaderPool(path, size=1, busy_ms=400)
     try:
-        async with readers.lane() as lane:
+        async with readers.connection() as lane:
             assert await lane.fetch(str(ONE)) == [(10,)]
-        async with readers.lane() as lane:
-            await lane.settle()
-        await asyncio.sleep(3 * SWEEP_S)  # idle lanes end their snapshots
+        async with readers.connection() as lane:
+            await lane.flush()
+        await asyncio.sleep(3 * IDLE_SNAPSHOT_S)  # idle lanes end their snapshots
         holder.execute("BEGIN EXCLUSIVE")
-        async with readers.lane() as lane:
+        async with readers.connection() as lane:
             working = asyncio.ensure_future(lane.fetch(str(ONE)))
             assert await ticks_while(working) > 5
             with pytest.raises(Unavailable):
                 await working
         holder.execute("ROLLBACK")
-        async with readers.lane() as lane:
+        async with readers.connection() as lane:
             assert await lane.fetch(str(ONE)) == [(10,)]
     finally:
         holder.close()
@@ -159,7 +159,7 @@ async def test_after_a_long_read_no_small_one_is_interrupted_in_its_place(
 ) -> None:
     """SQLite counts steps through all runs of a statement, those of the lane's own pragmas too: now and then one comes early."""
     longer = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT count(*) FROM n")
-    monkeypatch.setattr(sqlite_glance.Kinds, "is_long", lambda *_: False)
+    monkeypatch.setattr(inline_reads.SlowStatements, "is_slow", lambda *_: False)
     for _ in range(1_500):
         async with backend.read() as session:
             assert (await session.read(longer))[0][0] == 1_000

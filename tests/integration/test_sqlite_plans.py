@@ -15,10 +15,10 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.expression import ClauseElement, Select, TextClause, UpdateBase
 
 from adapters.storage.sql import repositories
-from adapters.storage.sql.pouring import Pour
+from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.repositories import approvals, events
 from adapters.storage.sql.session import SQLITE
-from adapters.storage.sql.sqlite_lane import prepare
+from adapters.storage.sql.sqlite.connection import compile_statement
 from adapters.storage.sql.tables import metadata
 
 SMALL_OR_AT_START = {
@@ -58,15 +58,15 @@ def _statements() -> Iterator[tuple[str, ClauseElement]]:
         for name, value in vars(loaded).items():
             if name.isupper() and not name.startswith("_"):
                 found = value.get(SQLITE) if isinstance(value, dict) else value
-                if isinstance(found, Pour):
-                    yield f"{module.name}.{name}", text(found.sqlite.replace("?", ":at_rows"))
+                if isinstance(found, BulkStatement):
+                    yield f"{module.name}.{name}", text(found.sqlite_sql.replace("?", ":at_rows"))
                 elif isinstance(found, (Select, UpdateBase, TextClause)) and not name.startswith(ONLY_POSTGRESQL):
                     yield f"{module.name}.{name}", found
     for shape in range(8):
-        yield f"events.page({shape})", events.page(bool(shape & 1), bool(shape & 2), bool(shape & 4))
+        yield f"events.page({shape})", events.page_statement(bool(shape & 1), bool(shape & 2), bool(shape & 4))
     for shape in range(1, 4):
-        yield f"events.count({shape})", events.count(bool(shape & 1), bool(shape & 2))
-        yield f"approvals.listing({shape})", approvals.listing(bool(shape & 1), bool(shape & 2))
+        yield f"events.count({shape})", events.count_statement(bool(shape & 1), bool(shape & 2))
+        yield f"approvals.listing({shape})", approvals.list_statement(bool(shape & 1), bool(shape & 2))
 
 
 STATEMENTS = {name: statement for name, statement in _statements() if re.match(r"\s*(SELECT|UPDATE|DELETE|WITH)", str(statement))}
@@ -88,7 +88,7 @@ def _plan(database: sqlite3.Connection, statement: ClauseElement) -> list[str]:
     keys = dict.fromkeys(names, 1) | ({"at_listed": "[]"} if "at_listed" in names else {})
     if not isinstance(statement, (TextClause, Select, Insert)) and "SET " in str(statement):
         keys[list(statement.table.columns)[-1].name] = 1  # type: ignore[attr-defined]
-    prepared = prepare(statement, keys)
+    prepared = compile_statement(statement, keys)
     rows = database.execute("EXPLAIN QUERY PLAN " + prepared.sql, [0] * prepared.sql.count("?")).fetchall()
     return [row[3] for row in rows]
 
@@ -103,7 +103,8 @@ def test_a_statement_uses_an_index(database: sqlite3.Connection, name: str) -> N
     scans = [
         step
         for step in plan
-        if step.startswith("SCAN") and not re.match(r"SCAN (hop|hooks|json_each|r VIRTUAL TABLE|CONSTANT ROW|\(subquery|\d+ CONSTANT)", step)
+        if step.startswith("SCAN")
+        and not re.match(r"SCAN (hop|hooks|json_each|r VIRTUAL TABLE|CONSTANT ROW|\(subquery|\d+ CONSTANT)", step)
     ]
     by_partial_index = [step for step in scans if re.search(r"USING (COVERING )?INDEX ix_\w+__(online|enabled|queued)\b", step)]
     if name not in SMALL_OR_AT_START:

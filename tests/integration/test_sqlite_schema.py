@@ -17,7 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
-from adapters.storage.sql import DatabaseTooNew, DatabaseUnusable, ForeignDatabase, SqlDatabase
+from adapters.storage.sql import DatabaseTooNewError, DatabaseUnusableError, SqlDatabase, UnknownSchemaError
 from adapters.storage.sql import migrations as scripts
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.tables import metadata
@@ -69,7 +69,9 @@ def _definitions(path: Path) -> dict[str, list[str]]:
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
     own = [row for row in rows if row[0] not in ("alembic_version", "sqlite_sequence")]
-    return {name: sorted(line.strip(" ,\t") for line in sql.replace(", \n", "\n").replace('"', "").splitlines()) for name, sql in own}
+    return {
+        name: sorted(line.strip(" ,\t") for line in sql.replace(", \n", "\n").replace('"', "").splitlines()) for name, sql in own
+    }
 
 
 def test_the_named_head_is_the_newest_script() -> None:
@@ -96,7 +98,7 @@ async def test_a_database_keeps_what_it_holds_over_a_second_start(tmp_path: Path
 async def test_a_database_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     await _start_and_stop(tmp_path / "db")
     _execute(tmp_path / "db", "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(DatabaseTooNew, match=r"9999.*newer version.*backup"):
+    with pytest.raises(DatabaseTooNewError, match=r"9999.*newer version.*backup"):
         await _start_and_stop(tmp_path / "db")
     connection = sqlite3.connect(tmp_path / "db")
     assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
@@ -105,26 +107,26 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(tmp_path:
 
 async def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
     _execute(tmp_path / "db", "CREATE TABLE recipes (name TEXT)")
-    with pytest.raises(ForeignDatabase, match="recipes"):
+    with pytest.raises(UnknownSchemaError, match="recipes"):
         await _start_and_stop(tmp_path / "db")
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"dear diary, " * 100)
-    with pytest.raises(DatabaseUnusable, match="Check that it is Latchboard's"):
+    with pytest.raises(DatabaseUnusableError, match="Check that it is Latchboard's"):
         await _start_and_stop(tmp_path / "db")
 
 
 async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatabaseUnusable, match="LATCHBOARD_DATA_DIR"):
+    with pytest.raises(DatabaseUnusableError, match="LATCHBOARD_DATA_DIR"):
         await _start_and_stop(tmp_path / "file" / "data" / "db")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 async def test_an_unwritable_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o500)
-    with pytest.raises(DatabaseUnusable, match="write access"):
+    with pytest.raises(DatabaseUnusableError, match="write access"):
         await _start_and_stop(tmp_path / "data" / "db")
 
 

@@ -40,7 +40,7 @@ async def test_hours_that_have_readings_are_marked_to_be_summed_up(tmp_path: Pat
     database = SqlDatabase(sqlite_url(tmp_path / "db"))
     await database.start()
     async with database.uow.read() as tx:
-        marks = await tx.rollups.due(10**9, 100)
+        marks = await tx.rollups.list_due(10**9, 100)
     await database.stop()
     assert sorted((device, hour) for device, hour, _ in marks) == HOURS
 
@@ -50,7 +50,7 @@ async def test_a_database_without_readings_has_nothing_to_sum_up(tmp_path: Path)
     database = SqlDatabase(sqlite_url(tmp_path / "db"))
     await database.start()
     async with database.uow.read() as tx:
-        assert list(await tx.rollups.due(10**9, 100)) == []
+        assert list(await tx.rollups.list_due(10**9, 100)) == []
     await database.stop()
 
 
@@ -70,7 +70,7 @@ async def test_the_log_of_an_older_version_is_counted_by_kind_and_device(tmp_pat
     await database.start()
     async with database.uow.read() as tx:
         account, device = AccountId("acc_a"), DeviceId("dev_a")
-        assert await tx.events.total(account, kind="x") == 3
-        assert await tx.events.total(account, device_id=device) == 3
-        assert await tx.events.total(account, kind="y", device_id=device) == 1
+        assert await tx.events.count(account, kind="x") == 3
+        assert await tx.events.count(account, device_id=device) == 3
+        assert await tx.events.count(account, kind="y", device_id=device) == 1
     await database.stop()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql import SqlDatabase
-from adapters.storage.sql.sqlite_backend import SqliteBackend
+from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.unit_of_work import SqlUnitOfWork
 from domain.kernel.errors import Unavailable
 from support.storage import an_account, sqlite_url
@@ -30,7 +30,7 @@ class Bench:
 
     async def start(self) -> None:
         await self.backend.start()
-        lane, fetch = self.backend.writer.lane, self.backend.writer.lane.fetch
+        lane, fetch = self.backend.writer.connection, self.backend.writer.connection.fetch
 
         async def told(sql: str, params: Any = ()) -> Any:
             if sql in self.stalls:
@@ -70,8 +70,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 async def test_transactions_that_come_together_share_a_commit(bench: Bench) -> None:
     added = await asyncio.gather(*[bench.add() for _ in range(200)])
     assert bench.stored() == set(added)
-    assert bench.backend.writer.transactions == 200
-    assert bench.backend.writer.commits < 100
+    assert bench.backend.writer.transaction_count == 200
+    assert bench.backend.writer.commit_count < 100
 
 
 async def test_a_block_returns_only_after_its_commit(bench: Bench) -> None:
@@ -159,7 +159,7 @@ async def test_stopping_finishes_what_waits_and_takes_nothing_more(bench: Bench)
     await writer.stop()
     added = await asyncio.gather(*tasks)
     assert bench.stored() == set(added)
-    assert not writer.alive
+    assert not writer.is_running
     with pytest.raises(Unavailable, match="stopping"):
         await bench.add()
     with pytest.raises(Unavailable):
@@ -173,12 +173,12 @@ async def test_no_reader_in_time_is_said_so(bench: Bench) -> None:
         with pytest.raises(Unavailable, match="reads"):
             await others.enter_async_context(bench.uow.read())
     async with bench.uow.read() as tx:
-        assert not await tx.accounts.any()
+        assert not await tx.accounts.has_any()
 
 
 async def test_an_idle_reader_does_not_keep_the_log_from_being_reused(bench: Bench) -> None:
     async with bench.uow.read() as tx:
-        await tx.accounts.any()
+        await tx.accounts.has_any()
     await bench.add()
     await asyncio.sleep(0.1)
     connection = sqlite3.connect(bench.path)

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from domain.accounts.administration import CreatedAccount
 from domain.accounts.model import LoginFailures
-from domain.accounts.operator import Created
 from domain.kernel.caller import Role, Session
-from domain.kernel.errors import Invalid, Throttled, Unauthenticated
-from domain.kernel.idempotency import Answer
+from domain.kernel.errors import RateLimited, Unauthenticated, ValidationFailed
+from domain.kernel.idempotency import StoredResponse
 from support import postgres
 from support.http import PASSWORD
 from support.pair import NEW, Pair, paired
 from support.whole import Whole
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="PostgreSQL is not installed")
+
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
@@ -33,7 +34,7 @@ def mailed_code(program: Whole) -> str:
     return str(code)
 
 
-def as_session(account: Created) -> Session:
+def as_session(account: CreatedAccount) -> Session:
     member = account.owner.membership
     return Session(account.account.account_id, member.user_id, member.membership_id, member.role)
 
@@ -80,7 +81,7 @@ async def test_who_counts_a_grant_makes_the_others_wait(pair: Pair) -> None:
     async with pair.one.services.uow.write() as tx:
         now_ms = pair.one.clock.now_ms()
         grant = await tx.grants.get(pair.account.account.account_id, grant_id)
-        assert list(await tx.grants.recent_uses(grant, now_ms - 60_000, 1)) == []
+        assert list(await tx.grants.list_recent_uses(grant, now_ms - 60_000, 1)) == []
         other = asyncio.create_task(pair.two.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"}))
         await pair.somebody_waits()
         await tx.grants.add_use(grant_id, now_ms)
@@ -92,14 +93,14 @@ async def test_two_last_owners_cannot_remove_each_other(pair: Pair) -> None:
     second = await pair.two.sign_in("second@example.com")
     first_id = pair.account.owner.membership.membership_id
     async with pair.one.services.uow.write() as tx:
-        assert await tx.memberships.owners(pair.account.account.account_id) == 2
+        assert await tx.memberships.count_owners_for_update(pair.account.account.account_id) == 2
         removing = asyncio.create_task(second.send("DELETE", f"/members/{first_id}"))
         demoting = asyncio.create_task(pair.owner.send("PATCH", f"/members/{second_id}", {"role": "Admin"}))
         await pair.somebody_waits(2)
     answers = [await removing, await demoting]
     assert sorted(answer.status_code for answer in answers) == [200, 403]  # who came second is no Owner any more
     async with pair.one.services.uow.read() as tx:
-        assert await tx.memberships.owners(pair.account.account.account_id) == 1
+        assert await tx.memberships.count_owners_for_update(pair.account.account.account_id) == 1
 
 
 async def test_who_was_made_the_last_owner_meanwhile_is_not_removed_as_an_admin(pair: Pair) -> None:
@@ -107,7 +108,7 @@ async def test_who_was_made_the_last_owner_meanwhile_is_not_removed_as_an_admin(
     await pair.one.member(pair.account, "admin@example.com", Role.ADMIN)
     admin = await pair.two.sign_in("admin@example.com")
     async with pair.one.services.uow.write() as tx:
-        await tx.memberships.owners(pair.account.account.account_id)
+        await tx.memberships.count_owners_for_update(pair.account.account.account_id)
         removing = asyncio.create_task(admin.send("DELETE", f"/members/{third_id}"))
         await pair.somebody_waits()
         third = await tx.memberships.get(third_id)
@@ -121,15 +122,15 @@ async def test_a_code_has_five_tries_however_many_come_at_once(pair: Pair) -> No
     wrong = "000000" if code != "000000" else "111111"
 
     async def guess(program: Whole) -> Any:
-        return await program.services.passwords.change(as_session(pair.account), wrong, "a new long password")
+        return await program.services.passwords.change_password(as_session(pair.account), wrong, "a new long password")
 
-    assert all(isinstance(one, Invalid) for one in await pair.both(16, guess))
+    assert all(isinstance(one, ValidationFailed) for one in await pair.both(16, guess))
     async with pair.one.services.uow.read() as tx:
-        kept = await tx.one_time_codes.get(pair.account.owner.user.user_id)
+        kept = await tx.one_time_codes.get_for_update(pair.account.owner.user.user_id)
     assert kept is not None
     assert kept.tries == 5
-    with pytest.raises(Invalid):
-        await pair.two.services.passwords.change(as_session(pair.account), code, "a new long password")
+    with pytest.raises(ValidationFailed):
+        await pair.two.services.passwords.change_password(as_session(pair.account), code, "a new long password")
 
 
 async def test_a_right_code_is_used_once_by_whoever_is_first(pair: Pair) -> None:
@@ -137,7 +138,7 @@ async def test_a_right_code_is_used_once_by_whoever_is_first(pair: Pair) -> None
     code = mailed_code(pair.one)
 
     async def change(program: Whole) -> Any:
-        return await program.services.passwords.change(as_session(pair.account), code, "a new long password")
+        return await program.services.passwords.change_password(as_session(pair.account), code, "a new long password")
 
     found = await pair.both(4, change)
     assert [one for one in found if one is None] == [None]
@@ -145,10 +146,10 @@ async def test_a_right_code_is_used_once_by_whoever_is_first(pair: Pair) -> None
 
 async def test_of_two_codes_asked_for_at_once_one_is_mailed(pair: Pair) -> None:
     async def ask(program: Whole) -> Any:
-        return await program.services.passwords.request_code(as_session(pair.account))
+        return await program.services.passwords.send_code(as_session(pair.account))
 
     found = await pair.both(10, ask)
-    assert sum(isinstance(one, Throttled) for one in found) == 9
+    assert sum(isinstance(one, RateLimited) for one in found) == 9
     assert len(pair.one.mail.mails) + len(pair.two.mail.mails) == 1
 
 
@@ -158,7 +159,7 @@ async def test_guesses_sent_to_both_at_once_are_counted_as_one_after_the_other(p
 
     found = await pair.both(20, guess)
     assert sum(isinstance(one, Unauthenticated) for one in found) == 5
-    assert sum(isinstance(one, Throttled) for one in found) == 15
+    assert sum(isinstance(one, RateLimited) for one in found) == 15
 
 
 async def test_guesses_of_the_account_password_at_a_reveal_are_counted_exactly(pair: Pair) -> None:
@@ -197,16 +198,16 @@ async def test_one_idempotency_key_runs_a_command_once_over_two_programs(pair: P
 
 async def test_an_abandoned_idempotency_key_is_taken_over_by_one(pair: Pair) -> None:
     now_ms = pair.one.clock.now_ms()
-    abandoned = Answer("acc/user", "left", b"hash", None, b"", now_ms - 600_000)
+    abandoned = StoredResponse("acc/user", "left", b"hash", None, b"", now_ms - 600_000)
     async with pair.one.services.uow.write() as tx:
-        await tx.answers.claim(abandoned)
+        await tx.stored_responses.claim(abandoned)
 
     async def take_over(program: Whole) -> bool:
         async with program.services.uow.write() as tx:
-            found = await tx.answers.find("acc/user", "left")
-            if found is None or found.at_ms == now_ms or not await tx.answers.supersede(found):
+            found = await tx.stored_responses.get("acc/user", "left")
+            if found is None or found.at_ms == now_ms or not await tx.stored_responses.delete_if_unchanged(found):
                 return False
-            return bool(await tx.answers.claim(Answer("acc/user", "left", b"hash", None, b"", now_ms)))
+            return bool(await tx.stored_responses.claim(StoredResponse("acc/user", "left", b"hash", None, b"", now_ms)))
 
     assert (await pair.both(12, take_over)).count(True) == 1
 
@@ -236,20 +237,22 @@ async def test_an_overdue_request_expires_once_whoever_looks(pair: Pair) -> None
         program.clock.forward(minutes=25 * 60)
     await pair.both(8, lambda program: program.services.approvals.expire_due())
     async with pair.one.services.uow.read() as tx:
-        found = await tx.events.page(pair.account.account.account_id, limit=50, before=None, kind="approval_decided", device_id=None)
+        found = await tx.events.page(
+            pair.account.account.account_id, limit=50, before=None, kind="approval_decided", device_id=None
+        )
     assert len(found) == 1
 
 
 async def test_two_counts_of_one_subject_lose_nothing(pair: Pair) -> None:
     async def count(program: Whole) -> None:
         async with program.services.uow.write() as tx:
-            before = await tx.login_failures.get("pair:nobody@example.com|203.0.113.9")
+            before = await tx.login_failures.get_for_update("pair:nobody@example.com|203.0.113.9")
             number = before.count if before else 0
-            await tx.login_failures.put(LoginFailures("pair:nobody@example.com|203.0.113.9", number + 1, 1, 1))
+            await tx.login_failures.upsert(LoginFailures("pair:nobody@example.com|203.0.113.9", number + 1, 1, 1))
 
     await pair.both(30, count)
     async with pair.two.services.uow.read() as tx:
-        kept = await tx.login_failures.get("pair:nobody@example.com|203.0.113.9")
+        kept = await tx.login_failures.get_for_update("pair:nobody@example.com|203.0.113.9")
     assert kept is not None
     assert kept.count == 30
 
@@ -273,5 +276,3 @@ async def test_a_project_is_not_deleted_under_a_device_that_moves_in(pair: Pair)
         if moved.status_code == 201:
             device = await pair.owner.made("GET", f"/devices/{moved.json()['deviceId']}")
             assert device["project"]["projectId"] == project_id
-
-

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.loops.doorbell import Doorbell
-from app.loops.leftovers import LeftoverLoop
+from app.workers.wake_event import WakeEvent
+from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.kernel.errors import NotFound
-from domain.webhooks import leftovers
-from domain.webhooks.leftovers import Leftovers
+from domain.webhooks import cleanup
+from domain.webhooks.cleanup import WebhookCleanup
 from support.receiver import answers, receiving
 from support.storage import KINDS, a_delivery
 from support.webhook_world import PATIENCE, WebhookWorld, webhook_world
@@ -32,7 +32,7 @@ async def owe(world: WebhookWorld, count: int, url: str = "http://127.0.0.1:9/")
     made = await world.webhook(url, device)
     owed = a_delivery(made.webhook, device_id=device.device_id)
     async with world.uow.write() as tx:
-        await tx.deliveries.add([owed] * count)
+        await tx.deliveries.add_many([owed] * count)
     return made.webhook.webhook_id
 
 
@@ -44,16 +44,16 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
         await world.webhooks.delete(world.session(), webhook_id)
     else:
         async with world.uow.write() as tx:
-            await tx.keys.delete(webhook.key_id)
-            await tx.record(world.fact("key_deleted"))
+            await tx.api_keys.delete(webhook.key_id)
+            await tx.emit(world.fact("key_deleted"))
     assert not await world.webhooks.list(world.session())
     with pytest.raises(NotFound):
-        await world.log.newest(world.session(), webhook_id)
-    sweep = Leftovers(uow=world.uow)
+        await world.log.list_attempts(world.session(), webhook_id)
+    sweep = WebhookCleanup(uow=world.uow)
     steps = 0
-    while await sweep.step():
+    while await sweep.run_once():
         steps += 1
-    assert steps == -(-OWED // leftovers.STEP_ROWS)
+    assert steps == -(-OWED // cleanup.ROWS_PER_STEP)
     async with world.uow.read() as tx:
         assert await tx.deliveries.get(1) is None
         assert await tx.deliveries.next_due_ms() is None
@@ -62,13 +62,13 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
 async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld) -> None:
     webhook_id = await owe(world, OWED)
     await world.webhooks.delete(world.session(), webhook_id)
-    assert await Leftovers(uow=world.uow).step()  # and then the process ended
-    loop = LeftoverLoop(leftovers=Leftovers(uow=world.uow), bell=Doorbell())
+    assert await WebhookCleanup(uow=world.uow).run_once()  # and then the process ended
+    loop = WebhookCleanupWorker(leftovers=WebhookCleanup(uow=world.uow), bell=WakeEvent())
     task = asyncio.create_task(loop.run())
     async with asyncio.timeout(PATIENCE):
         while True:
             async with world.uow.read() as tx:
-                if await tx.deliveries.left_over() is None:
+                if await tx.deliveries.find_orphaned_webhook_id() is None:
                     break
             await asyncio.sleep(0.01)
     task.cancel()
@@ -85,7 +85,7 @@ async def test_a_backlog_that_is_dropped_delays_nobody_and_sends_nothing_more(wo
         if change == "delete":
             await world.webhooks.delete(world.session(), webhook_id)
         else:
-            await world.webhooks.change(world.session(), webhook_id, enabled=False)
+            await world.webhooks.update(world.session(), webhook_id, enabled=False)
         async with world.delivering():
             await world.switch(device)
             await healthy.wait_for(1)

@@ -10,9 +10,9 @@ import pytest
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from domain.events.model import Event
-from domain.kernel.errors import Conflict, Refused
-from domain.webhooks.lanes import Lanes
+from domain.kernel.errors import Conflict, PermissionDenied
 from domain.webhooks.model import DeliveryState
+from domain.webhooks.send_queues import EndpointQueues
 from support.receiver import answers, in_turn, never_answers, receiving, resets
 from support.storage import KINDS, a_delivery
 from support.webhook_world import ACCOUNT, WebhookWorld, webhook_world
@@ -131,7 +131,7 @@ async def test_410_disables_the_webhook_drops_what_is_owed_and_says_so_in_the_lo
         await asyncio.sleep(0.05)
         assert len(receiver.got) == 2
     page = await world.events.page(world.session(), kind="webhook_disabled")
-    assert len(page.records) == 1
+    assert len(page.events) == 1
     assert not await states(world, DeliveryState.PENDING)
 
 
@@ -146,7 +146,7 @@ async def test_five_days_without_a_success_disable_the_webhook_and_enabling_it_b
         [stored] = await world.webhooks.list(world.session())
         assert not stored.enabled
         assert "5 days" in str(stored.disabled_reason)
-        await world.webhooks.change(world.session(), stored.webhook_id, enabled=True)
+        await world.webhooks.update(world.session(), stored.webhook_id, enabled=True)
         [stored] = await world.webhooks.list(world.session())
         assert stored.enabled
         assert stored.disabled_reason is None
@@ -207,7 +207,7 @@ async def test_disabling_or_deleting_a_webhook_stops_its_pending_retries(world: 
         await world.switch(device)
         await world.attempts(made, 1)
         if change == "disable":
-            await world.webhooks.change(world.session(), made.webhook.webhook_id, enabled=False)
+            await world.webhooks.update(world.session(), made.webhook.webhook_id, enabled=False)
         else:
             await world.webhooks.delete(world.session(), made.webhook.webhook_id)
         world.later(seconds=5)
@@ -259,7 +259,7 @@ async def test_a_ping_and_a_redelivery_answer_with_the_id_of_the_attempt(world: 
         assert third.envelope["id"] == again != got.envelope["id"]
         assert third.envelope["data"] == got.envelope["data"]
         await world.attempts(made, 3)
-        await world.webhooks.change(session, webhook_id, enabled=False)
+        await world.webhooks.update(session, webhook_id, enabled=False)
         with pytest.raises(Conflict):
             await world.log.ping(session, webhook_id)
 
@@ -273,7 +273,7 @@ async def test_a_redelivery_needs_the_grant_that_the_delivery_needed(world: Webh
         await world.switch(device)
         [attempt] = await world.attempts(made, 1)
         await world.revoke(grant)
-        with pytest.raises(Refused):
+        with pytest.raises(PermissionDenied):
             await world.log.redeliver(world.session(), made.webhook.webhook_id, attempt.delivery_id)
 
 
@@ -294,13 +294,13 @@ async def test_no_more_than_four_deliveries_of_one_webhook_are_under_way_at_once
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
             for _ in range(40):
-                await tx.record(world.fact("relay_changed", device.device_id))
+                await tx.emit(world.fact("relay_changed", device.device_id))
         await receiver.wait_for(40)
         assert receiver.most_open == 4
 
 
 async def test_a_dead_receiver_with_a_backlog_delays_no_other() -> None:
-    world = await WebhookWorld(lanes=Lanes(places=8)).populate()
+    world = await WebhookWorld(lanes=EndpointQueues(places=8)).populate()
     device = await world.device()
     async with world.delivering(), receiving(never_answers()) as dead, receiving(answers()) as healthy:
         await world.webhook(dead.url, device)
@@ -315,11 +315,11 @@ async def test_what_was_under_way_when_the_process_died_is_sent_again_after_its_
     device = await world.device()
     made = await world.webhook("http://127.0.0.1:9/", device)
     async with receiving(answers()) as receiver:
-        await world.webhooks.change(world.session(), made.webhook.webhook_id, url=receiver.url)
+        await world.webhooks.update(world.session(), made.webhook.webhook_id, url=receiver.url)
         now_ms = world.clock.now_ms()
         owed = a_delivery(made.webhook, device_id=device.device_id, due_ms=now_ms)
         async with world.uow.write() as tx:  # a worker claims, and is never heard of again
-            await tx.deliveries.add([owed])
+            await tx.deliveries.add_many([owed])
             await tx.deliveries.claim(now_ms, now_ms + 30_000, 10)
         await asyncio.sleep(0.05)
         assert not receiver.got
@@ -334,7 +334,7 @@ async def test_telemetry_goes_to_webhooks_though_it_is_not_in_the_log(world: Web
     async with receiving(answers()) as receiver:
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
-            await world.recorder.announce(tx, [event])
+            await world.recorder.publish_transient(tx, [event])
         [got] = await receiver.wait_for(1)
     assert got.envelope["data"] == payload
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.neighbours import Neighbours
+from app.runtime.peer_changes import PeerChangeHandler
 from domain.webhooks.model import Webhook
 from support.receiver import answers, in_turn, never_answers, receiving
 from support.webhook_world import WebhookWorld
@@ -21,13 +21,13 @@ async def follow(world: WebhookWorld) -> None:
     """As the log loop does with what others wrote."""
     services = cast("Any", SimpleNamespace(uow=world.uow))
     bells = cast("Any", SimpleNamespace(deliveries=world.bell))
-    neighbours = Neighbours(services=services, bells=bells, outcomes=cast("Any", None), deliveries=world.loop)
+    neighbours = PeerChangeHandler(services=services, bells=bells, outcomes=cast("Any", None), deliveries=world.loop)
     async with world.uow.read() as tx:
-        events = await tx.events.following(0, 500)
+        events = await tx.events.list_after(0, 500)
     for event in events:
         if event.kind.startswith("webhook_"):
-            neighbours.note(event)
-    await neighbours.settle()
+            neighbours.enqueue(event)
+    await neighbours.apply()
 
 
 @pytest.mark.parametrize("change", ["rotated", "deleted", "disabled", "nothing"])
@@ -46,7 +46,7 @@ async def test_what_another_instance_changed_is_cut_here(change: str) -> None:
         elif change == "deleted":
             await world.webhooks.delete(world.session(), webhook_id)
         elif change == "disabled":
-            await world.webhooks.change(world.session(), webhook_id, enabled=False)
+            await world.webhooks.update(world.session(), webhook_id, enabled=False)
         await follow(world)
         assert world.loop.under_way == (1 if change == "nothing" else 0)
         if change == "rotated":

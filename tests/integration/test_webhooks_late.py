@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from domain.webhooks.delivery import Ended, Job, Turn
+from domain.webhooks.delivery import AttemptResult, DeliveryBatch, InFlightAttempt
 from domain.webhooks.model import Delivery, DeliveryState
 from domain.webhooks.policy import LEASE_MS
-from domain.webhooks.ports import Reply
+from domain.webhooks.ports import WebhookResponse
 from support.receiver import answers, receiving
 from support.storage import KINDS, emptied, sqlite_url
 from support.webhook_world import WebhookWorld
 
 STOOD_STILL_S = LEASE_MS / 1000 + 1
-OK, FAILED = Reply(200, None, b"", 5), Reply(500, None, b"", 5)
+OK, FAILED = WebhookResponse(200, None, b"", 5), WebhookResponse(500, None, b"", 5)
 
 Pair = tuple[WebhookWorld, WebhookWorld]
 
@@ -38,23 +38,23 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.stop()
 
 
-async def begun(world: WebhookWorld) -> Job:
-    [job] = (await world.deliveries.turn([])).jobs
+async def begun(world: WebhookWorld) -> InFlightAttempt:
+    [job] = (await world.deliveries.next_batch([])).attempts
     return job
 
 
-async def end(world: WebhookWorld, job: Job, reply: Reply) -> Turn:
-    world.deliveries.over(job, 0.01)
-    return await world.deliveries.turn([Ended(job, reply, world.clock.now_ms())])
+async def end(world: WebhookWorld, job: InFlightAttempt, reply: WebhookResponse) -> DeliveryBatch:
+    world.deliveries.release(job, 0.01)
+    return await world.deliveries.next_batch([AttemptResult(job, reply, world.clock.now_ms())])
 
 
-async def stored(world: WebhookWorld, job: Job) -> Delivery:
+async def stored(world: WebhookWorld, job: InFlightAttempt) -> Delivery:
     async with world.uow.read() as tx:
         return await tx.deliveries.get(job.delivery.no)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("late", [OK, FAILED], ids=["success", "failure"])
-async def test_a_late_end_takes_nothing_from_who_is_at_it_now(pair: Pair, late: Reply) -> None:
+async def test_a_late_end_takes_nothing_from_who_is_at_it_now(pair: Pair, late: WebhookResponse) -> None:
     first, second = pair
     device = await first.device()
     made = await first.webhook("http://127.0.0.1:9/", device)
@@ -62,61 +62,61 @@ async def test_a_late_end_takes_nothing_from_who_is_at_it_now(pair: Pair, late: 
     lost = await begun(first)
     second.clock.forward(seconds=STOOD_STILL_S)
     held = await begun(second)
-    assert not (await end(first, lost, late)).jobs
+    assert not (await end(first, lost, late)).attempts
     assert await stored(first, held) == held.delivery
     await end(second, held, FAILED)
     again = await stored(second, held)
     assert (again.state, again.attempts) == (DeliveryState.PENDING, 1)
     second.clock.forward(seconds=6)
     held = await begun(second)
-    assert not (await first.deliveries.turn([Ended(lost, FAILED, first.clock.now_ms())])).jobs
+    assert not (await first.deliveries.next_batch([AttemptResult(lost, FAILED, first.clock.now_ms())])).attempts
     await end(second, held, OK)
     assert (await stored(second, held)).state is DeliveryState.DELIVERED
-    numbers = [attempt.number for attempt in await first.log.newest(first.session(), made.webhook.webhook_id)]
+    numbers = [attempt.number for attempt in await first.log.list_attempts(first.session(), made.webhook.webhook_id)]
     assert numbers == [2, 1, 1]
 
 
 async def test_what_began_before_it_stood_still_is_not_sent_after_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = pair
-    taken: list[Job] = []
-    turn = first.deliveries.turn
+    taken: list[InFlightAttempt] = []
+    turn = first.deliveries.next_batch
 
-    async def stands_still(ended: Any) -> Turn:
+    async def stands_still(ended: Any) -> DeliveryBatch:
         """Between its commit and its sending."""
         done = await turn(ended)
-        if done.jobs and not taken:
+        if done.attempts and not taken:
             for world in pair:
                 world.clock.forward(seconds=STOOD_STILL_S)
             taken.append(await begun(second))
         return done
 
-    monkeypatch.setattr(first.deliveries, "turn", stands_still)
+    monkeypatch.setattr(first.deliveries, "next_batch", stands_still)
     async with receiving(answers()) as receiver:
         device = await first.device()
         made = await first.webhook(receiver.url, device)
         await first.switch(device)
         async with first.delivering():
             async with asyncio.timeout(10):
-                while not first.loop.put_off or first.loop._ended:
+                while not first.loop.put_off or first.loop._ended_attempts:
                     await asyncio.sleep(0.01)
             assert await stored(first, taken[0]) == taken[0].delivery
-            [attempt] = await first.log.newest(first.session(), made.webhook.webhook_id)
+            [attempt] = await first.log.list_attempts(first.session(), made.webhook.webhook_id)
             assert attempt.delivery_id == taken[0].attempt.delivery_id
         assert not receiver.got
 
 
 async def test_what_it_still_holds_it_sends_once_after_it_stood_still(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = pair
-    turn, stood = first.deliveries.turn, asyncio.Event()
+    turn, stood = first.deliveries.next_batch, asyncio.Event()
 
-    async def stands_still(ended: Any) -> Turn:
+    async def stands_still(ended: Any) -> DeliveryBatch:
         done = await turn(ended)
-        if done.jobs and not stood.is_set():
+        if done.attempts and not stood.is_set():
             stood.set()
             first.clock.forward(seconds=STOOD_STILL_S)
         return done
 
-    monkeypatch.setattr(first.deliveries, "turn", stands_still)
+    monkeypatch.setattr(first.deliveries, "next_batch", stands_still)
     async with receiving(answers()) as receiver:
         device = await first.device()
         made = await first.webhook(receiver.url, device)

@@ -48,9 +48,16 @@ class Service:
         root = Path(__file__).parents[2]
         environment = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root / 'tests'}"}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "support.webhook_process", self._url, str(self._epoch_ms), str(SPEED),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "support.webhook_process",
+            self._url,
+            str(self._epoch_ms),
+            str(SPEED),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+        )
         assert (await self._line(process))["ready"]
         self._processes.append(process)
 
@@ -118,9 +125,13 @@ def moody(hook_of: dict[int, Hook], chance: random.Random) -> Behaviour:
     """Fails in one way or another two times out of five, and remembers which events it has accepted."""
     good = answers()
     bad = [
-        answers(500), answers(429, "Retry-After: 7\r\n"), resets(), says_and_closes(b""), answers(302, "Location: /\r\n"),
+        answers(500),
+        answers(429, "Retry-After: 7\r\n"),
+        resets(),
+        says_and_closes(b""),
+        answers(302, "Location: /\r\n"),
         says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
-    ]  # fmt: skip
+    ]
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         event_id = receiver.got[-1].headers["webhook-id"]

@@ -11,21 +11,38 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from domain.rules.model import Comparator, Condition, Match, RuleSpec, RuleState
-from domain.rules.ports import Ingested, TelemetryBatch, TelemetryEngine
-from domain.telemetry.batch import PlainBatch
+from domain.rules.engine_port import BatchResult, TelemetryBatch, TelemetryEngine
+from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleSpec, RuleState
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 
 CHUNK = 500
 START_MS = 1_790_000_000_000
 PARTS = ("edges", "fired", "suppressed", "rows", "new_names", "new_metrics", "faults")
 NAMES = ("t", "h", "mode", "on")
 NUMERIC = (
-    Comparator.GREATER, Comparator.GREATER_EQUAL, Comparator.LESS, Comparator.LESS_EQUAL, Comparator.EQUAL, Comparator.NOT_EQUAL,
-)  # fmt: skip
+    Comparator.GREATER,
+    Comparator.GREATER_EQUAL,
+    Comparator.LESS,
+    Comparator.LESS_EQUAL,
+    Comparator.EQUAL,
+    Comparator.NOT_EQUAL,
+)
 LIMITS = (20.0, 20.5, 0.0, -0.0, 1.0, float(2**53), float(2**53 + 2), -7.25, 1e308, 5e-324)
 NUMBERS = (
-    "20", "20.5", "20.4999", "-7.25", "0", "-0.0", "1", "1e0", "19", "21", "9007199254740993", "9007199254740992", "1e308",
-)  # fmt: skip
+    "20",
+    "20.5",
+    "20.4999",
+    "-7.25",
+    "0",
+    "-0.0",
+    "1",
+    "1e0",
+    "19",
+    "21",
+    "9007199254740993",
+    "9007199254740992",
+    "1e308",
+)
 ODD = ("NaN", "Infinity", "-1e400", "null", "[1]", '{"x":1}', "true", "false", '"eco"', '"heat"', '"20"', '""', '"\\u0065co"')
 TEXTS = ("eco", "heat", "20", "")
 BROKEN = (b"", b"{", b'{"t":01}', b"[]", b'{"t":1,}', b'{"t":"\\ud800"}', b"\xff", b'[{"t":21},{"t":19}]', b'{"t":1,"t":30}')
@@ -77,7 +94,7 @@ def _case(chance: random.Random, device_no: int, count: int) -> Case:
 def _rule(chance: random.Random, rule_no: int, metrics: Sequence[str]) -> RuleSpec:
     conditions = tuple(_condition(chance, metrics) for _ in range(chance.choice((1, 1, 2, 3))))
     command = chance.choice(("ON", "OFF", "FAN"))
-    match = Match.ANY if chance.random() < 0.3 else Match.ALL
+    match = MatchMode.ANY if chance.random() < 0.3 else MatchMode.ALL
     if chance.random() < 0.5:
         return RuleSpec(rule_no, conditions, command, match, priority=chance.choice((100, 50)))
     return RuleSpec(
@@ -102,13 +119,13 @@ def _state(chance: random.Random) -> RuleState:
     return RuleState(False, START_MS - 500, chance.choice((None, START_MS - 2_000)))
 
 
-def _condition(chance: random.Random, metrics: Sequence[str]) -> Condition:
+def _condition(chance: random.Random, metrics: Sequence[str]) -> RuleCondition:
     metric, dice = chance.choice(metrics), chance.random()
     if dice < 0.12:
-        return Condition(metric, Comparator.SILENT, chance.choice((1, 2.5)))
+        return RuleCondition(metric, Comparator.SILENT, chance.choice((1, 2.5)))
     if dice < 0.25:
-        return Condition(metric, chance.choice((Comparator.EQUAL, Comparator.NOT_EQUAL)), chance.choice(TEXTS))
-    return Condition(metric, chance.choice(NUMERIC), chance.choice(LIMITS))
+        return RuleCondition(metric, chance.choice((Comparator.EQUAL, Comparator.NOT_EQUAL)), chance.choice(TEXTS))
+    return RuleCondition(metric, chance.choice(NUMERIC), chance.choice(LIMITS))
 
 
 def _payload(chance: random.Random, metrics: Sequence[str]) -> bytes | None:
@@ -126,7 +143,9 @@ def _payload(chance: random.Random, metrics: Sequence[str]) -> bytes | None:
 class Run:
     """One engine on its way through a chunk, with what a database would hold of it."""
 
-    def __init__(self, make: Callable[[], TelemetryEngine], batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]) -> None:
+    def __init__(
+        self, make: Callable[[], TelemetryEngine], batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
+    ) -> None:
         self._make = make
         self._batch = batch
         self._names: list[tuple[int, str]] = []
@@ -137,7 +156,7 @@ class Run:
         engine = self._make()
         rules = {rule.rule_no: rule for case in of.cases.values() for rule in case.rules}
         for device_no, case in of.cases.items():
-            engine.put_rules(device_no, case.rules)
+            engine.set_rules(device_no, case.rules)
         said: list[object] = []
         now_ms = START_MS
         for place, step in enumerate(of.steps):
@@ -158,7 +177,7 @@ class Run:
         said.append(repr(sorted(engine.checkpoint(CHUNK))))
         return said
 
-    def _kept(self, result: Ingested, rules: dict[int, RuleSpec]) -> list[object]:
+    def _kept(self, result: BatchResult, rules: dict[int, RuleSpec]) -> list[object]:
         parts = [getattr(result, part) for part in PARTS]
         self._names += parts[4]
         for edge in parts[0]:
@@ -168,11 +187,11 @@ class Run:
     def _restarted(self, engine: TelemetryEngine, of: Chunk, rules: dict[int, RuleSpec]) -> TelemetryEngine:
         self._latest |= {device_no: latest for device_no, _, latest in engine.checkpoint(CHUNK)}
         fresh = self._make()
-        fresh.set_metrics(self._names)
+        fresh.add_metric_names(self._names)
         for device_no, latest in self._latest.items():
             fresh.restore(device_no, latest)
         for device_no, case in of.cases.items():
-            fresh.put_rules(device_no, [rules[rule.rule_no] for rule in case.rules])
+            fresh.set_rules(device_no, [rules[rule.rule_no] for rule in case.rules])
         return fresh
 
 
@@ -181,7 +200,7 @@ Engines = tuple[Callable[[], TelemetryEngine], Callable[[], TelemetryEngine]]
 
 def differ(of: Chunk, engines: Engines, batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]) -> bool:
     native, reference = engines
-    return Run(native, batch).through(of) != Run(reference, PlainBatch.of).through(of)
+    return Run(native, batch).through(of) != Run(reference, InMemoryTelemetryBatch.of).through(of)
 
 
 def shrunk(of: Chunk, is_bad: Callable[[Chunk], bool]) -> Chunk:

@@ -9,24 +9,67 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from domain.rules.model import Comparator, Condition, Match, RuleSpec, RuleState, Value
+from domain.rules.model import Comparator, MatchMode, MetricValue, RuleCondition, RuleSpec, RuleState
 
 START_MS = 1_790_000_000_000
 METRICS = ("temperature", "humidity", "mode", "door", "é", 'a"b', "ts", "u", "m")
 NUMBERS = (0.0, -0.0, 1.0, 5.0, 20.5, 21.4, 30.0, 31.0, -7.25, 1e308, 5e-324, float(2**53), float(2**53 + 2), 2.0**31, -(2.0**31))
 LITERALS = (
-    "9007199254740993", "9007199254740992", "1e400", "-1e400", "NaN", "-Infinity", "1E2", "0.1e1", "-0", "21.40", "null",
-    "[1]", '{"x":1}', "true", "false", '"eco"', '"heat"', '""', '"' + "x" * 257 + '"', "12345678901234567890123", "01", "1.",
-)  # fmt: skip
+    "9007199254740993",
+    "9007199254740992",
+    "1e400",
+    "-1e400",
+    "NaN",
+    "-Infinity",
+    "1E2",
+    "0.1e1",
+    "-0",
+    "21.40",
+    "null",
+    "[1]",
+    '{"x":1}',
+    "true",
+    "false",
+    '"eco"',
+    '"heat"',
+    '""',
+    '"' + "x" * 257 + '"',
+    "12345678901234567890123",
+    "01",
+    "1.",
+)
 TEXTS = ("eco", "heat", "", "true")
 NUMERIC = (
-    Comparator.GREATER, Comparator.GREATER_EQUAL, Comparator.LESS, Comparator.LESS_EQUAL, Comparator.EQUAL, Comparator.NOT_EQUAL,
-)  # fmt: skip
+    Comparator.GREATER,
+    Comparator.GREATER_EQUAL,
+    Comparator.LESS,
+    Comparator.LESS_EQUAL,
+    Comparator.EQUAL,
+    Comparator.NOT_EQUAL,
+)
 COMMANDS = ("ON", "OFF", "TOGGLE", "FAN")
 BROKEN = (
-    b"", b"{", b"nul", b"[]", b"{}", b"[1]", b"3", b'"x"', b"\xff", b"[[]]", b'{"a":1}x', b'{"\\ud800":1}', b'{"a":1,}',
-    b"[" * 40 + b"]" * 40, b'{"m":{}}', b'{"m":{},"u":3}', b'{"":1}', b'{"\\u0001":1}', b'{"a\x7f":1}', b"\xef\xbb\xbf{}",
-)  # fmt: skip
+    b"",
+    b"{",
+    b"nul",
+    b"[]",
+    b"{}",
+    b"[1]",
+    b"3",
+    b'"x"',
+    b"\xff",
+    b"[[]]",
+    b'{"a":1}x',
+    b'{"\\ud800":1}',
+    b'{"a":1,}',
+    b"[" * 40 + b"]" * 40,
+    b'{"m":{}}',
+    b'{"m":{},"u":3}',
+    b'{"":1}',
+    b'{"\\u0001":1}',
+    b'{"a\x7f":1}',
+    b"\xef\xbb\xbf{}",
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +166,7 @@ class _Case:
             rule_no=self._next_rule,
             conditions=self._conditions(chance.choice((1, 1, 2, 3, 10)), plain),
             command=chance.choice(COMMANDS),
-            match=chance.choice((Match.ALL, Match.ANY)),
+            match=chance.choice((MatchMode.ALL, MatchMode.ANY)),
             clear_conditions=() if plain else self._conditions(chance.choice((0, 0, 1, 2)), False),
             priority=chance.choice((100, 100, 50, -3)),
             for_seconds=0 if plain else chance.choice((0, 0, 1, 5)),
@@ -140,18 +183,18 @@ class _Case:
         held = None if matched or self._chance.random() < 0.5 else then
         return RuleState(matched, held, self._chance.choice((None, then)))
 
-    def _conditions(self, count: int, plain: bool) -> tuple[Condition, ...]:
+    def _conditions(self, count: int, plain: bool) -> tuple[RuleCondition, ...]:
         return tuple(self._condition(plain) for _ in range(count))
 
-    def _condition(self, plain: bool) -> Condition:
+    def _condition(self, plain: bool) -> RuleCondition:
         metric = self._chance.choice(self._metrics)
         dice = 1.0 if plain else self._chance.random()
         if dice < 0.2:
-            return Condition(metric, Comparator.SILENT, self._chance.choice((1, 2.5, 10)))
+            return RuleCondition(metric, Comparator.SILENT, self._chance.choice((1, 2.5, 10)))
         if dice < 0.35:
             comparator = self._chance.choice((Comparator.EQUAL, Comparator.NOT_EQUAL))
-            return Condition(metric, comparator, self._chance.choice(TEXTS))
-        return Condition(metric, self._chance.choice(NUMERIC), self._chance.choice(NUMBERS))
+            return RuleCondition(metric, comparator, self._chance.choice(TEXTS))
+        return RuleCondition(metric, self._chance.choice(NUMERIC), self._chance.choice(NUMBERS))
 
     def _message(self) -> tuple[int, int, bytes]:
         device_no = self._chance.choice(self._devices)
@@ -190,5 +233,5 @@ class _Case:
     def _literal(self) -> str:
         if not self._calm and self._chance.random() < 0.25:
             return self._chance.choice(LITERALS)
-        number: Value = self._chance.choice(NUMBERS)
+        number: MetricValue = self._chance.choice(NUMBERS)
         return repr(number) if self._chance.random() < 0.5 else str(self._chance.randint(-40, 40) / 2)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS
-from domain.telemetry.paging import Span
+from domain.telemetry.queries.paging import TimeRange
 from support.telemetry_world import TelemetryWorld
 
 METRICS = ("temperature", "power", "mode")
@@ -68,7 +68,7 @@ async def played(steps: list[Any], questions: list[Any]) -> None:
     device = await world.device()
     for step in steps:
         if step == "sum up":
-            while await world.rollups.step():
+            while await world.rollups.run_once():
                 pass
         elif isinstance(step, int):
             world.clock.forward(step)
@@ -76,7 +76,7 @@ async def played(steps: list[Any], questions: list[Any]) -> None:
             await reported(world, model, device, step)
     for (one, other), step_ms in questions:
         now_ms = world.clock.now_ms()
-        await compared(world, model, device, Span(now_ms - max(one, other), now_ms - min(one, other)), step_ms)
+        await compared(world, model, device, TimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms)
 
 
 async def reported(world: TelemetryWorld, model: Model, device: Device, messages: list[Message]) -> None:
@@ -86,10 +86,8 @@ async def reported(world: TelemetryWorld, model: Model, device: Device, messages
         await world.report(device, ts=at_ms, m=values)
 
 
-async def compared(world: TelemetryWorld, model: Model, device: Device, span: Span, step_ms: int) -> None:
-    found = await world.stretches.buckets(
-        world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
-    )
+async def compared(world: TelemetryWorld, model: Model, device: Device, span: TimeRange, step_ms: int) -> None:
+    found = await world.stretches.query_buckets(world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000)
     expected = model.stretches(span.since_ms, span.until_ms, step_ms)
     assert [bucket.from_ms for bucket in found] == sorted((bucket.from_ms for bucket in found), reverse=True)
     assert {(bucket.from_ms, bucket.metric) for bucket in found} == set(expected)

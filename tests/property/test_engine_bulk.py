@@ -11,9 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
-from adapters.engine.native import NativeEngine, batch_of
-from adapters.engine.reference import ReferenceEngine
-from domain.rules.model import Comparator, Condition, RuleSpec
+from adapters.engine.native_engine import NativeEngine, make_batch
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.rules.model import Comparator, RuleCondition, RuleSpec
 from property import engine_bulk as bulk
 
 CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))
@@ -24,7 +24,7 @@ ENGINES: bulk.Engines = (NativeEngine, ReferenceEngine)
 
 
 def first_bad(numbers: list[int]) -> int | None:
-    return next((number for number in numbers if bulk.differ(bulk.chunk(number), ENGINES, batch_of)), None)
+    return next((number for number in numbers if bulk.differ(bulk.chunk(number), ENGINES, make_batch)), None)
 
 
 def test_native_equals_the_readable_definition_on_very_many_cases() -> None:
@@ -35,7 +35,7 @@ def test_native_equals_the_readable_definition_on_very_many_cases() -> None:
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         found = [number for number in pool.map(first_bad, groups, timeout=1_800) if number is not None]
     if found:
-        smallest = bulk.shrunk(bulk.chunk(found[0]), lambda part: bulk.differ(part, ENGINES, batch_of))
+        smallest = bulk.shrunk(bulk.chunk(found[0]), lambda part: bulk.differ(part, ENGINES, make_batch))
         raise AssertionError(
             f"LATCHBOARD_BULK_SEED={found[0]} LATCHBOARD_BULK_CASES=1 brings it back; its smallest part is {smallest}"
         )
@@ -44,18 +44,18 @@ def test_native_equals_the_readable_definition_on_very_many_cases() -> None:
 class Wrong(ReferenceEngine):
     """Takes `>` for `>=`."""
 
-    def put_rules(self, device_no: int, rules: list[RuleSpec]) -> None:  # type: ignore[override]
+    def set_rules(self, device_no: int, rules: list[RuleSpec]) -> None:  # type: ignore[override]
         super().put_rules(device_no, [replace(rule, conditions=tuple(map(self._wrong, rule.conditions))) for rule in rules])
 
-    def _wrong(self, condition: Condition) -> Condition:
+    def _wrong(self, condition: RuleCondition) -> RuleCondition:
         if condition.comparator is not Comparator.GREATER:
             return condition
         return replace(condition, comparator=Comparator.GREATER_EQUAL)
 
 
 def test_a_wrong_comparator_is_found_and_shrunk_to_one_rule() -> None:
-    bad = next(number for number in range(1, 50) if bulk.differ(bulk.chunk(number), (NativeEngine, Wrong), batch_of))
-    smallest = bulk.shrunk(bulk.chunk(bad), lambda part: bulk.differ(part, (NativeEngine, Wrong), batch_of))
+    bad = next(number for number in range(1, 50) if bulk.differ(bulk.chunk(number), (NativeEngine, Wrong), make_batch))
+    smallest = bulk.shrunk(bulk.chunk(bad), lambda part: bulk.differ(part, (NativeEngine, Wrong), make_batch))
     (case,) = smallest.cases.values()
     assert len(case.rules) == 1
     assert any(condition.comparator is Comparator.GREATER for condition in case.rules[0].conditions)

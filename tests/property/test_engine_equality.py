@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.native import NativeEngine
-from adapters.engine.reference import ReferenceEngine
+from adapters.engine.native_engine import NativeEngine
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.rules.engine_port import BatchResult, TelemetryEngine
 from domain.rules.model import RuleSpec
-from domain.rules.ports import Ingested, TelemetryEngine
-from domain.telemetry.batch import PlainBatch
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from property import engine_cases as cases
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000"))
@@ -37,19 +37,19 @@ class _Run:
     def act(self, action: cases.Action) -> Any:
         match action:
             case cases.Ingest(messages):
-                return self._keep(self.engine.ingest(PlainBatch.of(messages)))
+                return self._keep(self.engine.ingest(InMemoryTelemetryBatch.of(messages)))
             case cases.Tick(now_ms):
                 return self._keep(self.engine.tick(now_ms))
             case cases.PutRules(device_no, rules):
                 self.rules[device_no] = {rule.rule_no: rule for rule in rules}
-                return self.engine.put_rules(device_no, rules)
+                return self.engine.set_rules(device_no, rules)
             case cases.Watch(device_no, on):
-                return self.engine.watch(device_no, on)
+                return self.engine.set_watched(device_no, on)
             case cases.Drop(device_no):
                 self.rules.pop(device_no, None)
                 self.latest.pop(device_no, None)
                 self.rows = {key: packed for key, packed in self.rows.items() if key[0] != device_no}
-                return self.engine.drop_device(device_no)
+                return self.engine.remove_device(device_no)
             case cases.Checkpoint(limit):
                 taken = self.engine.checkpoint(limit)
                 self.latest.update({device_no: (newest_ms, latest) for device_no, newest_ms, latest in taken})
@@ -57,7 +57,7 @@ class _Run:
             case cases.Restart(rules_first):
                 return self._restart(rules_first)
 
-    def _keep(self, result: Ingested) -> dict[str, Any]:
+    def _keep(self, result: BatchResult) -> dict[str, Any]:
         found = {name: getattr(result, name) for name in _PARTS}
         self.names.update(found["new_names"])
         self.rows.update({row[:3]: row[3] for row in found["rows"]})
@@ -68,7 +68,7 @@ class _Run:
 
     def _restart(self, rules_first: bool) -> None:
         self.engine = self._make()
-        self.engine.set_metrics(list(self.names.items()))
+        self.engine.add_metric_names(list(self.names.items()))
         if rules_first:
             self._put_rules()
         for device_no, (_, latest) in self.latest.items():
@@ -82,12 +82,22 @@ class _Run:
 
     def _put_rules(self) -> None:
         for device_no, rules in self.rules.items():
-            self.engine.put_rules(device_no, list(rules.values()))
+            self.engine.set_rules(device_no, list(rules.values()))
 
 
 _PARTS = (
-    "rows", "new_names", "new_metrics", "edges", "fired", "suppressed", "watched", "faults", "seen", "messages", "readings",
-)  # fmt: skip
+    "rows",
+    "new_names",
+    "new_metrics",
+    "edges",
+    "fired",
+    "suppressed",
+    "watched",
+    "faults",
+    "seen",
+    "messages",
+    "readings",
+)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

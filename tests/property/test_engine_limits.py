@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from adapters.engine.reference import ReferenceWindows
-from adapters.engine.windows import NativeWindows
+from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
+from adapters.engine.reference_engine import ReferenceGrantEvaluator
 
 MINUTE_MS = 60_000
 NOW = 1_800_000_000_000
@@ -22,34 +22,34 @@ limits = st.one_of(st.integers(1, 12), st.just(1_000))
 @given(uses=histories, limit=limits)
 @settings(max_examples=600, deadline=None)
 def test_both_say_the_same(uses: list[int], limit: int) -> None:
-    assert NativeWindows().allowance(uses, limit, NOW) == ReferenceWindows().allowance(uses, limit, NOW)
+    assert NativeGrantEvaluator().rate_allowance(uses, limit, NOW) == ReferenceGrantEvaluator().rate_allowance(uses, limit, NOW)
 
 
 @given(uses=histories, limit=limits)
 @settings(max_examples=300, deadline=None)
 def test_it_fits_exactly_while_fewer_than_the_limit_count(uses: list[int], limit: int) -> None:
-    found = NativeWindows().allowance(uses, limit, NOW)
+    found = NativeGrantEvaluator().rate_allowance(uses, limit, NOW)
     counting = sum(at_ms > NOW - MINUTE_MS for at_ms in uses)
-    assert found.fits == (counting < limit)
+    assert found.is_allowed == (counting < limit)
     assert found.remaining == max(0, limit - counting - 1)
 
 
 @given(uses=histories, limit=limits)
 @settings(max_examples=300, deadline=None)
 def test_it_is_free_again_at_the_very_millisecond_it_says(uses: list[int], limit: int) -> None:
-    windows = NativeWindows()
-    told = windows.allowance(uses, limit, NOW)
-    if not told.fits:
-        assert windows.allowance(uses, limit, told.frees_ms).fits
-        assert not windows.allowance(uses, limit, told.frees_ms - 1).fits
+    windows = NativeGrantEvaluator()
+    told = windows.rate_allowance(uses, limit, NOW)
+    if not told.is_allowed:
+        assert windows.rate_allowance(uses, limit, told.next_free_ms).is_allowed
+        assert not windows.rate_allowance(uses, limit, told.next_free_ms - 1).is_allowed
 
 
 @given(limit=st.integers(1, 8), gaps=st.lists(st.integers(0, 30_000), min_size=1, max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_no_sixty_seconds_ever_hold_more_than_the_limit(limit: int, gaps: list[int]) -> None:
-    windows, now_ms, used = NativeWindows(), NOW, []
+    windows, now_ms, used = NativeGrantEvaluator(), NOW, []
     for gap in gaps:
         now_ms += gap
-        if windows.allowance(used, limit, now_ms).fits:
+        if windows.rate_allowance(used, limit, now_ms).is_allowed:
             used.append(now_ms)
     assert all(sum(at_ms - MINUTE_MS < other <= at_ms for other in used) <= limit for at_ms in used)

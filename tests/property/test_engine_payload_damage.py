@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 
-from adapters.engine.native import NativeEngine
-from adapters.engine.reference import ReferenceEngine
-from domain.telemetry.batch import PlainBatch
+from adapters.engine.native_engine import NativeEngine
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5
 NOW_MS = 1_790_000_000_000
@@ -19,10 +19,47 @@ WHOLE = (
     b' { "t" : 0.1e-5 , "t" : 2 , "ts" : 12 } ',
 )
 PIECES = (
-    b'"', b"\\", b"\\u", b"\\ud83d", b"\\udc00", b"{", b"}", b"[", b"]", b",", b":", b"-", b"+", b".", b"e", b"0", b"01", b"9" * 25,
-    b"null", b"true", b"NaN", b"Infinity", b"-Infinity", b"\x00", b"\x1f", b"\x7f", b"\xc2\x80", b"\xff", b"\xed\xa0\x80", b" ", b"\t",
-    b"\xc2\xa0", b'"ts":', b'"m":{', b'"u":{', b"1e309", b"1E-400", b"\xef\xbb\xbf", b"//", b"'",
-)  # fmt: skip
+    b'"',
+    b"\\",
+    b"\\u",
+    b"\\ud83d",
+    b"\\udc00",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"-",
+    b"+",
+    b".",
+    b"e",
+    b"0",
+    b"01",
+    b"9" * 25,
+    b"null",
+    b"true",
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"\x00",
+    b"\x1f",
+    b"\x7f",
+    b"\xc2\x80",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b" ",
+    b"\t",
+    b"\xc2\xa0",
+    b'"ts":',
+    b'"m":{',
+    b'"u":{',
+    b"1e309",
+    b"1E-400",
+    b"\xef\xbb\xbf",
+    b"//",
+    b"'",
+)
 
 
 def damaged(chance: random.Random) -> bytes:
@@ -49,12 +86,12 @@ def test_both_engines_read_the_same_from_damaged_payloads() -> None:
     for number in range(CASES):
         device_no = number // 20 + 1
         payload = damaged(chance)
-        batch = PlainBatch.of([(device_no, NOW_MS, payload)])
+        batch = InMemoryTelemetryBatch.of([(device_no, NOW_MS, payload)])
         got, expected = native.ingest(batch), reference.ingest(batch)
         parts = ("rows", "new_names", "new_metrics", "faults", "seen", "messages", "readings")
         for part in parts:
             assert getattr(got, part) == getattr(expected, part), (number, payload, part)
         assert repr(native.latest(device_no)) == repr(reference.latest(device_no)), (number, payload)
         if number % 20 == 19:
-            native.drop_device(device_no)
-            reference.drop_device(device_no)
+            native.remove_device(device_no)
+            reference.remove_device(device_no)

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from adapters.engine.native import NativeEngine
-from adapters.engine.reference import ReferenceEngine
-from domain.telemetry.batch import PlainBatch
-from domain.telemetry.packing import pack
+from adapters.engine.native_engine import NativeEngine
+from adapters.engine.reference_engine import ReferenceEngine
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.packing import pack_readings
 
 T0 = 1_790_000_000_000
 EDGES = [0.0, -0.0, 1e308, -1e308, 1.7e308, 5e-324, 2.0**31, -(2.0**31), 0.1, "text", True, False, "é"]
@@ -20,9 +20,9 @@ EDGES = [0.0, -0.0, 1e308, -1e308, 1.7e308, 5e-324, 2.0**31, -(2.0**31), 0.1, "t
 def test_tallies_are_equal_to_the_last_bit(seed: int) -> None:
     dice = random.Random(seed)
     times = sorted((T0 + dice.randrange(200_000) for _ in range(dice.randrange(120))), reverse=True)
-    rows = [(at_ms, pack((dice.randrange(5), _value(dice)) for _ in range(dice.randrange(6)))) for at_ms in times]
+    rows = [(at_ms, pack_readings((dice.randrange(5), _value(dice)) for _ in range(dice.randrange(6)))) for at_ms in times]
     step_ms, only = dice.choice([1, 1_000, 60_000, 3_600_000]), dice.choice([None, None, 0, 3])
-    native, plain = NativeEngine().tally(step_ms, only), ReferenceEngine().tally(step_ms, only)
+    native, plain = NativeEngine().create_aggregator(step_ms, only), ReferenceEngine().create_aggregator(step_ms, only)
     while rows:
         cut = dice.randrange(1, 40)
         native.add(rows[:cut])
@@ -38,7 +38,7 @@ def _value(dice: random.Random) -> float | bool | str:
 def test_bytes_that_are_no_row_are_refused_by_both() -> None:
     for engine in (NativeEngine(), ReferenceEngine()):
         with pytest.raises(ValueError):
-            engine.tally(1_000).add([(T0, b"\xff")])
+            engine.create_aggregator(1_000).add([(T0, b"\xff")])
 
 
 def test_the_hours_of_a_batch_are_those_of_its_rows() -> None:
@@ -48,5 +48,5 @@ def test_the_hours_of_a_batch_are_those_of_its_rows() -> None:
         (dice.randrange(4), T0, json.dumps({"ts": T0 - dice.randrange(5) * hour, "m": {"a": 1}}).encode()) for _ in range(50)
     ]
     for engine in (NativeEngine(), ReferenceEngine()):
-        ingested = engine.ingest(PlainBatch.of(messages))
-        assert ingested.hours == sorted({(row[0], row[1] // hour) for row in ingested.rows})
+        ingested = engine.ingest(InMemoryTelemetryBatch.of(messages))
+        assert ingested.rollup_hours == sorted({(row[0], row[1] // hour) for row in ingested.rows})

@@ -8,14 +8,26 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from adapters.engine.reference import ReferenceWindows
-from adapters.engine.windows import NativeWindows
-from domain.grants.window import Window
+from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
+from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from domain.grants.window import GrantWindow
 
 ZONES = (
-    "UTC", "Europe/Berlin", "America/New_York", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca",
-    "Pacific/Apia", "Asia/Tehran", "America/Santiago", "Antarctica/Troll", "Pacific/Chatham", "Africa/Cairo", "Asia/Kolkata",
-)  # fmt: skip
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/St_Johns",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Africa/Casablanca",
+    "Pacific/Apia",
+    "Asia/Tehran",
+    "America/Santiago",
+    "Antarctica/Troll",
+    "Pacific/Chatham",
+    "Africa/Cairo",
+    "Asia/Kolkata",
+)
 HOUR_MS = 3_600_000
 SPANS = ((None, None), (0, 60), (120, 180), (150, 130), (1_380, 120), (30, 30), (1_439, 0), (0, 1_439), (540, 1_020))
 
@@ -35,13 +47,13 @@ def _changes(name: str) -> list[int]:
 @pytest.mark.parametrize("name", ZONES)
 def test_native_windows_equal_the_readable_definition_across_clock_changes(name: str) -> None:
     chance = random.Random(name)
-    native, reference = NativeWindows(), ReferenceWindows()
+    native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
     changes = _changes(name)
     changes = chance.sample(changes, min(len(changes), 250))
     instants = changes + [chance.randrange(0, 3_000_000_000_000) for _ in range(200)]
     for start_ms in instants:
         days = frozenset(chance.sample(range(7), chance.randrange(0, 5)))
-        window = Window(days, *chance.choice(SPANS), timezone=name)
+        window = GrantWindow(days, *chance.choice(SPANS), timezone=name)
         for offset_ms in (0, -1, 1, 59_999, 30 * 60_000, HOUR_MS - 1, chance.randrange(-HOUR_MS, HOUR_MS)):
             at_ms = start_ms + offset_ms
             assert native.is_open(window, at_ms) == reference.is_open(window, at_ms), (window, at_ms)
@@ -50,10 +62,10 @@ def test_native_windows_equal_the_readable_definition_across_clock_changes(name:
 @pytest.mark.parametrize("name", ZONES)
 def test_the_next_opening_is_open_and_nothing_before_it_is(name: str) -> None:
     chance = random.Random(name)
-    windows = NativeWindows()
+    windows = NativeGrantEvaluator()
     for _ in range(40):
         days = frozenset(chance.sample(range(7), chance.randrange(0, 4)))
-        window = Window(days, *chance.choice(SPANS), timezone=name)
+        window = GrantWindow(days, *chance.choice(SPANS), timezone=name)
         at_ms = chance.randrange(1_600_000_000_000, 2_200_000_000_000)
         opens_ms = windows.next_open_ms(window, at_ms)
         assert opens_ms is not None

@@ -12,22 +12,22 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
-from adapters.engine.reference import ReferenceWindows
-from domain.grants.model import Grant, Scope, Subject
+from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from domain.grants.authorizer import Authorizer
+from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.reference import is_open
-from domain.grants.service import Gate
-from domain.grants.window import Window
+from domain.grants.window import GrantWindow
 from domain.kernel.clock import MINUTE_MS
-from domain.kernel.errors import DomainError, Refused, Throttled
+from domain.kernel.errors import DomainError, PermissionDenied, RateLimited
 from support.device_world import DeviceWorld
 
 COMMANDS = {"ON": False, "OFF": False, "STATUS": True}
 ORDER = ["COMMAND_NOT_GRANTED", "SCOPE_TOO_NARROW", "GRANT_EXPIRED", "OUTSIDE_GRANT_WINDOW", "RATE_LIMITED"]
 
 WINDOWS = st.one_of(
-    st.just(Window()),
+    st.just(GrantWindow()),
     st.builds(
-        Window,
+        GrantWindow,
         active_days=st.frozensets(st.integers(0, 6)),
         from_minute=st.integers(0, 1439),
         to_minute=st.integers(0, 1439),
@@ -78,7 +78,7 @@ class Gated(RuleBasedStateMachine):
         self.world = await DeviceWorld().populate()
         self.device = await self.world.device()
         self.key = await self.world.key()
-        self.gate = Gate(windows=ReferenceWindows())
+        self.gate = Authorizer(windows=ReferenceGrantEvaluator())
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -92,10 +92,10 @@ class Gated(RuleBasedStateMachine):
         window=WINDOWS,
         rate=st.one_of(st.none(), st.integers(1, 3)),
     )
-    def give(self, commands: tuple[str, ...], scope: Scope, lasts_ms: int | None, window: Window, rate: int | None) -> str:
+    def give(self, commands: tuple[str, ...], scope: Scope, lasts_ms: int | None, window: GrantWindow, rate: int | None) -> str:
         grant = self.runner.run(
             self.world.grant(
-                Subject(key_id=self.key.key_id),
+                GrantSubject(key_id=self.key.key_id),
                 self.device.device_id,
                 commands,
                 scope=scope,
@@ -137,9 +137,9 @@ class Gated(RuleBasedStateMachine):
                 self.known[expected].uses.append(now_ms)
             return
         nearest = max((code for code in said.values() if code), key=ORDER.index, default="GRANT_MISSING")
-        assert isinstance(answer, Refused | Throttled)
+        assert isinstance(answer, PermissionDenied | RateLimited)
         assert answer.code == nearest
-        if isinstance(answer, Throttled):
+        if isinstance(answer, RateLimited):
             full = [self.known[grant_id].free_ms(now_ms) for grant_id, code in said.items() if code == "RATE_LIMITED"]
             assert answer.retry_after == max(1, -(-(min(full) - now_ms) // 1000))
 
@@ -149,9 +149,7 @@ class Gated(RuleBasedStateMachine):
         now_ms = self.world.clock.now_ms()
         try:
             async with self.world.uow.write() as tx:
-                permit = await self.gate.permit(
-                    tx, self.key, self.device, command=command, is_query=is_query, now_ms=now_ms
-                )
+                permit = await self.gate.authorize(tx, self.key, self.device, command=command, is_query=is_query, now_ms=now_ms)
         except DomainError as error:
             return error
         return permit.grant
@@ -159,12 +157,12 @@ class Gated(RuleBasedStateMachine):
     @rule()
     def read(self) -> None:
         now_ms = self.world.clock.now_ms()
-        valid = [known.grant for known in self.known.values() if not known.grant.expired(now_ms)]
+        valid = [known.grant for known in self.known.values() if not known.grant.is_expired(now_ms)]
         answer = self.runner.run(self._answer(None))
         if valid:
             assert answer in valid
         else:
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, PermissionDenied)
             assert answer.code == ("GRANT_EXPIRED" if self.known else "GRANT_MISSING")
 
 

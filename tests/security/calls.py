@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.kernel.caller import Role
-from domain.kernel.ids import Prefix
+from domain.kernel.ids import IdPrefix
 from support.http import PASSWORD
 from support.whole import RECEIVER, Caller, Whole
 
@@ -155,10 +155,19 @@ NEEDED = {
     "POST /devices/{deviceId}/command #approval": ("cmd",),
 }
 PREFIXES = {
-    "deviceId": Prefix.DEVICE, "keyId": Prefix.KEY, "membershipId": Prefix.MEMBERSHIP, "projectId": Prefix.PROJECT,
-    "deviceTypeId": Prefix.DEVICE_TYPE, "commandId": Prefix.COMMAND, "grantId": Prefix.GRANT, "executionId": Prefix.EXECUTION,
-    "approvalId": Prefix.APPROVAL, "ruleId": Prefix.RULE, "webhookId": Prefix.WEBHOOK, "deliveryId": Prefix.DELIVERY,
-}  # fmt: skip
+    "deviceId": IdPrefix.DEVICE,
+    "keyId": IdPrefix.KEY,
+    "membershipId": IdPrefix.MEMBERSHIP,
+    "projectId": IdPrefix.PROJECT,
+    "deviceTypeId": IdPrefix.DEVICE_TYPE,
+    "commandId": IdPrefix.COMMAND,
+    "grantId": IdPrefix.GRANT,
+    "executionId": IdPrefix.EXECUTION,
+    "approvalId": IdPrefix.APPROVAL,
+    "ruleId": IdPrefix.RULE,
+    "webhookId": IdPrefix.WEBHOOK,
+    "deliveryId": IdPrefix.DELIVERY,
+}
 
 
 def rule_body(_: Ids) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.accounts.operator import Created
+from domain.accounts.administration import CreatedAccount
 from domain.kernel.caller import Role
 from domain.keys.policy import compose_key
 from security.calls import Targets
@@ -16,7 +16,7 @@ ALL = {"commands": ["*"], "appliesVia": "project"}
 @dataclass
 class People:
     whole: Whole
-    account: Created
+    account: CreatedAccount
     callers: dict[str, Caller]
     """By the table's columns, without `nobody`."""
     strangers: dict[str, Caller]
@@ -54,20 +54,20 @@ async def gather(whole: Whole) -> People:
     )
 
 
-async def _theirs(whole: Whole, owner: Caller, account: Created) -> Targets:
+async def _theirs(whole: Whole, owner: Caller, account: CreatedAccount) -> Targets:
     requester, key_id = await a_key(owner)
     await owner.made("POST", f"/devices/{await _device(owner)}/grants", ALL | {"apiKeyId": key_id})
     return Targets(whole, owner, requester, account.account.account_id)
 
 
-async def _strangers(whole: Whole, account: Created, owner: Caller) -> dict[str, Caller]:
+async def _strangers(whole: Whole, account: CreatedAccount, owner: Caller) -> dict[str, Caller]:
     disabled, disabled_id = await a_key(owner)
     await owner.made("PATCH", f"/keys/{disabled_id}", {"enabled": False})
     deleted, deleted_id = await a_key(owner)
     await owner.made("DELETE", f"/keys/{deleted_id}")
     removed, membership_id = await _person(whole, account, "removed", Role.ADMIN)
     await owner.made("DELETE", f"/members/{membership_id}")
-    late = whole.program.outside.tokens.issue(account.owner.membership, whole.clock.now_ms() - 900_001)
+    late = whole.program.adapters.tokens.issue(account.owner.membership, whole.clock.now_ms() - 900_001)
     unknown = compose_key("a" * 40)
     return {
         "a disabled key": disabled,
@@ -90,7 +90,7 @@ async def a_key(owner: Caller) -> tuple[Caller, str]:
     return owner.whole.caller(X_Api_Key=made["key"]), made["keyId"]
 
 
-async def _person(whole: Whole, account: Created, name: str, role: Role) -> tuple[Caller, str]:
+async def _person(whole: Whole, account: CreatedAccount, name: str, role: Role) -> tuple[Caller, str]:
     email = f"{name.lower()}@example.com"
     membership_id = await whole.member(account, email, role)
     return await whole.sign_in(email), membership_id

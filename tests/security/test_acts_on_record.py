@@ -34,7 +34,15 @@ ACTS = {
     *("device_type_created", "device_type_updated", "device_type_deleted", "device_registered", "device_updated"),
     *("command_defined", "command_updated", "command_removed", "grant_created", "grant_updated", "grant_revoked"),
     *("credentials_generated", "credentials_revealed", "credentials_revoked", "device_disabled", "device_enabled"),
-    *("schedule_created", "schedule_replaced", "schedule_updated", "schedule_cancelled", "rule_created", "rule_updated", "rule_deleted"),
+    *(
+        "schedule_created",
+        "schedule_replaced",
+        "schedule_updated",
+        "schedule_cancelled",
+        "rule_created",
+        "rule_updated",
+        "rule_deleted",
+    ),
     *("approval_requested", "approval_decided", "webhook_created", "webhook_secret_rotated", "webhook_deleted", "device_deleted"),
 }
 

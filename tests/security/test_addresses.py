@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from adapters.http.proxies import FORWARDED, TrustedProxies, networks
+from adapters.http.core.proxies import FORWARDED, TrustedProxies, parse_networks
 from support.http import PASSWORD
 from support.service import Service
 from support.whole import Whole, whole
@@ -41,7 +41,7 @@ LOAD_BALANCERS = "10.0.0.0/8, 192.0.2.1,2001:db8::/48"
     ],
 )
 def test_the_nearest_address_that_is_no_named_proxy_is_the_client(peer: str, lines: list[str], client: str) -> None:
-    assert TrustedProxies(networks(LOAD_BALANCERS)).client(peer, lines) == client
+    assert TrustedProxies(parse_networks(LOAD_BALANCERS)).client_address(peer, lines) == client
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_the_nearest_address_that_is_no_named_proxy_is_the_client(peer: str, lin
     ],
 )
 def test_the_standard_header_is_read_as_rfc_7239_has_it(lines: list[str], client: str) -> None:
-    assert TrustedProxies(networks(LOAD_BALANCERS), FORWARDED).client("10.0.0.1", lines) == client
+    assert TrustedProxies(parse_networks(LOAD_BALANCERS), FORWARDED).client_address("10.0.0.1", lines) == client
 
 
 @pytest.mark.parametrize("wrong", ["10.0.0.0/33", "proxy.example.com", "10.0.0.1/8"])
 def test_a_wrong_network_is_named(wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        networks(f"192.0.2.1, {wrong}")
+        parse_networks(f"192.0.2.1, {wrong}")
 
 
 async def _guess(program: Whole, **headers: str) -> int:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.approvals.model import ApprovalStatus
-from domain.grants.draft import Draft, Terms
+from domain.grants.grant_input import GrantDraft, GrantInput
 from domain.grants.model import AppliesVia
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, DomainError
@@ -69,7 +69,7 @@ class Approvals(RuleBasedStateMachine):
         await self._grant()
 
     async def _grant(self) -> None:
-        draft = Draft(Terms(("FLUSH",)), KeyId(self.key_id), None, AppliesVia.DEVICE)
+        draft = GrantDraft(GrantInput(("FLUSH",)), KeyId(self.key_id), None, AppliesVia.DEVICE)
         self.grant_id = (await self.program.services.grants.create(self.owner, self.device_id, draft)).grant.grant_id
 
     def now_ms(self) -> int:
@@ -162,7 +162,7 @@ class Approvals(RuleBasedStateMachine):
 
     @rule()
     def toggle_the_device(self) -> None:
-        self.runner.run(self.program.services.devices.toggle(self.owner, self.device_id))
+        self.runner.run(self.program.services.devices.toggle_enabled(self.owner, self.device_id))
         self.enabled = not self.enabled
 
     @rule()
@@ -177,7 +177,7 @@ class Approvals(RuleBasedStateMachine):
     def a_command_ran_for_each_approval_and_no_other(self) -> None:
         async def stored() -> tuple[dict[str, str], list[str]]:
             listed = await self.program.services.approvals.list(self.owner, device_id=self.device_id)
-            page = await self.program.services.control.executions(self.owner, self.device_id, limit=200, before_seq=None)
+            page = await self.program.services.control.list_executions(self.owner, self.device_id, limit=200, before_seq=None)
             return {one.approval_id: one.status.value for one in listed}, [one.execution_id for one in page.executions]
 
         statuses, executions = self.runner.run(stored())

@@ -18,8 +18,14 @@ from support.whole import whole
 
 Schema = dict[str, Any]
 OF_EACH_TYPE: dict[str, Any] = {
-    "string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None,
-}  # fmt: skip
+    "string": "text",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+}
 GRANT = {"commands": ["ON"], "activeDays": [1], "activeFromMinute": 60, "activeToMinute": 120, "timezone": "Europe/Berlin"}
 BODIES_OF_ALL_FIELDS: dict[str, Any] = {
     **FULL,

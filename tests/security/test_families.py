@@ -131,9 +131,9 @@ class Families(RuleBasedStateMachine):
     @invariant()
     def at_most_one_token_of_a_family_is_live(self) -> None:
         async def usable() -> set[str]:
-            digest = self.program.program.outside.digest
+            digest = self.program.program.adapters.digest
             async with self.program.services.uow.read() as tx:
-                rows = {token: await tx.refresh_tokens.get(digest.plain(token)) for token in self.family_of}
+                rows = {token: await tx.refresh_tokens.get(digest.sha256(token)) for token in self.family_of}
             return {token for token, row in rows.items() if row and row.spent_ms is None and row.revoked_ms is None}
 
         found = self.runner.run(usable())

@@ -60,9 +60,20 @@ async def test_bad_credentials_are_sent_away_however_they_are_shown(running: Ser
 
 
 FIRST_WORDS: list[str | bytes] = [
-    "", "null", "[]", "[" * 8_000, '{"type": "auth"}', '{"type": "auth", "token": null}', '{"type": "auth", "token": {}}',
-    '{"type": "auth", "token": ""}', '{"type": ["auth"], "token": "x"}', '{"type": "ping"}', b"\x00\xff\xfe", "NaN", "x" * 60_000,
-]  # fmt: skip
+    "",
+    "null",
+    "[]",
+    "[" * 8_000,
+    '{"type": "auth"}',
+    '{"type": "auth", "token": null}',
+    '{"type": "auth", "token": {}}',
+    '{"type": "auth", "token": ""}',
+    '{"type": ["auth"], "token": "x"}',
+    '{"type": "ping"}',
+    b"\x00\xff\xfe",
+    "NaN",
+    "x" * 60_000,
+]
 
 
 @pytest.mark.parametrize("word", FIRST_WORDS, ids=range(len(FIRST_WORDS)))

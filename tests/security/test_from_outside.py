@@ -132,9 +132,7 @@ async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(ru
     assert left == [(0,)]
 
 
-async def test_a_password_changes_by_a_code_that_came_by_mail(
-    running: Service, owner: Api, postbox: tuple[Postbox, int]
-) -> None:
+async def test_a_password_changes_by_a_code_that_came_by_mail(running: Service, owner: Api, postbox: tuple[Postbox, int]) -> None:
     email, new = "admin@example.com", "an entirely new password"
     await owner.post("/members", {"email": email, "name": "Admin", "role": "Admin", "password": PASSWORD}, expect=201)
     tokens = await owner.post("/auth/login", {"email": email, "password": PASSWORD})

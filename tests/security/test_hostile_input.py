@@ -28,16 +28,30 @@ MARK = "@@here@@"
 CONDITION = {"metric": "temperature", "comparator": ">", "value": 30}
 FULL: dict[str, Any] = {
     "POST /devices/{deviceId}/schedules": {
-        "slot": 2, "onTs": SOON_S, "offTs": SOON_S + 60, "label": "x", "enabled": True, "onCommand": {"command": "ON"},
-        "offCommand": {"command": "OFF"}, "rrule": "FREQ=DAILY", "timezone": "Europe/Berlin", "misfire": "FIRE",
+        "slot": 2,
+        "onTs": SOON_S,
+        "offTs": SOON_S + 60,
+        "label": "x",
+        "enabled": True,
+        "onCommand": {"command": "ON"},
+        "offCommand": {"command": "OFF"},
+        "rrule": "FREQ=DAILY",
+        "timezone": "Europe/Berlin",
+        "misfire": "FIRE",
     },
     "POST /devices/{deviceId}/rules": {
-        "name": "Hot", "conditions": [CONDITION], "action": {"command": "OFF"}, "priority": 1, "match": "ALL", "forSeconds": 1,
-        "cooldownSeconds": 1, "clearConditions": [CONDITION],
+        "name": "Hot",
+        "conditions": [CONDITION],
+        "action": {"command": "OFF"},
+        "priority": 1,
+        "match": "ALL",
+        "forSeconds": 1,
+        "cooldownSeconds": 1,
+        "clearConditions": [CONDITION],
     },
     "POST /devices/{deviceId}/commands": {"name": "SET", "label": "Set", "paramsSchema": {"type": "number"}},
     "POST /device-types": {"name": "T", "commands": [{"name": "SET", "label": "Set", "paramsSchema": {"type": "number"}}]},
-}  # fmt: skip
+}
 """Bodies with more than what is required, so that a wrong field is not hidden behind a missing one."""
 
 

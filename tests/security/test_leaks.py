@@ -61,10 +61,18 @@ async def live(service: Service, raw: httpx.AsyncClient) -> dict[str, str]:
     spent = await send("POST", "/auth/refresh", {"refreshToken": tokens["refreshToken"]})
     await send("POST", "/auth/refresh", {"refreshToken": tokens["refreshToken"]})
     return {
-        "password": PASSWORD, "guess": GUESS, "typo": TYPO, "next password": NEXT, "code": CODE, "key": key, "unknown key": UNKNOWN,
-        "access token": tokens["accessToken"], "refresh token": tokens["refreshToken"], "next refresh token": spent["refreshToken"],
+        "password": PASSWORD,
+        "guess": GUESS,
+        "typo": TYPO,
+        "next password": NEXT,
+        "code": CODE,
+        "key": key,
+        "unknown key": UNKNOWN,
+        "access token": tokens["accessToken"],
+        "refresh token": tokens["refreshToken"],
+        "next refresh token": spent["refreshToken"],
         "MQTT password": made["mqttPassword"],
-    }  # fmt: skip
+    }
 
 
 def told(service: Service) -> list[tuple[str, str, str, str]]:
@@ -86,10 +94,20 @@ async def test_no_file_of_the_program_has_what_was_shown_or_guessed(tmp_path: Pa
         service.stop()
         events = told(service)
         files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert [(name, str(path)) for name, secret in secrets.items() for path, text in files.items() if secret.encode() in text] == []
+    assert [
+        (name, str(path)) for name, secret in secrets.items() for path, text in files.items() if secret.encode() in text
+    ] == []
 
     kinds = [kind for kind, *_ in events]
-    for kind in ("login_failed", "login", "otp_requested", "password_change_failed", "key_created", "session_revoked", "access_refused"):
+    for kind in (
+        "login_failed",
+        "login",
+        "otp_requested",
+        "password_change_failed",
+        "key_created",
+        "session_revoked",
+        "access_refused",
+    ):
         assert kind in kinds, kind
     refused = {code for kind, _, _, code in events if kind == "access_refused"}
     assert {"SESSION_REQUIRED", "GRANT_MISSING"} <= refused

@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
-from adapters.ids import SystemIds
+from adapters.id_generator import RandomIdGenerator
 from security.access_table import OUTSIDE, operation_of, rows
 from security.calls import BODIES, PREFIXES, Ids
 from security.people import People, gather
 from support.whole import Caller, whole
 
 ROWS = rows()
-SOURCE_OF_IDS = SystemIds()
+SOURCE_OF_IDS = RandomIdGenerator()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_the_table_has_a_row_for_every_operation_and_no_other(people: Peop
 
 
 async def test_every_route_is_an_operation_or_known_to_be_none(people: People) -> None:
-    app = people.whole.program.http
+    app = people.whole.program.http_app
     bare = {rule.rule for rule in app.url_map.iter_rules() if not hasattr(app.view_functions[rule.endpoint], "operation")}
     assert bare == set(OUTSIDE.split())
 
@@ -114,7 +114,7 @@ async def test_who_shows_something_worthless_is_nobody(people: People) -> None:
 
 def made_up(row: str, ids: Ids) -> Ids:
     """Ids of the right shape that name nothing."""
-    return {name: SOURCE_OF_IDS.new(PREFIXES[name]) if name in PREFIXES else value for name, value in ids.items()}
+    return {name: SOURCE_OF_IDS.new_id(PREFIXES[name]) if name in PREFIXES else value for name, value in ids.items()}
 
 
 def story(answer: httpx.Response, ids: Ids) -> tuple[int, Any, list[str]]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from domain.accounts.policy import normal_email
-from domain.kernel.errors import Invalid
+from domain.accounts.policy import check_email
+from domain.kernel.errors import ValidationFailed
 from support.http import PASSWORD
 from support.whole import Caller, Whole, whole
 
@@ -80,21 +80,38 @@ async def test_names_of_all_scripts_are_welcome(program: Whole) -> None:
 
 
 ADDRESSES = [
-    "ada@example.com,eve@example.com", "ada@example.com;eve@x.org", "ada,eve@example.com", "Ada <ada@example.com>", '"a b"@example.com',
-    "ada@example.com\r\nBcc: eve@x.org", "ada@exam\u202eple.com", "ada\u2028@example.com", "ada@exa mple.com", "(x)ada@example.com",
-    "ada@[127.0.0.1]", "ada\\@example.com", "@example.com", "ada@", "ada", "a@b@c",
-]  # fmt: skip
+    "ada@example.com,eve@example.com",
+    "ada@example.com;eve@x.org",
+    "ada,eve@example.com",
+    "Ada <ada@example.com>",
+    '"a b"@example.com',
+    "ada@example.com\r\nBcc: eve@x.org",
+    "ada@exam\u202eple.com",
+    "ada\u2028@example.com",
+    "ada@exa mple.com",
+    "(x)ada@example.com",
+    "ada@[127.0.0.1]",
+    "ada\\@example.com",
+    "@example.com",
+    "ada@",
+    "ada",
+    "a@b@c",
+]
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_what_is_no_single_address_is_none(address: str) -> None:
-    with pytest.raises(Invalid):
-        normal_email(address)
+    with pytest.raises(ValidationFailed):
+        check_email(address)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("Ada@Example.com", " ada@example.COM "), ("zo\u00eb@example.com", "zoe\u0308@example.com"), ("\u212aate@x.org", "kate@x.org")],
+    [
+        ("Ada@Example.com", " ada@example.COM "),
+        ("zo\u00eb@example.com", "zoe\u0308@example.com"),
+        ("\u212aate@x.org", "kate@x.org"),
+    ],
     ids=["case and spaces", "composed or not", "the Kelvin sign"],
 )
 async def test_two_spellings_of_an_address_are_one_person(program: Whole, one: str, other: str) -> None:

@@ -102,7 +102,7 @@ class Limits(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 999, 20_000, 59_999, 60_000]))
     def wait(self, ms: int) -> None:
         self.program.clock.forward(seconds=ms / 1000)
-        self.runner.run(self.program.services.dispatch.expire())  # else the device's queue is full some day
+        self.runner.run(self.program.services.dispatch.expire_batch())  # else the device's queue is full some day
 
     @invariant()
     def no_minute_saw_more_than_the_limit(self) -> None:

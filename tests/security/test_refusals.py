@@ -34,7 +34,7 @@ async def refusals(people: People, kind: str = "access_refused", account: str | 
 
 def who(caller: Caller, people: People) -> str:
     token = caller.headers["Authorization"].removeprefix("Bearer ")
-    user_id, *_ = people.whole.program.outside.tokens.read(token, people.whole.clock.now_ms())
+    user_id, *_ = people.whole.program.adapters.tokens.verify(token, people.whole.clock.now_ms())
     return f"user:{user_id}"
 
 
@@ -164,10 +164,10 @@ async def test_a_flood_of_refusals_is_counted_and_not_written_one_by_one(people:
     answers = await asyncio.gather(*(viewer.send("POST", "/keys", {"name": "x"}) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {403}
     assert len(await refusals(people)) == 30
-    await people.whole.services.refusals.flush()
+    await people.whole.services.denial_log.flush()
     assert len(await refusals(people)) == 30
     people.whole.clock.forward(seconds=60)
-    await people.whole.services.refusals.flush()
+    await people.whole.services.denial_log.flush()
     [last, *rest] = await refusals(people)
     assert (len(rest), last.payload["count"]) == (30, 70)
     assert (await viewer.send("POST", "/keys", {"name": "x"})).status_code == 403
@@ -181,7 +181,7 @@ async def test_sign_ins_turned_away_for_haste_are_counted_on_the_record(people: 
         for _ in range(9):
             last = await nobody.send("POST", "/auth/login", {"email": email, "password": SECRET})
         assert last.status_code == 429
-    await people.whole.services.sessions.flush_hasty()
+    await people.whole.services.sessions.flush_throttled_logins()
     [event] = await refusals(people, "login_throttled")
     assert event.description == "4 sign-ins as victim@example.com were turned away for haste"
     assert event.address == "127.0.0.1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.devices.credentials import WRONG_TRIES
+from domain.devices.credentials import MAX_WRONG_PASSWORDS
 from domain.kernel.caller import Role
 from security.people import a_key
 from support import postgres
@@ -54,7 +54,7 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> 
     for body in ({}, {"password": 5}, {"password": PASSWORD, "why": "x"}, {"password": "x" * 257}):
         await reveal(owner, body, 400)
     await reveal(owner, None, 415, headers={"Content-Type": "text/plain"})
-    for _ in range(WRONG_TRIES):
+    for _ in range(MAX_WRONG_PASSWORDS):
         await reveal(owner, {"password": TYPO}, 403)
     await reveal(owner, {"password": PASSWORD}, 429)
     await owner.made("POST", f"{device}/revoke")
@@ -70,7 +70,7 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> 
         f"{refused} (ROLE_REQUIRED)",
         f"{turned_away} (SESSION_REQUIRED): {call}",
         *[f"{turned_away} ({code}): {call}" for code in (*["VALIDATION_ERROR"] * 4, "UNSUPPORTED_MEDIA_TYPE")],
-        *[f"{refused} (PASSWORD_MISMATCH)"] * WRONG_TRIES,
+        *[f"{refused} (PASSWORD_MISMATCH)"] * MAX_WRONG_PASSWORDS,
         f"{refused} (LOGIN_THROTTLED)",
         f"{refused} (CREDENTIALS_REVOKED)",
     ]

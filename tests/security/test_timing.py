@@ -79,7 +79,7 @@ async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(prog
     key, _ = await a_key(owner)
     secret = key.headers["X-Api-Key"]
     asked: list[bytes] = []
-    digest = program.program.outside.digest
+    digest = program.program.adapters.digest
 
     def plain(_: Any, text: str) -> bytes:
         asked.append(hashlib.sha256(text.encode()).digest())

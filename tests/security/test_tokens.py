@@ -18,8 +18,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from adapters.crypto.keyring import KeyRing
-from domain.accounts.operator import Created
+from adapters.crypto.key_ring import KeyRing
+from domain.accounts.administration import CreatedAccount
 from support.http import START_MS
 from support.whole import Whole, whole
 
@@ -32,14 +32,19 @@ PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicK
 class Forge:
     """Makes tokens of this installation's shape, with whatever is wrong about them."""
 
-    def __init__(self, program: Whole, account: Created) -> None:
-        self.ring: KeyRing = program.program.outside.ring
+    def __init__(self, program: Whole, account: CreatedAccount) -> None:
+        self.ring: KeyRing = program.program.adapters.key_ring
         self.key = self.ring.newest.derive("access-token")
         member = account.owner.membership
         self.claims: dict[str, Any] = {
-            "iss": "latchboard", "aud": "latchboard-api", "sub": member.user_id, "acc": member.account_id,
-            "mbr": member.membership_id, "iat": NOW, "exp": NOW + 900,
-        }  # fmt: skip
+            "iss": "latchboard",
+            "aud": "latchboard-api",
+            "sub": member.user_id,
+            "acc": member.account_id,
+            "mbr": member.membership_id,
+            "iat": NOW,
+            "exp": NOW + 900,
+        }
 
     def token(self, *, header: dict[str, Any] | None = None, alg: str = "HS256", key: bytes | None = None, **claims: Any) -> str:
         kept = {name: value for name, value in (self.claims | claims).items() if value is not ...}
@@ -163,10 +168,16 @@ async def test_a_token_of_another_installation_is_worth_nothing(program: Whole, 
 async def test_credentials_count_only_where_they_are_said_to(program: Whole, forge: Forge) -> None:
     token = forge.token()
     misplaced = [
-        {"X_Api_Key": token}, {"Cookie": f"Authorization=Bearer {token}"}, {"Proxy_Authorization": f"Bearer {token}"},
-        {"Authorization": token}, {"Authorization": f"Basic {token}"}, {"Authorization": f"Bearer,{token}"},
-        {"X_Original_Authorization": f"Bearer {token}"}, {"X_User": forge.claims["sub"]}, {"X_Forwarded_User": "ada@example.com"},
-    ]  # fmt: skip
+        {"X_Api_Key": token},
+        {"Cookie": f"Authorization=Bearer {token}"},
+        {"Proxy_Authorization": f"Bearer {token}"},
+        {"Authorization": token},
+        {"Authorization": f"Basic {token}"},
+        {"Authorization": f"Bearer,{token}"},
+        {"X_Original_Authorization": f"Bearer {token}"},
+        {"X_User": forge.claims["sub"]},
+        {"X_Forwarded_User": "ada@example.com"},
+    ]
     for headers in misplaced:
         assert (await program.caller(**headers).send("GET", "/auth/me")).status_code == 401, headers
     assert (await program.caller().send("GET", f"/auth/me?token={token}")).status_code == 401

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import aiomqtt
 
-from adapters.mqtt.embedded import BrokerLimits, BrokerSettings, EmbeddedLink, Listener
-from domain.devices.link import UplinkEvent
+from adapters.mqtt.embedded_link import BrokerLimits, EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from domain.devices.link import InboundEvent
 
 PATIENCE = 10.0
-T = TypeVar("T", bound=UplinkEvent)
+T = TypeVar("T", bound=InboundEvent)
 _numbers = itertools.count(1)
 
 
@@ -40,9 +40,9 @@ def a_device(profile: str = "native") -> Device:
 class World:
     """The link with everything that has come up through it. `consume` acknowledges; without it nothing is."""
 
-    link: EmbeddedLink
+    link: EmbeddedDeviceLink
     ports: list[int]
-    events: list[UplinkEvent] = field(default_factory=list)
+    events: list[InboundEvent] = field(default_factory=list)
     telemetry: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _raws: list[Raw] = field(default_factory=list)
@@ -53,7 +53,7 @@ class World:
 
     async def device(self, profile: str = "native") -> Device:
         device = a_device(profile)
-        await self.link.admit(device.device_id, device.number, device.password, device.profile)
+        await self.link.upsert_credentials(device.device_id, device.number, device.password, device.profile)
         return device
 
     def client(self, device: Device, **options: Any) -> aiomqtt.Client:
@@ -81,7 +81,7 @@ class World:
 
     async def consume(self) -> None:
         while True:
-            batch = await self.link.take(500)
+            batch = await self.link.receive(500)
             self.events.extend(batch.events)
             self.telemetry += len(batch.telemetry)
             batch.ack()
@@ -109,7 +109,7 @@ class World:
         assert event is not None
         return event
 
-    def of(self, device: Device) -> list[UplinkEvent]:
+    def of(self, device: Device) -> list[InboundEvent]:
         return [event for event in self.events if event.device_id == device.device_id]
 
     async def stat(self, name: str, at_least: int) -> None:
@@ -119,7 +119,7 @@ class World:
 @contextlib.asynccontextmanager
 async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[World]:
     listeners = (Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))
-    link = EmbeddedLink(BrokerSettings(listeners, limits=BrokerLimits(**limits)))
+    link = EmbeddedDeviceLink(EmbeddedBrokerSettings(listeners, limits=BrokerLimits(**limits)))
     await link.start()
     world = World(link, list(link.ports()))
     task = asyncio.create_task(world.consume()) if consume else None

@@ -52,7 +52,11 @@ class Browser:
 
     def _heard(self, message: ConsoleMessage) -> None:
         # What the service refuses, and its absence, the browser notes by itself.
-        if message.type == "error" and "Failed to load resource" not in message.text and "WebSocket connection" not in message.text:
+        if (
+            message.type == "error"
+            and "Failed to load resource" not in message.text
+            and "WebSocket connection" not in message.text
+        ):
             self.wrong.append(message.text)
 
 

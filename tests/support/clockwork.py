@@ -1,7 +1,7 @@
 """A wall clock that a test sets, for the real program: `step` moves it while the program runs, or while it is dead.
 
-    clock = Clockwork(folder)
-    with Service(folder / "service", clock.folder) as service: …
+clock = Clockwork(folder)
+with Service(folder / "service", clock.folder) as service: …
 """
 
 from __future__ import annotations

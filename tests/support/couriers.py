@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from adapters.delivery.native import NativeCourier
-from adapters.delivery.plain import PlainCourier
-from domain.webhooks.ports import Courier, Post, Reply
+from adapters.delivery.aiohttp_courier import AiohttpCourier
+from adapters.delivery.native_courier import NativeCourier
+from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
-KINDS: list[type[NativeCourier] | type[PlainCourier]] = [NativeCourier, PlainCourier]
-Made: TypeAlias = NativeCourier | PlainCourier
+KINDS: list[type[NativeCourier] | type[AiohttpCourier]] = [NativeCourier, AiohttpCourier]
+Made: TypeAlias = NativeCourier | AiohttpCourier
 PATIENCE = 30.0
 
 
@@ -22,25 +22,25 @@ class Counter:
     def __init__(self, courier: Courier) -> None:
         self.courier = courier
         self._tickets = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, asyncio.Future[WebhookResponse]] = {}
         self.heard: list[int] = []
-        courier.hear(self._heard)
+        courier.on_responses(self._heard)
 
-    async def post(self, post: Post) -> Reply:
+    async def post(self, post: WebhookRequest) -> WebhookResponse:
         return (await self.posts([post]))[0]
 
-    async def posts(self, posts: Sequence[Post]) -> list[Reply]:
+    async def posts(self, posts: Sequence[WebhookRequest]) -> list[WebhookResponse]:
         futures = [self.hand_in(post)[1] for post in posts]
         return await asyncio.wait_for(asyncio.gather(*futures), PATIENCE)
 
-    def hand_in(self, post: Post) -> tuple[int, asyncio.Future[Reply]]:
+    def hand_in(self, post: WebhookRequest) -> tuple[int, asyncio.Future[WebhookResponse]]:
         ticket = next(self._tickets)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[WebhookResponse] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
         self.courier.send([(ticket, post)])
         return ticket, future
 
-    def _heard(self, replies: Sequence[tuple[int, Reply]]) -> None:
+    def _heard(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
         for ticket, reply in replies:
             self.heard.append(ticket)
             self._waiting.pop(ticket).set_result(reply)

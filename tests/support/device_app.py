@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from quart import Quart
 
+from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.commands.routes import commands_blueprint
+from adapters.http.api.device_types.routes import device_types_blueprint
+from adapters.http.api.devices.routes import devices_blueprint
+from adapters.http.api.events.routes import events_blueprint
 from adapters.http.app import create_app
-from adapters.http.catalog import catalog_blueprint
-from adapters.http.commands import commands_blueprint
-from adapters.http.devices import devices_blueprint
-from adapters.http.devices_types import device_types_blueprint
-from adapters.http.events import events_blueprint
 from domain.events.service import EventService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
@@ -21,12 +21,12 @@ class NamedCallers:
     def __init__(self, world: DeviceWorld) -> None:
         self._world = world
 
-    async def by_token(self, token: str, address: str) -> tuple[Session, int]:
+    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         return self._world.session(Role(token)), self._world.clock.now_ms() + 900_000
 
-    async def by_key(self, secret: str, address: str) -> ApiKeyCaller:
+    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
         async with self._world.uow.read() as tx:
-            key = await tx.keys.get(ACCOUNT, KeyId(secret))
+            key = await tx.api_keys.get(ACCOUNT, KeyId(secret))
         if key is None:
             raise Unauthenticated("This API key is unknown.")
         return ApiKeyCaller(ACCOUNT, key.key_id, key.name, address)

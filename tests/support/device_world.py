@@ -8,34 +8,34 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adapters.mqtt.codec import ProfileCodec
-from adapters.outcomes import InProcessOutcomes
-from adapters.params import JsonSchemaChecker
+from adapters.execution_waiter import InProcessExecutionWaiter
+from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from domain.accounts.model import Account, Membership, Project, User
-from domain.commands.control import ControlService
-from domain.commands.definitions import DefinitionService
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.device_reports import DeviceReportService
 from domain.commands.device_types import DeviceTypeService
-from domain.commands.dispatch import DispatchService
-from domain.commands.offers import Offers
-from domain.commands.reports import ReportService
+from domain.commands.dispatch import CommandDispatchService
+from domain.commands.dispatch_queue import DispatchQueue
+from domain.commands.queries import DeviceControlQueryService
 from domain.commands.service import CommandService
-from domain.devices.admission import Admission
-from domain.devices.codec import RelayReport, Report, ResultReport
-from domain.devices.configblock import Endpoint
-from domain.devices.credentials import CredentialService
-from domain.devices.erasure import Erasure
+from domain.devices.codec import CommandResultReport, DeviceReport, RelayReport
+from domain.devices.credential_sync import CredentialSync
+from domain.devices.credentials import DeviceCredentialService
+from domain.devices.erasure import DeviceErasureService
+from domain.devices.firmware_config import BrokerEndpoint
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
-from domain.devices.rollcall import RollCall
-from domain.devices.service import DeviceService, Registration
-from domain.grants.limit import Allowance
-from domain.grants.model import Grant, Scope, Subject
-from domain.grants.reference import allowance
-from domain.grants.service import Gate
-from domain.grants.window import Window
+from domain.devices.presence_batch import PresenceBatch
+from domain.devices.service import DeviceRegistration, DeviceService
+from domain.grants.authorizer import Authorizer
+from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.rate_limit import RateAllowance
+from domain.grants.reference import rate_allowance
+from domain.grants.window import GrantWindow
 from domain.kernel.caller import ApiKeyCaller, Role, Session
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, Prefix, ProjectId, UserId
+from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
 
 ACCOUNT = AccountId("acc_00000000000000000000")
@@ -57,18 +57,18 @@ class CountingIds:
     def __init__(self) -> None:
         self._last = 0
 
-    def new(self, prefix: Prefix) -> str:
+    def new_id(self, prefix: IdPrefix) -> str:
         self._last += 1
         return f"{prefix}_{self._last:020d}"
 
-    def digits(self, count: int) -> str:
+    def random_digits(self, count: int) -> str:
         return "1" * count
 
-    def password(self, length: int) -> str:
+    def random_alphanumeric(self, length: int) -> str:
         self._last += 1
         return f"p{self._last}".ljust(length, "x")
 
-    def token(self, size: int) -> bytes:
+    def random_bytes(self, size: int) -> bytes:
         return bytes(size)
 
 
@@ -83,7 +83,7 @@ class OpenVault:
         assert owner == bound_to
         return secret
 
-    def outdated(self, sealed: bytes) -> bool:
+    def needs_rekey(self, sealed: bytes) -> bool:
         return False
 
 
@@ -94,10 +94,10 @@ class PlainHasher:
     async def verify(self, password_hash: str, password: str) -> bool:
         return password_hash == password
 
-    async def verify_nothing(self, password: str) -> None:
+    async def verify_dummy(self, password: str) -> None:
         return None
 
-    def outdated(self, password_hash: str) -> bool:
+    def needs_rehash(self, password_hash: str) -> bool:
         return False
 
 
@@ -107,17 +107,17 @@ class AlwaysOpen:
     def __init__(self) -> None:
         self.open = True
 
-    def knows(self, timezone: str) -> bool:
+    def is_known_timezone(self, timezone: str) -> bool:
         return True
 
-    def is_open(self, window: Window, at_ms: int) -> bool:
+    def is_open(self, window: GrantWindow, at_ms: int) -> bool:
         return self.open
 
-    def next_open_ms(self, window: Window, at_ms: int) -> int | None:
+    def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
         return at_ms if self.open else at_ms + 60_000
 
-    def allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> Allowance:
-        return allowance(uses, limit, now_ms)
+    def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
+        return rate_allowance(uses, limit, now_ms)
 
 
 @dataclass
@@ -146,15 +146,15 @@ class FakeLink:
 
     async def stop(self) -> None: ...
 
-    async def take(self, limit: int) -> Any:
+    async def receive(self, limit: int) -> Any:
         raise NotImplementedError
 
-    async def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+    async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         if self.broken:
             raise self.broken
         self.admitted[device_id] = (device_no, password, profile)
 
-    async def expel(self, device_id: str) -> None:
+    async def remove_device(self, device_id: str) -> None:
         if self.broken:
             raise self.broken
         self.admitted.pop(device_id, None)
@@ -184,10 +184,10 @@ class FakeLink:
             self.on_send(told)
         return True
 
-    def connected(self, device_id: str) -> bool:
+    def is_connected(self, device_id: str) -> bool:
         return device_id in self.listening
 
-    def subscribed_ms(self, device_id: str) -> int:
+    def last_subscribed_ms(self, device_id: str) -> int:
         return self.subscribed.get(device_id, 0)
 
     def stats(self) -> dict[str, int]:
@@ -211,29 +211,29 @@ class DeviceWorld:
         self.uow = MemoryUnitOfWork()
         self.link = FakeLink()
         self.windows = AlwaysOpen()
-        self.outcomes = InProcessOutcomes()
-        self.checker = JsonSchemaChecker()
+        self.outcomes = InProcessExecutionWaiter()
+        self.checker = JsonSchemaParamsValidator()
         self.bell = Bell()
         self.deleted: list[int] = []
         self.readmitted: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.gate = Gate(windows=self.windows)
+        self.gate = Authorizer(windows=self.windows)
         self.presence = PresenceService(**shared, link=self.link, bell=self.bell)
         self.admission = self.make_admission()
-        self.erasure = Erasure(**shared, bell=self.bell, on_deleted=self.deleted.append)
+        self.erasure = DeviceErasureService(**shared, bell=self.bell, on_deleted=self.deleted.append)
         self.devices = DeviceService(
             **shared, ids=self.ids, admission=self.admission, presence=self.presence, erasure=self.erasure
         )
-        self.credentials = CredentialService(
+        self.credentials = DeviceCredentialService(
             **shared,
             ids=self.ids,
             vault=OpenVault(),
             hasher=PlainHasher(),
             admission=self.admission,
             presence=self.presence,
-            endpoint=Endpoint("mqtt.example", 1883, 8083),
+            endpoint=BrokerEndpoint("mqtt.example", 1883, 8083),
         )
-        self.offers = Offers(self.bell)
+        self.offers = DispatchQueue(self.bell)
         self.commands = CommandService(
             **shared,
             ids=self.ids,
@@ -243,16 +243,16 @@ class DeviceWorld:
             offers=self.offers,
             approval_bell=self.bell,
         )
-        self.definitions = DefinitionService(
+        self.definitions = CommandDefinitionService(
             **shared, ids=self.ids, gate=self.gate, checker=self.checker, commands=self.commands
         )
         self.types = DeviceTypeService(**shared, ids=self.ids, checker=self.checker)
-        self.control = ControlService(**shared, gate=self.gate)
-        self.reports = ReportService(outcomes=self.outcomes)
+        self.control = DeviceControlQueryService(**shared, gate=self.gate)
+        self.reports = DeviceReportService(outcomes=self.outcomes)
         self.dispatch = self.make_dispatch()
 
-    def make_admission(self) -> Admission:
-        return Admission(
+    def make_admission(self) -> CredentialSync:
+        return CredentialSync(
             uow=self.uow,
             link=self.link,
             vault=OpenVault(),
@@ -261,13 +261,13 @@ class DeviceWorld:
             on_admitted=self.readmitted.append,
         )
 
-    def make_dispatch(self) -> DispatchService:
+    def make_dispatch(self) -> CommandDispatchService:
         """A fresh one is what a restart gives."""
-        return DispatchService(
+        return CommandDispatchService(
             uow=self.uow,
             clock=self.clock,
             link=self.link,
-            codec=ProfileCodec(),
+            codec=FirmwareDeviceCodec(),
             outcomes=self.outcomes,
             offers=self.offers,
             bell=self.bell,
@@ -293,7 +293,7 @@ class DeviceWorld:
 
     async def device(self, *, active: bool = True, online: bool = False, **fields: Any) -> Device:
         wanted = {"name": "Pump", "board_type": "ESP32", "app_type": "PUMP"} | fields
-        device = await self.devices.register(self.session(), Registration(**wanted))
+        device = await self.devices.register(self.session(), DeviceRegistration(**wanted))
         if active:
             await self.credentials.generate(self.session(), device.device_id)
         if online:
@@ -308,10 +308,10 @@ class DeviceWorld:
         self.dispatch.on_device_ready(device.device_no, self.clock.now_ms() + 1)
 
     @asynccontextmanager
-    async def roll(self) -> AsyncIterator[RollCall]:
+    async def roll(self) -> AsyncIterator[PresenceBatch]:
         """What is put on it is one batch."""
         async with self.uow.write() as tx:
-            roll = RollCall()
+            roll = PresenceBatch()
             yield roll
             await roll.write(tx)
 
@@ -323,18 +323,18 @@ class DeviceWorld:
 
     async def key(self, *grants: tuple[DeviceId, Sequence[str]], **fields: Any) -> ApiKeyCaller:
         """A key with a grant for each (device, commands)."""
-        key_id = KeyId(self.ids.new(Prefix.KEY))
+        key_id = KeyId(self.ids.new_id(IdPrefix.KEY))
         async with self.uow.write() as tx:
-            await tx.keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_", key_id.encode(), True, None, START_MS))
+            await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_", key_id.encode(), True, None, START_MS))
         for device_id, commands in grants:
-            await self.grant(Subject(key_id=key_id), device_id, commands, **fields)
+            await self.grant(GrantSubject(key_id=key_id), device_id, commands, **fields)
         return ApiKeyCaller(ACCOUNT, key_id, "Robot", "192.0.2.2")
 
     async def grant(
-        self, subject: Subject, device_id: DeviceId, commands: Sequence[str], *, scope: Scope = Scope.WRITE, **fields: Any
+        self, subject: GrantSubject, device_id: DeviceId, commands: Sequence[str], *, scope: Scope = Scope.WRITE, **fields: Any
     ) -> Grant:
         grant = Grant(
-            grant_id=GrantId(self.ids.new(Prefix.GRANT)),
+            grant_id=GrantId(self.ids.new_id(IdPrefix.GRANT)),
             account_id=ACCOUNT,
             subject=subject,
             device_id=device_id,
@@ -342,7 +342,7 @@ class DeviceWorld:
             commands=tuple(commands),
             scope=scope,
             expires_ms=None,
-            window=Window(),
+            window=GrantWindow(),
             rate_limit_per_minute=None,
             created_ms=START_MS,
             created_by="test",
@@ -352,26 +352,28 @@ class DeviceWorld:
             await tx.grants.add(grant)
         return grant
 
-    async def report(self, device_id: DeviceId, *reports: Report) -> None:
+    async def report(self, device_id: DeviceId, *reports: DeviceReport) -> None:
         """The device says all of these, one after the other, in one batch."""
         async with self.uow.write() as tx:
             present = await tx.devices.find(device_id)
             assert present is not None
-            named = [one.execution_id for one in reports if isinstance(one, RelayReport | ResultReport) and one.execution_id]
-            scene = await self.reports.scene(tx, named)
+            named = [
+                one.execution_id for one in reports if isinstance(one, RelayReport | CommandResultReport) and one.execution_id
+            ]
+            scene = await self.reports.load_changes(tx, named)
             for one in reports:
                 if isinstance(one, RelayReport):
-                    await self.reports.on_state(
-                        scene, present, one.relay, execution_id=one.execution_id, by=one.by, at_ms=self.clock.now_ms()
+                    await self.reports.on_relay_report(
+                        scene, present, one.relay, execution_id=one.execution_id, by=one.cause, at_ms=self.clock.now_ms()
                     )
-                elif isinstance(one, ResultReport):
-                    await self.reports.on_result(
+                elif isinstance(one, CommandResultReport):
+                    await self.reports.on_result_report(
                         scene, present, one.execution_id, one.status, one.code, one.relay, one.data, self.clock.now_ms()
                     )
-            await self.reports.write(scene)
+            await self.reports.write_changes(scene)
 
     def facts(self, kind: str) -> list[Any]:
-        return [fact for fact in self.uow.facts if fact.kind == kind]
+        return [fact for fact in self.uow.emitted_events if fact.kind == kind]
 
     async def dispatch_all(self) -> None:
         while await self.dispatch.send_queued():

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from domain.rules.model import Comparator, Condition, RuleSpec, RuleState
-from domain.rules.ports import Ingested, TelemetryEngine
-from domain.telemetry.batch import PlainBatch
+from domain.rules.engine_port import BatchResult, TelemetryEngine
+from domain.rules.model import Comparator, RuleCondition, RuleSpec, RuleState
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 
 T0 = 1_790_000_000_000
 DEVICE = 7
@@ -21,9 +21,9 @@ def rule(*conditions: tuple[str, str, float | str], no: int = 1, **fields: Any) 
     return RuleSpec(no, tuple(_condition(each) for each in conditions), clear_conditions=clear, **fields)
 
 
-def _condition(each: tuple[str, str, float | str]) -> Condition:
+def _condition(each: tuple[str, str, float | str]) -> RuleCondition:
     metric, comparator, value = each
-    return Condition(metric, Comparator(comparator), value)
+    return RuleCondition(metric, Comparator(comparator), value)
 
 
 class Bench:
@@ -33,27 +33,27 @@ class Bench:
         self.engine = engine
         self.rules = {each.rule_no: each for each in rules}
         if rules:
-            engine.put_rules(DEVICE, rules)
+            engine.set_rules(DEVICE, rules)
 
-    def send(self, payload: dict[str, Any] | bytes | str, at_s: float = 0, device_no: int = DEVICE) -> Ingested:
+    def send(self, payload: dict[str, Any] | bytes | str, at_s: float = 0, device_no: int = DEVICE) -> BatchResult:
         return self.send_all([payload], at_s, device_no)
 
-    def send_all(self, payloads: Sequence[dict[str, Any] | bytes | str], at_s: float = 0, device_no: int = DEVICE) -> Ingested:
-        batch = PlainBatch.of((device_no, ms(at_s), _bytes(payload)) for payload in payloads)
+    def send_all(self, payloads: Sequence[dict[str, Any] | bytes | str], at_s: float = 0, device_no: int = DEVICE) -> BatchResult:
+        batch = InMemoryTelemetryBatch.of((device_no, ms(at_s), _bytes(payload)) for payload in payloads)
         return self._keep(self.engine.ingest(batch))
 
-    def tick(self, at_s: float) -> Ingested:
+    def tick(self, at_s: float) -> BatchResult:
         return self._keep(self.engine.tick(ms(at_s)))
 
     def fired(self, payload: dict[str, Any], at_s: float = 0) -> list[int]:
-        return [each.rule_no for each in self.send(payload, at_s).fired]
+        return [each.rule_no for each in self.send(payload, at_s).rule_firings]
 
     def state(self, rule_no: int = 1) -> RuleState:
         """As the database would know it."""
         return self.rules[rule_no].state
 
-    def _keep(self, result: Ingested) -> Ingested:
-        for edge in result.edges:
+    def _keep(self, result: BatchResult) -> BatchResult:
+        for edge in result.rule_transitions:
             self.rules[edge.rule_no] = replace(self.rules[edge.rule_no], state=edge.state)
         return result
 

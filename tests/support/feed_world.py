@@ -13,12 +13,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from adapters.http.app import create_app
-from adapters.http.feed import LiveFeed
-from app import http11
+from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.server import hypercorn_http11
+from domain.feed.audience import AudienceService
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
-from domain.webhooks.audience import AudienceService
 from support.http import listening
 from support.webhook_world import ACCOUNT, PATIENCE, WebhookWorld
 
@@ -42,12 +42,12 @@ class KnownCallers:
         self.keys[secret] = key_id
         return secret
 
-    async def by_token(self, token: str, address: str) -> tuple[Session, int]:
+    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         if token not in self.tokens or self.tokens[token][1] <= self._world.clock.now_ms():
             raise Unauthenticated("This token is not valid. Sign in again.")
         return self.tokens[token]
 
-    async def by_key(self, secret: str, address: str) -> ApiKeyCaller:
+    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
         if secret not in self.keys:
             raise Unauthenticated("This API key does not exist.")
         return ApiKeyCaller(ACCOUNT, self.keys[secret], "Robot", address)
@@ -84,7 +84,7 @@ class Listener:
 
 
 class FeedWorld:
-    def __init__(self, world: WebhookWorld, url: str, callers: KnownCallers, live: LiveFeed) -> None:
+    def __init__(self, world: WebhookWorld, url: str, callers: KnownCallers, live: FeedEndpoint) -> None:
         self.world = world
         self.live = live
         self.callers = callers
@@ -99,7 +99,7 @@ class FeedWorld:
     async def empty(self) -> None:
         """Until everybody has left."""
         async with asyncio.timeout(PATIENCE):
-            while self.live.connected:
+            while self.live.connection_count:
                 await asyncio.sleep(0.005)
 
 
@@ -108,7 +108,7 @@ def served_as_in_the_program() -> Iterator[None]:
     """With the socket in the application's reach, as the program's own door gives it."""
     protocol: Any = hypercorn.protocol
     before = protocol.H11Protocol, protocol.h11.WSStream
-    http11.install()
+    hypercorn_http11.patch_hypercorn()
     try:
         yield
     finally:
@@ -123,7 +123,7 @@ async def feeding(
     world = world or await WebhookWorld().populate()
     callers = KnownCallers(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
-    live = LiveFeed(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
+    live = FeedEndpoint(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
     with served_as_in_the_program() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:
             yield FeedWorld(world, url, callers, live)

@@ -131,10 +131,16 @@ class Tasmota(Firmware):
 
     def state(self) -> dict[str, Any]:
         return {
-            "Time": "2026-03-02T06:00:00", "Uptime": "0T00:10:07", "UptimeSec": 607, "Heap": 26, "SleepMode": "Dynamic",
-            "LoadAvg": 19, "MqttCount": 1, "POWER1": "ON" if self.relay else "OFF",
+            "Time": "2026-03-02T06:00:00",
+            "Uptime": "0T00:10:07",
+            "UptimeSec": 607,
+            "Heap": 26,
+            "SleepMode": "Dynamic",
+            "LoadAvg": 19,
+            "MqttCount": 1,
+            "POWER1": "ON" if self.relay else "OFF",
             "Wifi": {"AP": 1, "SSId": "home", "RSSI": 72, "Signal": -64},
-        }  # fmt: skip
+        }
 
 
 @dataclass
@@ -214,10 +220,15 @@ class Shelly(Firmware):
 
     def whole(self, source: str) -> dict[str, Any]:
         return {
-            "id": 0, "source": source, "output": self.relay, "apower": 18.4 if self.relay else 0.0, "voltage": 231.2,
-            "current": 0.08, "aenergy": {"total": 1184.2, "by_minute": [0.0, 12.1, 3.2], "minute_ts": 1772431200},
+            "id": 0,
+            "source": source,
+            "output": self.relay,
+            "apower": 18.4 if self.relay else 0.0,
+            "voltage": 231.2,
+            "current": 0.08,
+            "aenergy": {"total": 1184.2, "by_minute": [0.0, 12.1, 3.2], "minute_ts": 1772431200},
             "temperature": {"tC": 41.3, "tF": 106.3},
-        }  # fmt: skip
+        }
 
     async def status(self, source: str) -> None:
         await self.say("status/switch:0", self.whole(source))

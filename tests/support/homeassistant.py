@@ -29,18 +29,33 @@ from support.mosquitto import BINARY, required
 PASSWORD = "p@ss:w/rd%"
 IN_URL = "p%40ss%3Aw%2Frd%25"
 _SHARED = {
-    "name", "unique_id", "state_topic", "device", "origin", "availability", "availability_mode", "qos",
-    "payload_available", "payload_not_available", "icon", "entity_category", "enabled_by_default", "value_template",
-}  # fmt: skip
+    "name",
+    "unique_id",
+    "state_topic",
+    "device",
+    "origin",
+    "availability",
+    "availability_mode",
+    "qos",
+    "payload_available",
+    "payload_not_available",
+    "icon",
+    "entity_category",
+    "enabled_by_default",
+    "value_template",
+}
 OPTIONS = {
     "switch": _SHARED | {"command_topic", "payload_on", "payload_off", "state_on", "state_off", "optimistic", "retain"},
     "sensor": _SHARED | {"unit_of_measurement", "device_class", "state_class", "expire_after", "options"},
 }
 DEVICE = {"identifiers", "name", "manufacturer", "model", "suggested_area", "sw_version", "hw_version", "serial_number"}
 UNITS = {
-    "temperature": {"°C", "°F", "K"}, "power": {"W", "kW"}, "voltage": {"V", "mV"}, "current": {"A", "mA"},
+    "temperature": {"°C", "°F", "K"},
+    "power": {"W", "kW"},
+    "voltage": {"V", "mV"},
+    "current": {"A", "mA"},
     "atmospheric_pressure": {"hPa", "kPa", "mbar", "Pa"},
-}  # fmt: skip
+}
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 

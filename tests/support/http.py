@@ -20,28 +20,28 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from quart import Blueprint, Quart
 
-from adapters.crypto.digest import RingDigest
-from adapters.crypto.keyring import KeyRing
-from adapters.crypto.passwords import Argon2Hasher
-from adapters.crypto.tokens import JwtAccessTokens
+from adapters.crypto.access_tokens import JwtAccessTokenCodec
+from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.vault import AesVault
-from adapters.http.accounts import auth_blueprint
+from adapters.http.api.accounts.routes import auth_blueprint
+from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.keys.routes import keys_blueprint
+from adapters.http.api.team.routes import projects_blueprint, team_blueprint
 from adapters.http.app import create_app
-from adapters.http.catalog import catalog_blueprint
-from adapters.http.idempotency import AnswerBook
-from adapters.http.keys import keys_blueprint
-from adapters.http.security import HttpSettings
-from adapters.http.team import projects_blueprint, team_blueprint
-from adapters.ids import SystemIds
+from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.middleware import HttpSettings
+from adapters.id_generator import RandomIdGenerator
 from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
-from domain.accounts.operator import Created, OperatorService
-from domain.accounts.passwords import PasswordService
+from domain.accounts.administration import AccountAdminService, CreatedAccount
+from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
 from domain.kernel.caller import Role, Session
-from domain.keys.callers import CallerService
-from domain.keys.service import KeyService
+from domain.keys.authentication import CallerAuthenticator
+from domain.keys.service import ApiKeyService
 
 START_MS = 1_800_000_000_000
 PASSWORD = "correct horse battery"
@@ -74,7 +74,7 @@ class Letterbox:
 
 
 class World:
-    """All that the accounts and keys parts need, built as `app.compose` builds it; `blueprints` adds those of other parts."""
+    """All that the accounts and keys parts need, built as `app.wiring.compose` builds it; `blueprints` adds those of other parts."""
 
     def __init__(
         self,
@@ -85,22 +85,22 @@ class World:
         hasher: Any = None,
     ) -> None:
         self.clock = HandClock()
-        self.ids = SystemIds()
+        self.ids = RandomIdGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(self.ring)
-        self.digest = RingDigest(self.ring)
-        self.tokens = JwtAccessTokens(self.ring)
-        self.hasher: Any = hasher or Argon2Hasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost
+        self.digest = KeyRingSecretHasher(self.ring)
+        self.tokens = JwtAccessTokenCodec(self.ring)
+        self.hasher: Any = hasher or Argon2PasswordHasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost
         self.mail = Letterbox()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
-        self.operator = OperatorService(**shared, hasher=self.hasher)
+        self.operator = AccountAdminService(**shared, hasher=self.hasher)
         self.sessions = SessionService(**shared, hasher=self.hasher, tokens=self.tokens, digest=self.digest)
         self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
         self.team = TeamService(**shared, hasher=self.hasher)
         self.projects = ProjectService(**shared)
-        self.keys = KeyService(**shared, digest=self.digest)
-        self.callers = CallerService(uow=self.uow, clock=self.clock, tokens=self.tokens, digest=self.digest)
+        self.keys = ApiKeyService(**shared, digest=self.digest)
+        self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, digest=self.digest)
         self._settings = settings
         self._more = blueprints
 
@@ -115,11 +115,11 @@ class World:
                 *self._more(self),
             ],
             authenticator=self.callers,
-            answers=AnswerBook(self.uow, self.clock, self.vault),
+            answers=IdempotencyStore(self.uow, self.clock, self.vault),
             settings=self._settings,
         )
 
-    async def account(self, email: str = "ada@example.com", name: str = "Analytical Engines") -> Created:
+    async def account(self, email: str = "ada@example.com", name: str = "Analytical Engines") -> CreatedAccount:
         created = await self.operator.create_account(name=name, email=email, password=PASSWORD, owner_name="Ada")
         assert created is not None
         return created
@@ -140,7 +140,7 @@ class Http:
         self.world = world
         self.raw = raw
         self.headers: dict[str, str] = {}
-        self.account: Created | None = None
+        self.account: CreatedAccount | None = None
 
     async def sign_in(self, email: str = "ada@example.com", role: Role | None = None) -> dict[str, Any]:
         """Sign in as `email`; the account (its Owner is ada) or the member is made when missing."""
@@ -159,13 +159,13 @@ class Http:
         headers = {**self.headers, **more.pop("headers", {})}
         return await self.raw.request(method, f"/api/v1{path}", json=json, headers=headers, **more)
 
-    async def get(self, path: str, **more: Any) -> httpx.Response:
+    async def get_for_update(self, path: str, **more: Any) -> httpx.Response:
         return await self.call("GET", path, **more)
 
     async def post(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
         return await self.call("POST", path, json, **more)
 
-    async def put(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
+    async def upsert(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
         return await self.call("PUT", path, json, **more)
 
     async def patch(self, path: str, json: Any = None, **more: Any) -> httpx.Response:

@@ -24,10 +24,24 @@ KINDS: dict[str, Any] = {
     "null": lambda value: value is None,
 }
 PREFIXES = {
-    "accountId": "acc", "userId": "usr", "membershipId": "mbr", "projectId": "prj", "deviceId": "dev", "deviceTypeId": "dty",
-    "commandId": "cmd", "executionId": "exe", "scheduleId": "sched", "ruleId": "rul", "grantId": "grt", "keyId": "key",
-    "approvalId": "apv", "webhookId": "whk", "deliveryId": "whd", "eventId": "evt", "webhookEventId": "evt",
-}  # fmt: skip
+    "accountId": "acc",
+    "userId": "usr",
+    "membershipId": "mbr",
+    "projectId": "prj",
+    "deviceId": "dev",
+    "deviceTypeId": "dty",
+    "commandId": "cmd",
+    "executionId": "exe",
+    "scheduleId": "sched",
+    "ruleId": "rul",
+    "grantId": "grt",
+    "keyId": "key",
+    "approvalId": "apv",
+    "webhookId": "whk",
+    "deliveryId": "whd",
+    "eventId": "evt",
+    "webhookEventId": "evt",
+}
 
 
 def shape(text: str) -> dict[str, str]:
@@ -96,18 +110,28 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "POST /auth/logout": (200, OK),
     "POST /auth/password/request-otp": (200, OK),
     "POST /auth/change-password": (200, OK),
-    "GET /auth/me": (200, shape(
-        "userId string, email string, name string, emailVerified boolean, accountId string, accountName string, plan string,"
-        "role string, deviceCount integer, hasPassword boolean, hasGoogleAuth boolean, hasGithubAuth boolean")),
+    "GET /auth/me": (
+        200,
+        shape(
+            "userId string, email string, name string, emailVerified boolean, accountId string, accountName string, plan string,"
+            "role string, deviceCount integer, hasPassword boolean, hasGoogleAuth boolean, hasGithubAuth boolean"
+        ),
+    ),
     "POST /members": (201, MEMBER),
     "GET /members": (200, [MEMBER]),
     "GET /projects": (200, [PROJECT]),
     "GET /keys": (200, [KEY]),
     "POST /keys": (201, shape("keyId string, name string, type =SECRET, prefix string, key string")),
     "PATCH /keys/{keyId}": (200, OK),
-    "GET /keys/{keyId}/grants": (200, [shape(
-        "grantId string, appliesVia string, device object?, project object?, commands strings, scope string,"
-        "expiresAt date-time?, rateLimitPerMinute integer?, createdAt date-time")]),
+    "GET /keys/{keyId}/grants": (
+        200,
+        [
+            shape(
+                "grantId string, appliesVia string, device object?, project object?, commands strings, scope string,"
+                "expiresAt date-time?, rateLimitPerMinute integer?, createdAt date-time"
+            )
+        ],
+    ),
     "DELETE /keys/{keyId}": (200, OK),
     "POST /devices/register": (201, shape("deviceId string")),
     "GET /devices": (200, [DEVICE]),
@@ -136,12 +160,23 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "DELETE /devices/{deviceId}/schedules/{slot}": (200, OK),
     "GET /devices/{deviceId}/schedules/history": (200, [SCHEDULE]),
     "GET /devices/{deviceId}/rules": (200, [RULE]),
-    "POST /devices/{deviceId}/rules/{ruleId}/test": (200, {
-        "wouldFire": "boolean", "conditions": [shape(
-            "metric string, comparator string, expected any, actual any, holds boolean, why string")],
-        "clearConditions": "array", "firedAt": "any", "messages": "any", "complete": "any"}),
-    "GET /devices/{deviceId}/access": (200, shape(
-        "allowed boolean, waitsForApproval boolean, code string?, message string, passesAt date-time?, grantId string?, grants array")),
+    "POST /devices/{deviceId}/rules/{ruleId}/test": (
+        200,
+        {
+            "wouldFire": "boolean",
+            "conditions": [shape("metric string, comparator string, expected any, actual any, holds boolean, why string")],
+            "clearConditions": "array",
+            "firedAt": "any",
+            "messages": "any",
+            "complete": "any",
+        },
+    ),
+    "GET /devices/{deviceId}/access": (
+        200,
+        shape(
+            "allowed boolean, waitsForApproval boolean, code string?, message string, passesAt date-time?, grantId string?, grants array"
+        ),
+    ),
     "POST /projects": (201, PROJECT),
     "GET /catalog/boards": (200, [shape("boardType string, name string, profile string, configFormat string")]),
     "GET /catalog/apps": (200, [shape("appType string, name string")]),
@@ -158,9 +193,10 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "POST /devices/{deviceId}/approvals/{approvalId}/deny": (200, OK),
     "POST /devices/{deviceId}/approvals/{approvalId}/approve": (200, shape("ok boolean, executionId string")),
     "GET /devices/{deviceId}/telemetry": (200, [READING]),
-    "GET /devices/{deviceId}/telemetry?step=": (200, [shape(
-        "metric string, from date-time, min number, max number, mean number, count integer,"
-        "sum number, last number")]),
+    "GET /devices/{deviceId}/telemetry?step=": (
+        200,
+        [shape("metric string, from date-time, min number, max number, mean number, count integer,sum number, last number")],
+    ),
     "GET /devices/{deviceId}/telemetry/latest": (200, {"state": "any", "relayState": "boolean?", "telemetry": [READING]}),
     "GET /events": (200, {"data": [EVENT], "total": "integer", "hasMore": "boolean", "cursor": "string?"}),
     "GET /webhooks": (200, [WEBHOOK]),
@@ -170,7 +206,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "POST /webhooks/{webhookId}/ping": (200, shape("ok boolean, deliveryId string")),
     "GET /webhooks/{webhookId}/deliveries": (200, [DELIVERY]),
     "DELETE /webhooks/{webhookId}": (200, OK),
-}  # fmt: skip
+}
 
 
 def wrong(value: Any, wanted: Any, path: str = "") -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.mqtt.mosquitto import MosquittoFiles, acl
+from adapters.mqtt.mosquitto_credentials import MosquittoFiles, acl_text
 from support.certificate import certificate
 from support.ports import free_ports
 
@@ -40,7 +40,7 @@ async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]
     chain, key = certificate(folder)
     files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
     files.password_file.write_text("", encoding="utf-8")
-    files.acl_file.write_text(acl(service_user), encoding="utf-8")
+    files.acl_file.write_text(acl_text(service_user), encoding="utf-8")
     for path in (files.password_file, files.acl_file):
         path.chmod(0o600)
     port, ws_port, tls_port = free_ports(3)

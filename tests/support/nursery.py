@@ -28,12 +28,12 @@ SET_CHILD_SUBREAPER = 36
 BORN_WITHIN_S = 60.0
 LONGEST_ORDER = 256 * 1024
 IMPORTED = (
-    "app.cli",
-    "app.service",
-    "app.lifecycle",
-    "adapters.delivery.native",
-    "adapters.engine.native",
-    "adapters.mqtt.embedded",
+    "app.cli.main",
+    "app.runtime.serve",
+    "app.runtime.lifecycle",
+    "adapters.delivery.native_courier",
+    "adapters.engine.native_engine",
+    "adapters.mqtt.embedded_link",
     "alembic.command",
     "asyncpg",
 )
@@ -140,7 +140,7 @@ def _become(order: dict[str, Any], out: int) -> None:
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.close(out)
-    from app.cli import main
+    from app.cli.main import main
 
     main()
 

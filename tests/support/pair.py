@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import httpx
 
-from domain.accounts.operator import Created
+from domain.accounts.administration import CreatedAccount
 from domain.kernel.errors import DomainError
 from support import postgres
 from support.storage import emptied
@@ -31,7 +31,7 @@ A_WHILE_S = 0.2
 class Pair:
     one: Whole
     two: Whole
-    account: Created
+    account: CreatedAccount
     owner: Caller
     """Of the first; `at_two` is the same person at the second."""
     at_two: Caller

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 from sqlalchemy.dialects import postgresql
 
-from adapters.storage.sql.postgres_pool import PLANNING
+from adapters.storage.sql.postgres.pool import PLANNER_SETTINGS
 from support import postgres
 
 DIALECT = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
@@ -18,7 +18,7 @@ DIALECT = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
 async def planning(mode: str) -> asyncpg.Connection[Any]:
     """A connection like the service's. `mode` of the plans: `force_custom_plan` are made for each question's values,
     `force_generic_plan` for any and kept; `auto` are the cheaper of both by what the server expects, from the sixth time on."""
-    return await asyncpg.connect(postgres.plain_url(), server_settings={**PLANNING, "plan_cache_mode": mode})
+    return await asyncpg.connect(postgres.plain_url(), server_settings={**PLANNER_SETTINGS, "plan_cache_mode": mode})
 
 
 async def prepare(connection: asyncpg.Connection[Any], statement: Any) -> str:

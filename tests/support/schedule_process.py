@@ -1,6 +1,6 @@
 """The ticker in a process of its own, to be killed: a line on stdout for each batch that is durable, `done` when nothing is due.
 
-    python -m support.schedule_process populate|fire DATABASE-URL
+python -m support.schedule_process populate|fire DATABASE-URL
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from adapters.ids import SystemIds
+from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from domain.events.model import Event
-from domain.events.service import EventRecorder
+from domain.events.service import EventLogDispatcher
 from support.schedule_world import DAY, NOW, ScheduleWorld
 
 SLOTS = 120
@@ -26,13 +26,13 @@ class StoredWorld(ScheduleWorld):
     """A `ScheduleWorld` whose services work on a database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        uow = database.unit_of_work(EventRecorder(ids=SystemIds(), observers=(), feed=NoFeed()))
+        uow = database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))
         super().__init__()
         self.uow = uow  # type: ignore[assignment]
         for service in (self.commands, self.schedules, self.plans, self.firing, self.devices, self.credentials, self.presence):
             service._uow = uow  # type: ignore[attr-defined]
         self.admission._uow = uow  # type: ignore[assignment]
-        self.commands._ids = SystemIds()
+        self.commands._ids = RandomIdGenerator()
 
 
 async def populate(world: StoredWorld) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference import ReferenceWindows
-from adapters.mqtt.codec import ProfileCodec
+from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.recurrence import DateutilRecurrence
-from adapters.storage.memory.schedules import EDGES
+from adapters.storage.memory.schedules import FIRED_EDGES
 from domain.approvals.service import ApprovalService
-from domain.commands.definitions import Draft
+from domain.commands.definitions import CommandDefinitionInput
 from domain.devices.model import Device
-from domain.grants.access import AccessService
-from domain.grants.granting import GrantService
+from domain.grants.access_explanation import AccessExplainer
+from domain.grants.grant_service import GrantService
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, DeviceId
-from domain.schedules.firing import FiringService
-from domain.schedules.model import FiredEdge, Schedule
-from domain.schedules.plans import PlanService
-from domain.schedules.service import ScheduleService, Shown, Terms
+from domain.schedules.device_plan_sync import DevicePlanService
+from domain.schedules.firing import ScheduleFiringService
+from domain.schedules.model import Schedule, ScheduleEdgeRecord
+from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
 from support.device_world import START_MS, DeviceWorld
 
 NOW = START_MS // 1000
@@ -32,11 +32,11 @@ class ScheduleWorld(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
         self.recurrence = DateutilRecurrence()
-        self.real_windows = ReferenceWindows()
+        self.real_windows = ReferenceGrantEvaluator()
         self.grants_changed: list[AccountId] = []
         self.marked: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.plans = PlanService(**shared, link=self.link, codec=ProfileCodec(), publisher=self.marked.append)
+        self.plans = DevicePlanService(**shared, link=self.link, codec=FirmwareDeviceCodec(), publisher=self.marked.append)
         self.schedules = ScheduleService(
             **shared,
             ids=self.ids,
@@ -54,9 +54,9 @@ class ScheduleWorld(DeviceWorld):
             commands=self.commands,
             on_grants_changed=self.grants_changed.append,
         )
-        self.access: AccessService[Any] = AccessService(**shared, windows=self.windows, commands=self.commands)
+        self.access: AccessExplainer[Any] = AccessExplainer(**shared, windows=self.windows, commands=self.commands)
 
-    def make_firing(self, **other: Any) -> FiringService:
+    def make_firing(self, **other: Any) -> ScheduleFiringService:
         """A fresh one is what a restart gives."""
         parts: dict[str, Any] = {
             "uow": self.uow,
@@ -65,7 +65,7 @@ class ScheduleWorld(DeviceWorld):
             "commands": self.commands,
             "plans": self.plans,
         }
-        return FiringService(**(parts | other))
+        return ScheduleFiringService(**(parts | other))
 
     @property
     def now_ts(self) -> int:
@@ -73,8 +73,8 @@ class ScheduleWorld(DeviceWorld):
 
     async def put(
         self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **terms: Any
-    ) -> Shown:
-        return await self.schedules.put(self.session(role), device.device_id, slot, Terms(on_ts, off_ts, **terms))
+    ) -> ScheduleView:
+        return await self.schedules.put(self.session(role), device.device_id, slot, ScheduleInput(on_ts, off_ts, **terms))
 
     async def fire(self, at_ts: int | None = None, *, forgiven_s: int = 0) -> int:
         """Move the clock to that second (back too) and run all that is due."""
@@ -88,8 +88,8 @@ class ScheduleWorld(DeviceWorld):
     async def slot(self, device: Device, slot: int = 0) -> Schedule:
         """What the slot holds, or held last."""
         async with self.uow.read() as tx:
-            present = await tx.schedules.in_slot(device.device_id, slot)
-            ended = [one for one in await tx.schedules.history(device.device_id, 20) if one.slot == slot]
+            present = await tx.schedules.get_by_slot(device.device_id, slot)
+            ended = [one for one in await tx.schedules.list_history(device.device_id, 20) if one.slot == slot]
         return present or ended[0]
 
     async def sent(self, device: Device) -> list[str]:
@@ -98,10 +98,10 @@ class ScheduleWorld(DeviceWorld):
             page = await tx.executions.page(device.device_id, limit=200)
         return [execution.cmd for execution in reversed(page)]
 
-    async def edges(self) -> list[FiredEdge]:
+    async def edges(self) -> list[ScheduleEdgeRecord]:
         """All that were recorded."""
         async with self.uow.read() as tx:
-            return list(tx.schedules._book.rows(EDGES).values())
+            return list(tx.schedules._database.rows(FIRED_EDGES).values())
 
     def fired(self) -> list[tuple[str, int]]:
         """(edge, seconds late) of each `schedule_fired`."""
@@ -112,10 +112,10 @@ class ScheduleWorld(DeviceWorld):
         return [(fact.data["edge"], fact.data["reason"]) for fact in self.facts("schedule_skipped")]
 
     async def define(self, device: Device, name: str, **fields: Any) -> None:
-        await self.definitions.create(self.session(), device.device_id, Draft(name=name, label=name, **fields))
+        await self.definitions.create(self.session(), device.device_id, CommandDefinitionInput(name=name, label=name, **fields))
 
     async def redefine(self, device: Device, name: str, **changes: Any) -> None:
         async with self.uow.read() as tx:
-            found: Sequence[Any] = await tx.definitions.of_device(device.device_id)
+            found: Sequence[Any] = await tx.definitions.list_by_device(device.device_id)
         (one,) = [definition for definition in found if definition.name == name]
-        await self.definitions.edit(self.session(), device.device_id, one.command_id, changes)
+        await self.definitions.update(self.session(), device.device_id, one.command_id, changes)

@@ -43,7 +43,7 @@ RUNNING: list[Service] = []
 def program() -> list[str]:
     """The installed command where there is one, else the same from the sources."""
     script = Path(sys.executable).parent / "latchboard"
-    return [str(script)] if script.exists() else [sys.executable, "-c", "from app.cli import main; main()"]
+    return [str(script)] if script.exists() else [sys.executable, "-c", "from app.cli.main import main; main()"]
 
 
 def environment(*before: Path, **settings: Any) -> dict[str, str]:

@@ -13,15 +13,15 @@ from adapters.storage.memory import MemoryUnitOfWork
 from adapters.storage.sql import SqlDatabase
 from domain.accounts.model import Account, Membership, Project, User
 from domain.approvals.model import Approval, ApprovalStatus, Requester
-from domain.commands.model import CommandKind, Definition, Execution, ExecutionStatus, Shape, TriggeredBy
-from domain.devices.model import About, Device, DeviceStatus, Profile
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
+from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.events.model import Event
-from domain.grants.model import Grant, Scope, Subject
-from domain.grants.window import Window
+from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role
 from domain.keys.model import ApiKey
-from domain.rules.model import Action, Comparator, Condition, Rule
-from domain.schedules.model import PLAIN_OFF, PLAIN_ON, Edge, Misfire, Schedule, ScheduleStatus
+from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
+from domain.schedules.model import PLAIN_OFF, PLAIN_ON, MisfirePolicy, Schedule, ScheduleStatus, SwitchEdge
 from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
 from support import postgres
 
@@ -87,7 +87,7 @@ async def settled(uow: Any) -> World:
         await tx.users.add(user)
         await tx.memberships.add(membership)
         await tx.projects.add(project)
-        await tx.keys.add(key)
+        await tx.api_keys.add(key)
         device = await tx.devices.add(a_device(account.account_id, project.project_id))
     return World(uow, account, user, membership, project, key, device)
 
@@ -114,9 +114,9 @@ def a_device(account_id: Any, project_id: Any, **changes: Any) -> Device:
         "app_type": "irrigation",
         "app_type_other": None,
         "status": DeviceStatus.ACTIVE,
-        "profile": Profile.NATIVE,
+        "profile": FirmwareProfile.NATIVE,
         "device_type_id": None,
-        "about": About(description="a pump", tags=("garden", "north")),
+        "about": DeviceMetadata(description="a pump", tags=("garden", "north")),
         "created_ms": NOW,
     }
     return Device(device_id=new("dev"), device_no=0, account_id=account_id, project_id=project_id, **(fields | changes))
@@ -124,13 +124,13 @@ def a_device(account_id: Any, project_id: Any, **changes: Any) -> Device:
 
 def a_grant(world: World, **changes: Any) -> Grant:
     fields: dict[str, Any] = {
-        "subject": Subject(key_id=world.key.key_id),
+        "subject": GrantSubject(key_id=world.key.key_id),
         "device_id": world.device.device_id,
         "project_id": None,
         "commands": ("ON", "OFF"),
         "scope": Scope.WRITE,
         "expires_ms": None,
-        "window": Window(frozenset({1, 5}), 60, 120, "Europe/Berlin"),
+        "window": GrantWindow(frozenset({1, 5}), 60, 120, "Europe/Berlin"),
         "rate_limit_per_minute": 3,
         "created_ms": NOW,
         "created_by": "user:usr_1",
@@ -154,7 +154,7 @@ def an_approval(world: World, **changes: Any) -> Approval:
     )
 
 
-def a_definition(world: World, **changes: Any) -> Definition:
+def a_definition(world: World, **changes: Any) -> CommandDefinition:
     fields: dict[str, Any] = {
         "device_id": world.device.device_id,
         "device_type_id": None,
@@ -163,11 +163,11 @@ def a_definition(world: World, **changes: Any) -> Definition:
         "description": None,
         "kind": CommandKind.ACTION,
         "params_schema": {"type": "object"},
-        "shape": Shape.NUMBER,
+        "shape": CommandWidget.NUMBER,
         "requires_approval": True,
         "created_ms": NOW,
     }
-    return Definition(command_id=new("cmd"), account_id=world.account.account_id, **(fields | changes))
+    return CommandDefinition(command_id=new("cmd"), account_id=world.account.account_id, **(fields | changes))
 
 
 def an_execution(world: World, **changes: Any) -> Execution:
@@ -198,11 +198,11 @@ def a_schedule(world: World, **changes: Any) -> Schedule:
         "off_command": PLAIN_OFF,
         "rrule": None,
         "timezone": "UTC",
-        "misfire": Misfire.FIRE,
+        "misfire": MisfirePolicy.FIRE,
         "misfire_grace_s": 900,
         "revision": 1,
         "next_fire_ts": 1_790_000_100,
-        "next_edge": Edge.ON,
+        "next_edge": SwitchEdge.ON,
         "last_fired_ms": None,
         "last_outcome": None,
         "created_by": world.membership.membership_id,
@@ -217,9 +217,9 @@ def a_schedule(world: World, **changes: Any) -> Schedule:
 def a_rule(world: World, **changes: Any) -> Rule:
     fields: dict[str, Any] = {
         "name": "too hot",
-        "conditions": (Condition("temperature", Comparator.GREATER, 30.0), Condition("mode", Comparator.EQUAL, "eco")),
-        "clear_conditions": (Condition("temperature", Comparator.LESS, 28),),
-        "action": Action("OFF", {"soft": True}),
+        "conditions": (RuleCondition("temperature", Comparator.GREATER, 30.0), RuleCondition("mode", Comparator.EQUAL, "eco")),
+        "clear_conditions": (RuleCondition("temperature", Comparator.LESS, 28),),
+        "action": RuleAction("OFF", {"soft": True}),
         "created_by": world.membership.membership_id,
         "created_at": NOW,
         "device_id": world.device.device_id,
@@ -270,12 +270,8 @@ def a_delivery(webhook: Webhook, **changes: Any) -> Delivery:
         "claimed_until_ms": None,
         "created_ms": NOW,
     }
-    return Delivery(
-        no=0, webhook_id=webhook.webhook_id, account_id=webhook.account_id, event_id=new("evt"), **(fields | changes)
-    )
+    return Delivery(no=0, webhook_id=webhook.webhook_id, account_id=webhook.account_id, event_id=new("evt"), **(fields | changes))
 
 
 def an_attempt(delivery: Delivery, number: int = 1) -> Attempt:
-    return Attempt(
-        new("whd"), delivery.no, delivery.webhook_id, delivery.event_id, delivery.event_type, None, number, NOW
-    )
+    return Attempt(new("whd"), delivery.no, delivery.webhook_id, delivery.event_id, delivery.event_type, None, number, NOW)

@@ -43,7 +43,9 @@ class Tables:
         else:
             columns = [row[1] for row in self.run(f"PRAGMA table_info({table})")]
             numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {copies}) "
-        kept = [column for column in columns if column not in ("seq", "device_no")] + (["device_no"] if table == "schedules" else [])
+        kept = [column for column in columns if column not in ("seq", "device_no")] + (
+            ["device_no"] if table == "schedules" else []
+        )
         values = ", ".join(changed.get(column, f"t.{column}") for column in kept)
         insert = f"INSERT INTO {table} ({', '.join(kept)}) SELECT {values} FROM {table} t, n WHERE {where}"
         self.run(f"{insert.replace(' SELECT', ' ' + numbers + 'SELECT', 1)}")

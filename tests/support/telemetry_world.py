@@ -7,19 +7,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference import ReferenceEngine
-from adapters.mqtt.codec import ProfileCodec
+from adapters.engine.reference_engine import ReferenceEngine
+from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from domain.devices.model import Device
+from domain.ingest.device_messages import DeviceMessageService
+from domain.ingest.telemetry import IngestResult, IngestService
 from domain.kernel.caller import Role
-from domain.rules.model import Action, Comparator, Condition, Rule
+from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
-from domain.telemetry.batch import PlainBatch
-from domain.telemetry.ingest import IngestService, Verdict
+from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.latest_and_history import TelemetryQueryService
+from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 from domain.telemetry.rollup_service import RollupService
-from domain.telemetry.service import TelemetryService
-from domain.telemetry.stretches import StretchService
-from domain.telemetry.trial import TrialService
-from domain.telemetry.uplink import UplinkService
 from support.device_world import DeviceWorld
 
 
@@ -27,7 +27,7 @@ class Announcements:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
-    async def announce(self, tx: object, events: Any) -> None:
+    async def publish_transient(self, tx: object, events: Any) -> None:
         self.events += events
 
 
@@ -35,7 +35,7 @@ class Plans:
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
 
-    async def on_sched_revs(self, tx: object, said: Sequence[tuple[Device, int]]) -> None:
+    async def on_plan_revisions(self, tx: object, said: Sequence[tuple[Device, int]]) -> None:
         self.told += [(device.device_id, rev) for device, rev in said]
 
     def on_online(self, tx: object, device: Device) -> None:
@@ -53,40 +53,40 @@ class TelemetryWorld(DeviceWorld):
         self.ingest = IngestService(
             ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, announcer=self.announcer
         )
-        self.telemetry = TelemetryService(**shared, engine=self.engine, gate=self.gate)
-        self.stretches = StretchService(**shared, engine=self.engine, gate=self.gate)
+        self.telemetry = TelemetryQueryService(**shared, engine=self.engine, gate=self.gate)
+        self.stretches = DownsamplingService(**shared, engine=self.engine, gate=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)
-        self.trials = TrialService(
+        self.trials = RuleDryRunService(
             **shared,
             engine=self.engine,
             fresh_engine=ReferenceEngine,
-            make_batch=PlainBatch.of,
+            make_batch=InMemoryTelemetryBatch.of,
             encode=lambda at_ms, values: json.dumps({"ts": at_ms, "m": values}).encode(),
         )
-        self.uplink = UplinkService(
-            **shared, codec=ProfileCodec(), reports=self.reports, presence=self.presence, plans=self.plans
+        self.uplink = DeviceMessageService(
+            **shared, codec=FirmwareDeviceCodec(), reports=self.reports, presence=self.presence, plans=self.plans
         )
 
-    async def report(self, device: Device, **values: Any) -> Verdict:
+    async def report(self, device: Device, **values: Any) -> IngestResult:
         """One telemetry message, stored."""
-        batch = PlainBatch.of([(device.device_no, self.clock.now_ms(), json.dumps(values).encode())])
-        verdict = Verdict.of(self.engine.ingest(batch))
+        batch = InMemoryTelemetryBatch.of([(device.device_no, self.clock.now_ms(), json.dumps(values).encode())])
+        verdict = IngestResult.of(self.engine.ingest(batch))
         await self.store(verdict)
         self.clock.forward(1_000)
         return verdict
 
     async def tick(self) -> None:
-        await self.store(Verdict.of(self.engine.tick(self.clock.now_ms())))
+        await self.store(IngestResult.of(self.engine.tick(self.clock.now_ms())))
 
-    async def store(self, verdict: Verdict) -> None:
+    async def store(self, verdict: IngestResult) -> None:
         async with self.uow.write() as tx:
             await self.ingest.store(tx, verdict)
 
     async def rule(self, device: Device, command: str = "OFF", above: float = 30, **fields: Any) -> Rule:
         wanted = {
             "name": f"{command} above {above}",
-            "conditions": (Condition("temperature", Comparator.GREATER, float(above)),),
-            "action": Action(command),
+            "conditions": (RuleCondition("temperature", Comparator.GREATER, float(above)),),
+            "action": RuleAction(command),
         }
         return await self.rules.create(self.session(Role.OWNER), device.device_id, wanted | fields)
 

@@ -61,19 +61,19 @@ class Commands:
     async def pause(self, webhook: str) -> None:
         """Disabled, and enabled again: what was owed is dropped."""
         for enabled in (False, True):
-            await self.world.webhooks.change(self.world.session(), webhook, enabled=enabled)
+            await self.world.webhooks.update(self.world.session(), webhook, enabled=enabled)
 
     async def switch(self, device: str, numbers: list[int]) -> None:
         async with self.world.uow.write() as tx:
             for number in numbers:
-                await tx.record(self.world.fact("relay_changed", DeviceId(device), number=number))
+                await tx.emit(self.world.fact("relay_changed", DeviceId(device), number=number))
 
 
 async def hurry(world: WebhookWorld) -> None:
     """The loop sleeps in real seconds; with a fast clock it must be woken."""
     while True:
         await asyncio.sleep(0.05)
-        world.bell.ring()
+        world.bell.set()
 
 
 def log_to_stderr() -> None:

@@ -9,31 +9,31 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from adapters.delivery.guard import AddressGuard
-from adapters.delivery.native import NativeCourier
-from adapters.engine.reference import ReferenceSigners
-from adapters.feed import FollowedFeed, InProcessFeed
-from adapters.ids import SystemIds
+from adapters.delivery.address_guard import AddressGuard
+from adapters.delivery.native_courier import NativeCourier
+from adapters.engine.reference_engine import ReferenceSignerFactory
+from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
+from adapters.id_generator import RandomIdGenerator
 from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from adapters.storage.sql.database import SqlDatabase
-from app.loops.deliveries import DeliveryLoop
-from app.loops.doorbell import Doorbell
+from app.workers.wake_event import WakeEvent
+from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.accounts.model import Account, Membership, Project, User
-from domain.devices.model import About, Device, DeviceStatus, Profile
-from domain.events.service import EventRecorder, EventService
-from domain.grants.model import Grant, Scope, Subject
-from domain.grants.window import Window
+from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.events.service import EventLogDispatcher, EventService
+from domain.grants.model import Grant, GrantSubject, Scope
+from domain.grants.window import GrantWindow
 from domain.kernel.caller import Role, Session
-from domain.kernel.facts import EventKind, Fact
-from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, Prefix, ProjectId, UserId
+from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
 from domain.webhooks.delivery import DeliveryService
-from domain.webhooks.fanout import Fanout
-from domain.webhooks.lanes import Lanes
-from domain.webhooks.log import DeliveryLog
+from domain.webhooks.delivery_log import DeliveryLogService
+from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.model import Attempt
-from domain.webhooks.scope import Scopes
-from domain.webhooks.service import MadeSecret, WebhookService
+from domain.webhooks.recipients import RecipientCache
+from domain.webhooks.send_queues import EndpointQueues
+from domain.webhooks.service import WebhookService, WebhookWithSecret
 from support.device_world import OpenVault
 from support.storage import emptied, sqlite_url
 
@@ -66,20 +66,20 @@ class WebhookWorld:
         uow: Callable[[Any], Any] = MemoryUnitOfWork,
         *,
         exclusive: bool = True,
-        lanes: Lanes | None = None,
+        lanes: EndpointQueues | None = None,
         followed: bool = False,
         clock: Any = None,
     ) -> None:
         self.clock: Any = clock or MovableClock()
-        self.ids = SystemIds()
+        self.ids = RandomIdGenerator()
         self.vault = OpenVault()
-        self.bell = Doorbell()
-        self.feed = InProcessFeed()
-        self.scopes = Scopes(exclusive=exclusive)
-        self.fanout = Fanout(scopes=self.scopes, clock=self.clock, bell=self.bell.ring)
-        self.log_bell = Doorbell()
-        self.followed = FollowedFeed(self.feed, self.log_bell.ring) if followed else None
-        self.recorder = EventRecorder(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
+        self.bell = WakeEvent()
+        self.feed = InProcessFeedHub()
+        self.scopes = RecipientCache(exclusive=exclusive)
+        self.fanout = DeliveryFanout(scopes=self.scopes, clock=self.clock, bell=self.bell.set)
+        self.log_bell = WakeEvent()
+        self.followed = LogOrderedFeedPublisher(self.feed, self.log_bell.set) if followed else None
+        self.recorder = EventLogDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
         self.uow: Any = uow(self.recorder)
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
@@ -88,18 +88,16 @@ class WebhookWorld:
             **shared,
             ids=self.ids,
             vault=self.vault,
-            signers=ReferenceSigners(),
+            signers=ReferenceSignerFactory(),
             scopes=self.scopes,
             jitter=NoJitter(),
-            lanes=lanes or Lanes(),
+            lanes=lanes or EndpointQueues(),
         )
-        self.loop = DeliveryLoop(
-            deliveries=self.deliveries, courier=self.courier, clock=self.clock, bell=self.bell
-        )
+        self.loop = WebhookDeliveryWorker(deliveries=self.deliveries, courier=self.courier, clock=self.clock, bell=self.bell)
         self.webhooks = WebhookService(
-            **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cut
+            **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cancel_webhook
         )
-        self.log = DeliveryLog(**shared, ids=self.ids, deliveries=self.deliveries, send=self.loop.send)
+        self.log = DeliveryLogService(**shared, ids=self.ids, deliveries=self.deliveries, send=self.loop.send_manual)
 
     async def populate(self) -> WebhookWorld:
         async with self.uow.write() as tx:
@@ -117,7 +115,7 @@ class WebhookWorld:
 
     async def device(self, project_id: ProjectId = PROJECT) -> Device:
         device = Device(
-            device_id=DeviceId(self.ids.new(Prefix.DEVICE)),
+            device_id=DeviceId(self.ids.new_id(IdPrefix.DEVICE)),
             device_no=0,
             account_id=ACCOUNT,
             project_id=project_id,
@@ -126,21 +124,21 @@ class WebhookWorld:
             app_type="PUMP",
             app_type_other=None,
             status=DeviceStatus.ACTIVE,
-            profile=Profile.NATIVE,
+            profile=FirmwareProfile.NATIVE,
             device_type_id=None,
-            about=About(),
+            about=DeviceMetadata(),
             created_ms=0,
         )
         async with self.uow.write() as tx:
             stored = await tx.devices.add(device)
-            await tx.record(self.fact("device_registered", device.device_id))
+            await tx.emit(self.fact("device_registered", device.device_id))
         return stored  # type: ignore[no-any-return]
 
     async def key(self) -> KeyId:
-        key_id = KeyId(self.ids.new(Prefix.KEY))
+        key_id = KeyId(self.ids.new_id(IdPrefix.KEY))
         async with self.uow.write() as tx:
-            await tx.keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0))
-            await tx.record(self.fact("key_created"))
+            await tx.api_keys.add(ApiKey(key_id, ACCOUNT, "Robot", "sk_live_abcd", key_id.encode(), True, None, 0))
+            await tx.emit(self.fact("key_created"))
         return key_id
 
     async def grant(
@@ -149,7 +147,7 @@ class WebhookWorld:
         grant = await self.grant_of(key_id, device, project=project, expires_ms=expires_ms)
         async with self.uow.write() as tx:
             await tx.grants.add(grant)
-            await tx.record(self.fact("grant_created"))
+            await tx.emit(self.fact("grant_created"))
         return grant
 
     async def grant_of(
@@ -157,15 +155,15 @@ class WebhookWorld:
     ) -> Grant:
         """One that is not given yet."""
         return Grant(
-            grant_id=GrantId(self.ids.new(Prefix.GRANT)),
+            grant_id=GrantId(self.ids.new_id(IdPrefix.GRANT)),
             account_id=ACCOUNT,
-            subject=Subject(key_id=key_id),
+            subject=GrantSubject(key_id=key_id),
             device_id=None if project or device is None else device.device_id,
             project_id=PROJECT if project else None,
             commands=("*",),
             scope=Scope.READ,
             expires_ms=expires_ms,
-            window=Window(),
+            window=GrantWindow(),
             rate_limit_per_minute=None,
             created_ms=self.clock.now_ms(),
             created_by="test",
@@ -174,9 +172,9 @@ class WebhookWorld:
     async def revoke(self, grant: Grant) -> None:
         async with self.uow.write() as tx:
             await tx.grants.delete(grant.grant_id)
-            await tx.record(self.fact("grant_revoked"))
+            await tx.emit(self.fact("grant_revoked"))
 
-    async def webhook(self, url: str, *devices: Device, project: bool = False) -> MadeSecret:
+    async def webhook(self, url: str, *devices: Device, project: bool = False) -> WebhookWithSecret:
         """A webhook of a new key with a grant on each device."""
         key_id = await self.key()
         for device in devices:
@@ -185,13 +183,13 @@ class WebhookWorld:
             await self.grant(key_id, project=True)
         return await self.webhooks.create(self.session(), key_id=key_id, url=url)
 
-    def fact(self, kind: EventKind, device_id: DeviceId | None = None, **data: Any) -> Fact:
-        return Fact(ACCOUNT, kind, kind, self.clock.now_ms(), "device", device_id, data)
+    def fact(self, kind: EventKind, device_id: DeviceId | None = None, **data: Any) -> DomainEvent:
+        return DomainEvent(ACCOUNT, kind, kind, self.clock.now_ms(), "device", device_id, data)
 
     async def switch(self, device: Device, relay: str = "ON") -> None:
         """A relay change reported by the device."""
         async with self.uow.write() as tx:
-            await tx.record(self.fact("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
+            await tx.emit(self.fact("relay_changed", device.device_id, relay=relay, triggeredBy="device"))
 
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[None]:
@@ -206,13 +204,13 @@ class WebhookWorld:
     def later(self, *, seconds: float) -> None:
         """Time passes, and the loop notices."""
         self.clock.forward(seconds=seconds)
-        self.bell.ring()
+        self.bell.set()
 
-    async def attempts(self, made: MadeSecret, count: int) -> list[Attempt]:
+    async def attempts(self, made: WebhookWithSecret, count: int) -> list[Attempt]:
         """The log, oldest first, once `count` attempts have ended."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                attempts = list(await self.log.newest(self.session(), made.webhook.webhook_id))[::-1]
+                attempts = list(await self.log.list_attempts(self.session(), made.webhook.webhook_id))[::-1]
                 if sum(attempt.finished_ms is not None for attempt in attempts) >= count:
                     return attempts
                 await asyncio.sleep(0.01)

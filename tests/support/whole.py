@@ -1,4 +1,4 @@
-"""The whole program inside a test, as `app.compose` makes it: every endpoint, real SQLite in a folder, no port and no broker.
+"""The whole program inside a test, as `app.wiring.compose` makes it: every endpoint, real SQLite in a folder, no port and no broker.
 
     async with whole(tmp_path) as program:
         ada = await program.sign_in(await program.account("ada@example.com"))
@@ -20,14 +20,14 @@ from unittest.mock import patch
 
 import httpx
 
-from adapters.crypto.passwords import Argon2Hasher
-from app.compose import Program, compose
-from app.settings import Settings
-from domain.accounts.operator import Created
+from adapters.crypto.password_hasher import Argon2PasswordHasher
+from app.config.settings import Settings
+from app.wiring.compose import Program, compose
+from domain.accounts.administration import CreatedAccount
+from domain.ingest.telemetry import IngestResult
 from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
-from domain.telemetry.ingest import Verdict
-from domain.webhooks.ports import Hearer, Post, Reply
+from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
 from support.http import PASSWORD, HandClock, Letterbox
 
@@ -35,7 +35,7 @@ BASE = "http://latchboard.test"
 RECEIVER = "http://127.0.0.1:9/hook"
 
 
-class CountingHasher(Argon2Hasher):
+class CountingHasher(Argon2PasswordHasher):
     """Cheap parameters, and every hash that is verified is counted by what was verified."""
 
     def __init__(self) -> None:
@@ -51,23 +51,23 @@ class MuteCourier:
     """Every receiver is content."""
 
     def __init__(self, **_: Any) -> None:
-        self.posts: list[Post] = []
-        self._hearer: Hearer | None = None
+        self.posts: list[WebhookRequest] = []
+        self._hearer: ResponseCallback | None = None
 
-    def hear(self, hearer: Hearer) -> None:
+    def on_responses(self, hearer: ResponseCallback) -> None:
         self._hearer = hearer
 
-    def send(self, posts: Sequence[tuple[int, Post]]) -> None:
+    def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
         self.posts += [post for _, post in posts]
-        asyncio.get_running_loop().call_soon(self._say, [(ticket, Reply(204, None, b"", 0)) for ticket, _ in posts])
+        asyncio.get_running_loop().call_soon(self._say, [(ticket, WebhookResponse(204, None, b"", 0)) for ticket, _ in posts])
 
-    def _say(self, replies: Sequence[tuple[int, Reply]]) -> None:
+    def _say(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
         if self._hearer is not None:
             self._hearer(replies)
 
-    def cut(self, tickets: Sequence[int]) -> None: ...
+    def cancel(self, tickets: Sequence[int]) -> None: ...
 
-    def refusal(self, url: str) -> str | None:
+    def rejection_reason(self, url: str) -> str | None:
         return None
 
     async def close(self) -> None: ...
@@ -98,10 +98,10 @@ class Whole:
         self.services = program.services
         self.clock = clock
         self.mail = mail
-        self.hasher: Any = program.outside.hasher
+        self.hasher: Any = program.adapters.hasher
         self.replies: list[httpx.Response] = []
         """Every answer to every caller, read."""
-        transport = httpx.ASGITransport(app=program.http, raise_app_exceptions=False)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app=program.http_app, raise_app_exceptions=False)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url=BASE, timeout=20, event_hooks={"response": [self._keep]})
 
     async def _keep(self, answer: httpx.Response) -> None:
@@ -111,12 +111,12 @@ class Whole:
     def caller(self, **headers: str) -> Caller:
         return Caller(self, {name.replace("_", "-"): value for name, value in headers.items()})
 
-    async def account(self, email: str, name: str = "Analytical Engines") -> Created:
+    async def account(self, email: str, name: str = "Analytical Engines") -> CreatedAccount:
         created = await self.services.operator.create_account(name=name, email=email, password=PASSWORD)
         assert created is not None
         return created
 
-    async def member(self, created: Created, email: str, role: Role) -> str:
+    async def member(self, created: CreatedAccount, email: str, role: Role) -> str:
         """The id of a new membership; its password is everybody's."""
         account_id = created.account.account_id
         member = await self.services.operator.add_user(account_id, email=email, password=PASSWORD, role=role)
@@ -128,13 +128,13 @@ class Whole:
 
     async def report(self, device_id: str, **values: Any) -> None:
         """Telemetry of a device, as the uplink loop would take it in."""
-        parts = self.program.outside.engine
+        parts = self.program.adapters.engine
         async with self.services.uow.write() as tx:
             device = await tx.devices.find(DeviceId(device_id))
             assert device is not None
             payload = json.dumps(values).encode()
-            ingested = parts.engine.ingest(parts.batch([(device.device_no, self.clock.now_ms(), payload)]))
-            await self.services.ingest.store(tx, Verdict.of(ingested))
+            ingested = parts.engine.ingest(parts.make_batch([(device.device_no, self.clock.now_ms(), payload)]))
+            await self.services.ingest.store(tx, IngestResult.of(ingested))
 
     def sqlite(self) -> Path:
         return self.program.settings.data_dir / "latchboard.db"
@@ -154,13 +154,13 @@ async def whole(folder: Path, **settings: Any) -> AsyncIterator[Whole]:
         "device_link": lambda *_: FakeLink(),
         "mailer": lambda *_: mail,
     }
-    with patch.multiple("app.outside", **stand_ins):
+    with patch.multiple("app.wiring.adapters", **stand_ins):
         program = compose(chosen)
-    await program.outside.database.start()
+    await program.adapters.database.start()
     made = Whole(program, clock, mail)
     try:
         yield made
     finally:
         await made.http.aclose()
-        await program.outside.database.stop()
-        program.outside.hasher.close()
+        await program.adapters.database.stop()
+        program.adapters.hasher.close()

@@ -11,57 +11,57 @@ import secrets
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from adapters.crypto.keyring import Key, Ring
+from adapters.crypto.key_ring import KeyProvider, MasterKey
 from domain.kernel.errors import SecretUnreadable
 
-VERSION = 1
-NONCE = 12
+FORMAT_VERSION = 1
+NONCE_SIZE = 12
 
 
 class AesVault:
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
+    def __init__(self, ring: KeyProvider) -> None:
+        self._key_provider = ring
         self._ciphers: dict[str, AESGCM] = {}
 
     def seal(self, secret: str, bound_to: str) -> bytes:
-        newest = self._ring.newest
-        head = bytes([VERSION, len(newest.key_id)]) + newest.key_id.encode()
-        nonce = secrets.token_bytes(NONCE)
+        newest = self._key_provider.newest
+        head = bytes([FORMAT_VERSION, len(newest.key_id)]) + newest.key_id.encode()
+        nonce = secrets.token_bytes(NONCE_SIZE)
         return head + nonce + self._cipher(newest).encrypt(nonce, secret.encode(), head + bound_to.encode())
 
     def open(self, sealed: bytes, bound_to: str) -> str:
-        key_id, head, rest = _split(sealed)
-        key = self._ring.find(key_id)
+        key_id, head, rest = _parse_sealed(sealed)
+        key = self._key_provider.find(key_id)
         if key is None:
-            raise _unreadable()
+            raise _unreadable_error()
         try:
-            return self._cipher(key).decrypt(rest[:NONCE], rest[NONCE:], head + bound_to.encode()).decode()
+            return self._cipher(key).decrypt(rest[:NONCE_SIZE], rest[NONCE_SIZE:], head + bound_to.encode()).decode()
         except (InvalidTag, ValueError):
-            raise _unreadable() from None
+            raise _unreadable_error() from None
 
-    def outdated(self, sealed: bytes) -> bool:
-        return _split(sealed)[0] != self._ring.newest.key_id
+    def needs_rekey(self, sealed: bytes) -> bool:
+        return _parse_sealed(sealed)[0] != self._key_provider.newest.key_id
 
-    def _cipher(self, key: Key) -> AESGCM:
+    def _cipher(self, key: MasterKey) -> AESGCM:
         known = self._ciphers.get(key.key_id)
         if known is None:
             known = self._ciphers[key.key_id] = AESGCM(key.derive("vault"))
         return known
 
 
-def key_of(sealed: bytes) -> str:
+def sealing_key_id(sealed: bytes) -> str:
     """The id of the key it was sealed under. Raises SecretUnreadable for what was never sealed here."""
-    return _split(sealed)[0]
+    return _parse_sealed(sealed)[0]
 
 
-def _split(sealed: bytes) -> tuple[str, bytes, bytes]:
-    if len(sealed) < 2 or sealed[0] != VERSION:
-        raise _unreadable()
+def _parse_sealed(sealed: bytes) -> tuple[str, bytes, bytes]:
+    if len(sealed) < 2 or sealed[0] != FORMAT_VERSION:
+        raise _unreadable_error()
     end = 2 + sealed[1]
     return sealed[2:end].decode("ascii", "replace"), sealed[:end], sealed[end:]
 
 
-def _unreadable() -> SecretUnreadable:
+def _unreadable_error() -> SecretUnreadable:
     return SecretUnreadable(
         "The stored secret cannot be opened: the key that sealed it is not in the key ring. The operator can restore secret_keys "
         "from its backup; or make the secret anew, with rotate for credentials and rotate-secret for a webhook."

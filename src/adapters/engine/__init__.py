@@ -1,1 +1,1 @@
-"""The engine behind `domain.rules.ports`: native (the extension `_native`) and reference (readable Python)."""
+"""The engine behind `domain.rules.engine_port`: native (the extension `_native`) and reference (readable Python)."""

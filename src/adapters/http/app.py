@@ -10,59 +10,58 @@ from typing import Any
 
 from quart import Blueprint, Quart
 
-from adapters.http.auth import PROXIES, Authenticator
-from adapters.http.errors import install_errors
-from adapters.http.feed import LiveFeed
-from adapters.http.idempotency import AnswerBook
-from adapters.http.openapi_page import openapi_blueprint
-from adapters.http.operation import FOUNDATION, Foundation
-from adapters.http.proxies import TrustedProxies
-from adapters.http.routes import Application
-from adapters.http.security import HttpSettings, Observer, install_security
-from domain.kernel.refusals import Refusals
+from adapters.http.core.auth import TRUSTED_PROXIES, Authenticator
+from adapters.http.core.errors import install_error_handlers
+from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
+from adapters.http.core.operation import API_DEPENDENCIES, ApiDependencies
+from adapters.http.core.proxies import TrustedProxies
+from adapters.http.core.url_map import QuartApplication
+from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.openapi.page import openapi_blueprint
+from domain.kernel.audit import DeniedRequestLog
 
-MAX_BODY = 256 * 1024
-
+MAX_BODY_BYTES = 256 * 1024
 
 
 def create_app(
     *,
     blueprints: Sequence[Blueprint],
     authenticator: Authenticator,
-    feed: LiveFeed | None = None,
-    answers: AnswerBook | None = None,
-    refusals: Refusals | None = None,
+    feed: FeedEndpoint | None = None,
+    answers: IdempotencyStore | None = None,
+    refusals: DeniedRequestLog | None = None,
     proxies: TrustedProxies | None = None,
     settings: HttpSettings | None = None,
-    observer: Observer | None = None,
+    observer: ResponseObserver | None = None,
     version: str = "0",
 ) -> Quart:
     """`observer` hears of every response: (method, route or "", status, seconds); for metrics and the access log."""
     settings = settings or HttpSettings()
-    app = Application("latchboard", static_folder=None, template_folder=None)
+    app = QuartApplication("latchboard", static_folder=None, template_folder=None)
     app.config.update(
-        MAX_CONTENT_LENGTH=MAX_BODY,
+        MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
         BODY_TIMEOUT=settings.body_timeout_s,
         RESPONSE_TIMEOUT=None,
         PROVIDE_AUTOMATIC_OPTIONS=True,
         PROPAGATE_EXCEPTIONS=False,
     )
     app.url_map.merge_slashes = False  # "//" is another address, and an address nobody has is not found: no redirect to guess at
-    app.extensions[FOUNDATION] = Foundation(authenticator, answers, refusals)
-    app.extensions[PROXIES] = proxies
+    app.extensions[API_DEPENDENCIES] = ApiDependencies(authenticator, answers, refusals)
+    app.extensions[TRUSTED_PROXIES] = proxies
     if answers is not None:
         app.after_serving(answers.close)
-    install_security(app, settings, observer)
-    install_errors(app)
+    install_middleware(app, settings, observer)
+    install_error_handlers(app)
     for blueprint in (*blueprints, openapi_blueprint(version=version)):
         app.register_blueprint(blueprint)
     if feed is not None:
-        app.asgi_app = _beside(app.asgi_app, feed)  # type: ignore[method-assign]
+        app.asgi_app = _mount_feed(app.asgi_app, feed)  # type: ignore[method-assign]
     return app
 
 
-def _beside(app: Any, feed: LiveFeed) -> Any:
+def _mount_feed(app: Any, feed: FeedEndpoint) -> Any:
     async def either(scope: Any, receive: Any, send: Any) -> None:
-        await (feed if feed.serves(scope) else app)(scope, receive, send)
+        await (feed if feed.matches(scope) else app)(scope, receive, send)
 
     return either

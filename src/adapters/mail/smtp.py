@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SmtpAddress:
+class SmtpServerConfig:
     host: str
     port: int
     tls: bool
@@ -28,7 +28,7 @@ class SmtpAddress:
     password: str | None = field(default=None, repr=False)
 
     @classmethod
-    def parse(cls, url: str) -> SmtpAddress:
+    def parse(cls, url: str) -> SmtpServerConfig:
         """`smtp://user:password@host:587` or `smtps://…`. Raises ValueError that does not quote the password."""
         try:
             parts = urlsplit(url)
@@ -44,7 +44,7 @@ class SmtpAddress:
 
 
 class SmtpMailer:
-    def __init__(self, server: SmtpAddress, *, sender: str | None = None, timeout_s: float = 10.0) -> None:
+    def __init__(self, server: SmtpServerConfig, *, sender: str | None = None, timeout_s: float = 10.0) -> None:
         self._server = server
         self._sender = sender or f"latchboard@{server.host}"
         self._timeout_s = timeout_s

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 _log = logging.getLogger(__name__)
 
 
-def run_all(calls: Iterable[Callable[[], None]]) -> None:
+def run_callbacks(calls: Iterable[Callable[[], None]]) -> None:
     """Run each call; one that raises breaks its promise, is logged, and stops none of the others."""
     for call in calls:
         try:

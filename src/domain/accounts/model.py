@@ -88,7 +88,7 @@ class OneTimeCode:
     used: bool
 
 
-KNOWN = "known:"
+KNOWN_LOGIN_PREFIX = "known:"
 """How a subject begins that counts nothing, but remembers."""
 
 

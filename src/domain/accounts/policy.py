@@ -13,101 +13,103 @@ import re
 import unicodedata
 from dataclasses import dataclass, replace
 
-from domain.accounts.model import KNOWN, LoginFailures, Membership
+from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, Membership
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS
-from domain.kernel.errors import Conflict, Invalid, Refused, Throttled
-from domain.kernel.text import NOT_IN_LINES, line_fault
+from domain.kernel.errors import Conflict, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.text_validation import FORBIDDEN_IN_LINE, single_line_fault
 
-ACCESS_TOKEN_MS = 15 * MINUTE_MS
-REFRESH_TOKEN_MS = 30 * DAY_MS
+ACCESS_TOKEN_TTL_MS = 15 * MINUTE_MS
+REFRESH_TOKEN_TTL_MS = 30 * DAY_MS
 REFRESH_TOKEN_LENGTH = 48
 
 CODE_DIGITS = 6
-CODE_LIFE_MS = 10 * MINUTE_MS
+CODE_TTL_MS = 10 * MINUTE_MS
 CODE_COOLDOWN_MS = MINUTE_MS
-CODE_TRIES = 5
+CODE_MAX_ATTEMPTS = 5
 
-PASSWORD_MIN = 8
-PASSWORD_MAX = 256
-EMAIL_MAX = 254
-NAME_MAX = 64
+PASSWORD_MIN_LENGTH = 8
+PASSWORD_MAX_LENGTH = 256
+EMAIL_MAX_LENGTH = 254
+NAME_MAX_LENGTH = 64
 
-FAILURE_WINDOW_MS = 15 * MINUTE_MS
+LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
-_NO_ADDRESS = r"@\s()<>\[\]:;,\\\""
+_QUOTED_ONLY_CHARACTERS = r"@\s()<>\[\]:;,\\\""
 """What an address has only inside quotes (RFC 5322, 3.2.3), which nobody means: a comma would make two recipients of one."""
-_EMAIL = re.compile(rf"[^{_NO_ADDRESS}{NOT_IN_LINES}]{{1,64}}@[^{_NO_ADDRESS}{NOT_IN_LINES}]{{1,189}}")
+_EMAIL_PATTERN = re.compile(
+    rf"[^{_QUOTED_ONLY_CHARACTERS}{FORBIDDEN_IN_LINE}]{{1,64}}@[^{_QUOTED_ONLY_CHARACTERS}{FORBIDDEN_IN_LINE}]{{1,189}}"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class LoginBackoff:
     """`free` failures cost nothing; then the pause starts at a second and doubles up to `longest_s`."""
 
-    free: int
-    longest_s: int
+    free_failures: int
+    max_delay_s: int
 
-    def pause_ms(self, count: int) -> int:
-        if count < self.free:
+    def delay_ms(self, count: int) -> int:
+        if count < self.free_failures:
             return 0
-        return min(1 << min(count - self.free, 16), self.longest_s) * SECOND_MS
+        return min(1 << min(count - self.free_failures, 16), self.max_delay_s) * SECOND_MS
 
 
-PATIENCE = {"pair": Patience(5, 60), "address": Patience(30, 60), "email": Patience(20, 10)}
+LOGIN_BACKOFFS = {"pair": LoginBackoff(5, 60), "address": LoginBackoff(30, 60), "email": LoginBackoff(20, 10)}
 
 
-def folded_email(text: str) -> str:
+def normalize_email(text: str) -> str:
     """Lower case, composed (NFC: keyboards differ), without outer spaces; as it is kept and looked for."""
     return unicodedata.normalize("NFC", text.strip().lower())
 
 
-def normal_email(text: str) -> str:
+def check_email(text: str) -> str:
     """Folded. Raises Invalid that names `email`."""
-    email = folded_email(text)
-    if len(email) > EMAIL_MAX or _EMAIL.fullmatch(email) is None or line_fault(email) is not None:
-        raise Invalid.field("email", "must be an email address such as ada@example.com, at most 254 characters.")
+    email = normalize_email(text)
+    if len(email) > EMAIL_MAX_LENGTH or _EMAIL_PATTERN.fullmatch(email) is None or single_line_fault(email) is not None:
+        raise ValidationFailed.for_field("email", "must be an email address such as ada@example.com, at most 254 characters.")
     return email
 
 
 def check_password(password: str, field: str = "password") -> str:
     """Raises Invalid unless it is 8 to 256 characters."""
-    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
-        raise Invalid.field(field, f"must have {PASSWORD_MIN} to {PASSWORD_MAX} characters.")
+    if not PASSWORD_MIN_LENGTH <= len(password) <= PASSWORD_MAX_LENGTH:
+        raise ValidationFailed.for_field(field, f"must have {PASSWORD_MIN_LENGTH} to {PASSWORD_MAX_LENGTH} characters.")
     return password
 
 
 def check_name(name: str, field: str = "name") -> str:
     """Without outer spaces. Raises Invalid unless 1 to 64 characters remain."""
     name = name.strip()
-    if not 1 <= len(name) <= NAME_MAX:
-        raise Invalid.field(field, f"must have 1 to {NAME_MAX} characters.")
-    fault = line_fault(name)
+    if not 1 <= len(name) <= NAME_MAX_LENGTH:
+        raise ValidationFailed.for_field(field, f"must have 1 to {NAME_MAX_LENGTH} characters.")
+    fault = single_line_fault(name)
     if fault is not None:
-        raise Invalid.field(field, fault)
+        raise ValidationFailed.for_field(field, fault)
     return name
 
 
-def check_may_give(caller: Session, role: Role) -> None:
+def check_can_assign_role(caller: Session, role: Role) -> None:
     """Admins manage members, and only an Owner makes Owners. Raises Refused."""
     require_role(caller, Role.ADMIN)
     if role is Role.OWNER and caller.role is not Role.OWNER:
-        raise Refused("Only an Owner makes somebody an Owner. Ask an Owner of the account.")
+        raise PermissionDenied("Only an Owner makes somebody an Owner. Ask an Owner of the account.")
 
 
-def check_may_change(caller: Session, target: Membership) -> None:
+def check_can_change_member(caller: Session, target: Membership) -> None:
     """Only an Owner changes or removes Owners. Raises Refused."""
     require_role(caller, Role.ADMIN)
     if target.role is Role.OWNER and caller.role is not Role.OWNER:
-        raise Refused("Only an Owner changes or removes Owners. Ask an Owner of the account.")
+        raise PermissionDenied("Only an Owner changes or removes Owners. Ask an Owner of the account.")
 
 
-def check_owner_stays(target: Membership, new_role: Role | None, owners: int) -> None:
+def check_not_last_owner(target: Membership, new_role: Role | None, owners: int) -> None:
     """An account always has an Owner. `new_role` None means removal. Raises Conflict `LAST_OWNER`."""
     if target.role is Role.OWNER and new_role is not Role.OWNER and owners <= 1:
         raise Conflict("This is the account's last Owner. Make somebody else an Owner first.", code="LAST_OWNER")
 
 
-def address_subject(address: str) -> str:
+def client_network(address: str) -> str:
     """Who counts as one address: an IPv4 address, or a /64 of IPv6, which is what one customer is given."""
     try:
         ip = ipaddress.ip_address(address)
@@ -121,36 +123,36 @@ def address_subject(address: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginSubjects:
+class LoginThrottleSubjects:
     """The names under which one attempt is counted, and the one under which its success is remembered."""
 
     pair: str
     address: str
     email: str
-    known: str
+    known_login: str
 
     @classmethod
-    def of(cls, email: str, address: str) -> LoginSubjects:
-        place = address_subject(address)
-        return cls(f"pair:{email}|{place}", f"address:{place}", f"email:{email}", f"{KNOWN}{email}|{place}")
+    def for_attempt(cls, email: str, address: str) -> LoginThrottleSubjects:
+        place = client_network(address)
+        return cls(f"pair:{email}|{place}", f"address:{place}", f"email:{email}", f"{KNOWN_LOGIN_PREFIX}{email}|{place}")
 
-    def counted(self) -> tuple[str, ...]:
+    def counted_subjects(self) -> tuple[str, ...]:
         return (self.pair, self.address, self.email)
 
 
-def check_patience(failures: LoginFailures | None, now_ms: int) -> None:
+def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
     """Raises Throttled `LOGIN_THROTTLED` while the pause after the last failure is not over."""
-    if failures is None or now_ms - failures.since_ms >= FAILURE_WINDOW_MS:
+    if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
         return
-    patience = PATIENCE[failures.subject.partition(":")[0]]
-    wait_ms = failures.last_ms + patience.pause_ms(failures.count) - now_ms
+    patience = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
+    wait_ms = failures.last_ms + patience.delay_ms(failures.count) - now_ms
     if wait_ms > 0:
         seconds = -(-wait_ms // SECOND_MS)
-        raise Throttled(f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED")
+        raise RateLimited(f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED")
 
 
-def failed_again(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
+def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
     """One failure more; a window that is over begins anew."""
-    if failures is None or now_ms - failures.since_ms >= FAILURE_WINDOW_MS:
+    if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
         return LoginFailures(subject, 1, now_ms, now_ms)
     return replace(failures, count=failures.count + 1, last_ms=now_ms)

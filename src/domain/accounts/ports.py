@@ -15,7 +15,7 @@ from domain.accounts.model import (
     RefreshToken,
     User,
 )
-from domain.kernel.idempotency import AnswerRepository
+from domain.kernel.idempotency import StoredResponseRepository
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 from domain.kernel.unit_of_work import Transaction
 
@@ -25,11 +25,11 @@ class AccountRepository(Protocol):
 
     async def get(self, account_id: AccountId) -> Account | None: ...
 
-    async def any(self) -> bool:
+    async def has_any(self) -> bool:
         """Whether the installation has an account at all."""
         ...
 
-    async def all_ids(self) -> Sequence[AccountId]: ...
+    async def list_ids(self) -> Sequence[AccountId]: ...
 
 
 class UserRepository(Protocol):
@@ -39,11 +39,11 @@ class UserRepository(Protocol):
 
     async def get(self, user_id: UserId) -> User | None: ...
 
-    async def held(self, user_id: UserId) -> User | None:
+    async def get_for_update(self, user_id: UserId) -> User | None:
         """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
         ...
 
-    async def by_email(self, email: str) -> User | None: ...
+    async def find_by_email(self, email: str) -> User | None: ...
 
     async def save(self, user: User) -> None: ...
 
@@ -55,11 +55,11 @@ class MembershipRepository(Protocol):
 
     async def get(self, membership_id: MembershipId) -> Membership | None: ...
 
-    async def of_user(self, user_id: UserId) -> Sequence[Membership]:
+    async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         """Oldest first."""
         ...
 
-    async def members(self, account_id: AccountId) -> Sequence[Member]:
+    async def list_members(self, account_id: AccountId) -> Sequence[Member]:
         """Oldest first."""
         ...
 
@@ -69,7 +69,7 @@ class MembershipRepository(Protocol):
         """Takes the membership's grants and refresh tokens along."""
         ...
 
-    async def owners(self, account_id: AccountId) -> int:
+    async def count_owners_for_update(self, account_id: AccountId) -> int:
         """In a writing transaction nobody else changes who owns the account until it ends: ask first, then look."""
         ...
 
@@ -79,9 +79,9 @@ class ProjectRepository(Protocol):
 
     async def get(self, account_id: AccountId, project_id: ProjectId) -> Project | None: ...
 
-    async def default(self, account_id: AccountId) -> Project: ...
+    async def get_default(self, account_id: AccountId) -> Project: ...
 
-    async def list(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
+    async def list_with_device_counts(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
         """Each with its device count, oldest first."""
         ...
 
@@ -95,41 +95,41 @@ class RefreshTokenRepository(Protocol):
 
     async def get(self, token_hash: bytes) -> RefreshToken | None: ...
 
-    async def spend(self, token_hash: bytes, at_ms: int) -> bool:
+    async def mark_spent(self, token_hash: bytes, at_ms: int) -> bool:
         """True for exactly one caller: the one that found it neither spent nor revoked."""
         ...
 
     async def revoke_family(self, family: str, at_ms: int) -> None: ...
 
-    async def revoke_user(self, user_id: UserId, at_ms: int) -> None: ...
+    async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None: ...
 
-    async def revoke_membership(self, membership_id: MembershipId, at_ms: int) -> None: ...
+    async def revoke_by_membership(self, membership_id: MembershipId, at_ms: int) -> None: ...
 
-    async def forget_before(self, expires_ms: int, limit: int) -> int: ...
+    async def delete_older_than(self, expires_ms: int, limit: int) -> int: ...
 
 
 class OneTimeCodeRepository(Protocol):
-    async def get(self, user_id: UserId) -> OneTimeCode | None:
+    async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
         """In a writing transaction nobody else reads or tries this user's code until it ends."""
         ...
 
-    async def put(self, code: OneTimeCode) -> None: ...
+    async def upsert(self, code: OneTimeCode) -> None: ...
 
 
 class LoginFailureRepository(Protocol):
-    async def get(self, subject: str) -> LoginFailures | None:
+    async def get_for_update(self, subject: str) -> LoginFailures | None:
         """In a writing transaction nobody else counts this subject until it ends."""
         ...
 
-    async def put(self, failures: LoginFailures) -> None: ...
+    async def upsert(self, failures: LoginFailures) -> None: ...
 
-    async def clear(self, subject: str) -> None: ...
+    async def delete(self, subject: str) -> None: ...
 
-    async def forget_before(self, last_ms: int, limit: int) -> int:
+    async def delete_older_than(self, last_ms: int, limit: int) -> int:
         """Counts; not the places from which somebody has signed in (subjects that begin with `KNOWN`)."""
         ...
 
-    async def forget_places_before(self, last_ms: int, limit: int) -> int: ...
+    async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int: ...
 
 
 class AccountsTx(Transaction, Protocol):
@@ -155,7 +155,7 @@ class AccountsTx(Transaction, Protocol):
     def login_failures(self) -> LoginFailureRepository: ...
 
     @property
-    def answers(self) -> AnswerRepository: ...
+    def stored_responses(self) -> StoredResponseRepository: ...
 
 
 class PasswordHasher(Protocol):
@@ -165,27 +165,27 @@ class PasswordHasher(Protocol):
 
     async def verify(self, password_hash: str, password: str) -> bool: ...
 
-    async def verify_nothing(self, password: str) -> None:
+    async def verify_dummy(self, password: str) -> None:
         """Costs what `verify` costs; for an unknown email."""
         ...
 
-    def outdated(self, password_hash: str) -> bool: ...
+    def needs_rehash(self, password_hash: str) -> bool: ...
 
 
-class AccessTokens(Protocol):
+class AccessTokenCodec(Protocol):
     def issue(self, membership: Membership, now_ms: int) -> str: ...
 
-    def read(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
+    def verify(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
         """(user, membership, account, expiry in Unix ms). Raises Unauthenticated `TOKEN_EXPIRED` or `UNAUTHENTICATED`."""
         ...
 
 
-class Digest(Protocol):
-    def plain(self, text: str) -> bytes:
+class SecretHasher(Protocol):
+    def sha256(self, text: str) -> bytes:
         """SHA-256, for random secrets of full entropy."""
         ...
 
-    def keyed(self, purpose: str, text: str) -> bytes:
+    def hmac_sha256(self, purpose: str, text: str) -> bytes:
         """HMAC-SHA-256 under the installation's key, for secrets of little entropy (one-time codes)."""
         ...
 

@@ -10,14 +10,14 @@ from domain.accounts.policy import check_name
 from domain.accounts.ports import AccountsTx
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.facts import EventKind, Fact
-from domain.kernel.ids import IdSource, Prefix, ProjectId, looks_like
+from domain.kernel.ids import IdGenerator, IdPrefix, ProjectId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 
 
 class ProjectService:
-    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource) -> None:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdGenerator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -25,31 +25,31 @@ class ProjectService:
     async def list(self, caller: Session) -> Sequence[tuple[Project, int]]:
         """Each with its device count, oldest first."""
         async with self._uow.read() as tx:
-            return await tx.projects.list(caller.account_id)
+            return await tx.projects.list_with_device_counts(caller.account_id)
 
     async def create(self, caller: Session, name: str) -> Project:
         require_role(caller, Role.ADMIN)
-        project_id = ProjectId(self._ids.new(Prefix.PROJECT))
+        project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
         async with self._uow.write() as tx:
             await tx.projects.add(project)
-            await self._record(tx, caller, "project_created", f"Project {project.name} was created")
+            await self._emit(tx, caller, "project_created", f"Project {project.name} was created")
         return project
 
     async def rename(self, caller: Session, project_id: str, name: str) -> tuple[Project, int]:
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            project, devices = await _project(tx, caller, project_id)
+            project, devices = await _get_project(tx, caller, project_id)
             renamed = replace(project, name=check_name(name))
             await tx.projects.save(renamed)
-            await self._record(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
+            await self._emit(tx, caller, "project_changed", f"Project {project.name} is now called {renamed.name}")
         return renamed, devices
 
     async def delete(self, caller: Session, project_id: str) -> None:
         """Raises Conflict `DEFAULT_PROJECT` or `PROJECT_NOT_EMPTY`."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            project, devices = await _project(tx, caller, project_id)
+            project, devices = await _get_project(tx, caller, project_id)
             if project.is_default:
                 raise Conflict("The default project cannot be deleted. Rename it instead.", code="DEFAULT_PROJECT")
             if devices:
@@ -58,16 +58,16 @@ class ProjectService:
                     code="PROJECT_NOT_EMPTY",
                 )
             await tx.projects.delete(project.project_id)
-            await self._record(tx, caller, "project_deleted", f"Project {project.name} was deleted")
+            await self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
 
-    async def _record(self, tx: AccountsTx, caller: Session, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: AccountsTx, caller: Session, kind: EventKind, description: str) -> None:
         now_ms = self._clock.now_ms()
-        await tx.record(Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
+        await tx.emit(DomainEvent(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
 
 
-async def _project(tx: AccountsTx, caller: Session, project_id: str) -> tuple[Project, int]:
-    if looks_like(Prefix.PROJECT, project_id):
-        for project, devices in await tx.projects.list(caller.account_id):
+async def _get_project(tx: AccountsTx, caller: Session, project_id: str) -> tuple[Project, int]:
+    if has_id_format(IdPrefix.PROJECT, project_id):
+        for project, devices in await tx.projects.list_with_device_counts(caller.account_id):
             if project.project_id == project_id:
                 return project, devices
-    raise NotFound.of("project", project_id)
+    raise NotFound.for_resource("project", project_id)

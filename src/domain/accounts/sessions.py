@@ -11,44 +11,44 @@ from dataclasses import dataclass
 
 from domain.accounts.model import Account, LoginFailures, Member, Membership, RefreshToken, User
 from domain.accounts.policy import (
-    ACCESS_TOKEN_MS,
-    EMAIL_MAX,
-    PASSWORD_MAX,
+    ACCESS_TOKEN_TTL_MS,
+    EMAIL_MAX_LENGTH,
+    PASSWORD_MAX_LENGTH,
     REFRESH_TOKEN_LENGTH,
-    REFRESH_TOKEN_MS,
-    LoginSubjects,
-    check_patience,
-    failed_again,
-    folded_email,
+    REFRESH_TOKEN_TTL_MS,
+    LoginThrottleSubjects,
+    check_login_backoff,
+    increment_failures,
+    normalize_email,
 )
-from domain.accounts.ports import AccessTokens, AccountsTx, Digest, PasswordHasher
+from domain.accounts.ports import AccessTokenCodec, AccountsTx, PasswordHasher, SecretHasher
 from domain.kernel.caller import Session
 from domain.kernel.clock import SECOND_MS, Clock
-from domain.kernel.errors import Throttled, Unauthenticated
-from domain.kernel.facts import Fact
-from domain.kernel.ids import IdSource
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import RateLimited, Unauthenticated
+from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 
-MOST_HASTY = 1_000
+MAX_THROTTLED_PAIRS = 1_000
 """Pairs of email and address counted between two flushes; of more, the rest goes uncounted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenPair:
     access_token: str
     refresh_token: str
-    expires_in_s: int = ACCESS_TOKEN_MS // SECOND_MS
+    expires_in_s: int = ACCESS_TOKEN_TTL_MS // SECOND_MS
 
 
 @dataclass(frozen=True, slots=True)
-class SignedIn:
-    tokens: Tokens
+class LoginResult:
+    tokens: TokenPair
     member: Member
     account: Account
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class UserProfile:
     """What a session is told about itself."""
 
     member: Member
@@ -57,7 +57,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _LoginCandidate:
     user: User
     membership: Membership
     account: Account
@@ -69,10 +69,10 @@ class SessionService:
         *,
         uow: UnitOfWork[AccountsTx],
         clock: Clock,
-        ids: IdSource,
+        ids: IdGenerator,
         hasher: PasswordHasher,
-        tokens: AccessTokens,
-        digest: Digest,
+        tokens: AccessTokenCodec,
+        digest: SecretHasher,
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -80,108 +80,114 @@ class SessionService:
         self._hasher = hasher
         self._tokens = tokens
         self._digest = digest
-        self._hasty: dict[tuple[str, str], int] = {}
+        self._throttled_counts: dict[tuple[str, str], int] = {}
 
-    async def login(self, email: str, password: str, *, address: str) -> SignedIn:
+    async def login(self, email: str, password: str, *, address: str) -> LoginResult:
         """Raises Unauthenticated `INVALID_CREDENTIALS` or Throttled `LOGIN_THROTTLED`."""
-        email = folded_email(email)[:EMAIL_MAX]
-        subjects = LoginSubjects.of(email, address)
+        email = normalize_email(email)[:EMAIL_MAX_LENGTH]
+        subjects = LoginThrottleSubjects.for_attempt(email, address)
         try:
             async with self._uow.read() as tx:
-                await _check_patience(tx, subjects, self._clock.now_ms())
-                known = await _find(tx, email)
-        except Throttled:
-            self._count_haste(email, address)
+                await _check_login_backoff(tx, subjects, self._clock.now_ms())
+                known = await _find_candidate(tx, email)
+        except RateLimited:
+            self._count_throttled(email, address)
             raise
-        right, new_hash = await self._verify(known, password)
+        right, new_hash = await self._verify_password(known, password)
         now_ms = self._clock.now_ms()
         # What is told is decided again in the transaction that counts: guesses made at once learn no more than in a row.
-        throttled: Throttled | None = None
+        throttled: RateLimited | None = None
         async with self._uow.write() as tx:
             try:
-                await _check_patience(tx, subjects, now_ms)
-            except Throttled as error:
+                await _check_login_backoff(tx, subjects, now_ms)
+            except RateLimited as error:
                 throttled = error
             if throttled is None and right and known is not None:
-                return await self._enter(tx, known, new_hash, subjects, now_ms, address)
+                return await self._complete_login(tx, known, new_hash, subjects, now_ms, address)
             if throttled is None:
                 await _count_failure(tx, known, subjects, now_ms, address)
         if throttled is not None:
-            self._count_haste(email, address)
+            self._count_throttled(email, address)
             raise throttled
         raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
 
-    def _count_haste(self, email: str, address: str) -> None:
+    def _count_throttled(self, email: str, address: str) -> None:
         """Only in memory, and for any email alike: who is turned away for haste learns nothing and costs no write."""
         place = (email, address)
-        if place in self._hasty or len(self._hasty) < MOST_HASTY:
-            self._hasty[place] = self._hasty.get(place, 0) + 1
+        if place in self._throttled_counts or len(self._throttled_counts) < MAX_THROTTLED_PAIRS:
+            self._throttled_counts[place] = self._throttled_counts.get(place, 0) + 1
 
-    async def flush_hasty(self) -> None:
+    async def flush_throttled_logins(self) -> None:
         """Write how often sign-ins were turned away for haste, to the accounts of the emails that are somebody's."""
-        hasty, self._hasty = self._hasty, {}
+        hasty, self._throttled_counts = self._throttled_counts, {}
         if not hasty:
             return
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             for (email, address), count in hasty.items():
-                known = await _find(tx, email)
+                known = await _find_candidate(tx, email)
                 if known is not None:
                     text = f"{count} sign-ins as {email} were turned away for haste"
                     source = f"user:{known.user.user_id}"
-                    fact = Fact(known.membership.account_id, "login_throttled", text, now_ms, source, address=address)
-                    await tx.record(fact)
+                    fact = DomainEvent(known.membership.account_id, "login_throttled", text, now_ms, source, address=address)
+                    await tx.emit(fact)
 
-    async def _verify(self, known: _Known | None, password: str) -> tuple[bool, str | None]:
+    async def _verify_password(self, known: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
         """Whether it is right, and a new hash when the kept one is of outdated parameters."""
-        password = password[: PASSWORD_MAX + 1]  # more is never right and must not cost more
+        password = password[: PASSWORD_MAX_LENGTH + 1]  # more is never right and must not cost more
         if known is None:
-            await self._hasher.verify_nothing(password)
+            await self._hasher.verify_dummy(password)
             return False, None
         if not await self._hasher.verify(known.user.password_hash, password):
             return False, None
-        if not self._hasher.outdated(known.user.password_hash):
+        if not self._hasher.needs_rehash(known.user.password_hash):
             return True, None
         return True, await self._hasher.hash(password)
 
-    async def _enter(
-        self, tx: AccountsTx, known: _Known, new_hash: str | None, subjects: LoginSubjects, now_ms: int, address: str
-    ) -> SignedIn:
-        user = await tx.users.held(known.user.user_id)
+    async def _complete_login(
+        self,
+        tx: AccountsTx,
+        known: _LoginCandidate,
+        new_hash: str | None,
+        subjects: LoginThrottleSubjects,
+        now_ms: int,
+        address: str,
+    ) -> LoginResult:
+        user = await tx.users.get_for_update(known.user.user_id)
         membership = await tx.memberships.get(known.membership.membership_id)
         if user is None or membership is None or user.password_hash != known.user.password_hash:
             raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
         if new_hash is not None:
             await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
-        await tx.login_failures.clear(subjects.pair)
-        await tx.login_failures.put(LoginFailures(subjects.known, 0, now_ms, now_ms))
-        tokens = await self._issue(tx, membership, self._ids.password(20), now_ms)
+        await tx.login_failures.delete(subjects.pair)
+        await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
+        tokens = await self._issue_tokens(tx, membership, self._ids.random_alphanumeric(20), now_ms)
         source = f"user:{user.user_id}"
         description = f"{user.name} signed in"
-        await tx.record(Fact(membership.account_id, "login", description, now_ms, source, address=address))
-        return SignedIn(tokens, Member(membership, user), known.account)
+        await tx.emit(DomainEvent(membership.account_id, "login", description, now_ms, source, address=address))
+        return LoginResult(tokens, Member(membership, user), known.account)
 
-    async def _issue(self, tx: AccountsTx, membership: Membership, family: str, now_ms: int) -> Tokens:
-        refresh_token = self._ids.password(REFRESH_TOKEN_LENGTH)
+    async def _issue_tokens(self, tx: AccountsTx, membership: Membership, family: str, now_ms: int) -> TokenPair:
+        refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
         await tx.refresh_tokens.add(
             RefreshToken(
-                token_hash=self._digest.plain(refresh_token),
+                token_hash=self._digest.sha256(refresh_token),
                 family=family,
                 user_id=membership.user_id,
                 membership_id=membership.membership_id,
                 issued_ms=now_ms,
-                expires_ms=now_ms + REFRESH_TOKEN_MS,
+                expires_ms=now_ms + REFRESH_TOKEN_TTL_MS,
             )
         )
-        return Tokens(self._tokens.issue(membership, now_ms), refresh_token)
+        return TokenPair(self._tokens.issue(membership, now_ms), refresh_token)
 
-    async def refresh(self, refresh_token: str, *, address: str) -> Tokens:
+    async def refresh(self, refresh_token: str, *, address: str) -> TokenPair:
         """Raises Unauthenticated; `TOKEN_EXPIRED` when only its time is over."""
         now_ms = self._clock.now_ms()
-        token_hash = self._digest.plain(refresh_token)
+        token_hash = self._digest.sha256(refresh_token)
         refusal = Unauthenticated("This refresh token is not valid any more. Sign in again.")
         async with self._uow.write() as tx:
-            token = await _token(tx, token_hash)
+            token = await _get_token_for_update(tx, token_hash)
             if token is None or token.revoked_ms is not None:
                 raise refusal
             membership = await tx.memberships.get(token.membership_id)
@@ -189,67 +195,69 @@ class SessionService:
                 raise refusal
             if token.spent_ms is None and now_ms >= token.expires_ms:
                 raise Unauthenticated("This refresh token has expired. Sign in again.", code="TOKEN_EXPIRED")
-            if await tx.refresh_tokens.spend(token_hash, now_ms):
-                return await self._issue(tx, membership, token.family, now_ms)
+            if await tx.refresh_tokens.mark_spent(token_hash, now_ms):
+                return await self._issue_tokens(tx, membership, token.family, now_ms)
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
             description = "A spent refresh token was used again; its session was ended"
             source = f"user:{token.user_id}"
-            await tx.record(Fact(membership.account_id, "session_revoked", description, now_ms, source, address=address))
+            await tx.emit(DomainEvent(membership.account_id, "session_revoked", description, now_ms, source, address=address))
         raise refusal
 
     async def logout(self, refresh_token: str, *, address: str) -> None:
         """Ends the token's family; an unknown token is no fault."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            token = await _token(tx, self._digest.plain(refresh_token))
+            token = await _get_token_for_update(tx, self._digest.sha256(refresh_token))
             if token is None or token.revoked_ms is not None:
                 return
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
             membership = await tx.memberships.get(token.membership_id)
             if membership is not None:
                 source = f"user:{token.user_id}"
-                await tx.record(Fact(membership.account_id, "logout", "Signed out", now_ms, source, address=address))
+                await tx.emit(DomainEvent(membership.account_id, "logout", "Signed out", now_ms, source, address=address))
 
-    async def profile(self, caller: Session) -> Profile:
+    async def get_profile(self, caller: Session) -> UserProfile:
         async with self._uow.read() as tx:
             user = await tx.users.get(caller.user_id)
             membership = await tx.memberships.get(caller.membership_id)
             account = await tx.accounts.get(caller.account_id)
-            projects = await tx.projects.list(caller.account_id)
+            projects = await tx.projects.list_with_device_counts(caller.account_id)
         if user is None or membership is None or account is None:
             raise Unauthenticated("This user is no longer a member of the account.")
-        return Profile(Member(membership, user), account, sum(count for _, count in projects))
+        return UserProfile(Member(membership, user), account, sum(count for _, count in projects))
 
 
-async def _token(tx: AccountsTx, token_hash: bytes) -> RefreshToken | None:
+async def _get_token_for_update(tx: AccountsTx, token_hash: bytes) -> RefreshToken | None:
     """As it stands while nobody else changes this user's tokens: one made meanwhile would outlive the end of its family."""
     token = await tx.refresh_tokens.get(token_hash)
-    if token is None or await tx.users.held(token.user_id) is None:
+    if token is None or await tx.users.get_for_update(token.user_id) is None:
         return None
     return await tx.refresh_tokens.get(token_hash)
 
 
-async def _find(tx: AccountsTx, email: str) -> _Known | None:
-    user = await tx.users.by_email(email)
-    memberships = await tx.memberships.of_user(user.user_id) if user is not None else ()
+async def _find_candidate(tx: AccountsTx, email: str) -> _LoginCandidate | None:
+    user = await tx.users.find_by_email(email)
+    memberships = await tx.memberships.list_by_user(user.user_id) if user is not None else ()
     if user is None or not memberships:
         return None
     account = await tx.accounts.get(memberships[0].account_id)
-    return _Known(user, memberships[0], account) if account is not None else None
+    return _LoginCandidate(user, memberships[0], account) if account is not None else None
 
 
-async def _check_patience(tx: AccountsTx, subjects: LoginSubjects, now_ms: int) -> None:
-    check_patience(await tx.login_failures.get(subjects.pair), now_ms)
-    check_patience(await tx.login_failures.get(subjects.address), now_ms)
-    if await tx.login_failures.get(subjects.known) is None:
-        check_patience(await tx.login_failures.get(subjects.email), now_ms)
+async def _check_login_backoff(tx: AccountsTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
+    check_login_backoff(await tx.login_failures.get_for_update(subjects.pair), now_ms)
+    check_login_backoff(await tx.login_failures.get_for_update(subjects.address), now_ms)
+    if await tx.login_failures.get_for_update(subjects.known_login) is None:
+        check_login_backoff(await tx.login_failures.get_for_update(subjects.email), now_ms)
 
 
-async def _count_failure(tx: AccountsTx, known: _Known | None, subjects: LoginSubjects, now_ms: int, address: str) -> None:
-    for subject in subjects.counted():
-        before = await tx.login_failures.get(subject)
-        await tx.login_failures.put(failed_again(before, subject, now_ms))
+async def _count_failure(
+    tx: AccountsTx, known: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
+) -> None:
+    for subject in subjects.counted_subjects():
+        before = await tx.login_failures.get_for_update(subject)
+        await tx.login_failures.upsert(increment_failures(before, subject, now_ms))
     if known is not None:
         description = f"Failed login as {known.user.email}"
         source = f"user:{known.user.user_id}"
-        await tx.record(Fact(known.membership.account_id, "login_failed", description, now_ms, source, address=address))
+        await tx.emit(DomainEvent(known.membership.account_id, "login_failed", description, now_ms, source, address=address))

@@ -7,108 +7,112 @@ from dataclasses import replace
 
 from domain.accounts.model import Member, Membership, User
 from domain.accounts.policy import (
-    check_may_change,
-    check_may_give,
+    check_can_assign_role,
+    check_can_change_member,
+    check_email,
     check_name,
-    check_owner_stays,
+    check_not_last_owner,
     check_password,
-    normal_email,
 )
 from domain.accounts.ports import AccountsTx, PasswordHasher
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, NotFound, Refused
-from domain.kernel.facts import Fact
-from domain.kernel.ids import IdSource, MembershipId, Prefix, UserId, looks_like
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import Conflict, NotFound, PermissionDenied
+from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 
 
 class TeamService:
-    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdSource, hasher: PasswordHasher) -> None:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
         self._hasher = hasher
 
-    async def members(self, caller: Session) -> Sequence[Member]:
+    async def list_members(self, caller: Session) -> Sequence[Member]:
         async with self._uow.read() as tx:
-            return await tx.memberships.members(caller.account_id)
+            return await tx.memberships.list_members(caller.account_id)
 
-    async def add(self, caller: Session, *, email: str, name: str, role: Role, password: str) -> Member:
+    async def add_member(self, caller: Session, *, email: str, name: str, role: Role, password: str) -> Member:
         """Raises Refused, Invalid, or Conflict `EMAIL_TAKEN` when the address has a user in this installation."""
-        check_may_give(caller, role)
-        email, name = normal_email(email), check_name(name)
+        check_can_assign_role(caller, role)
+        email, name = check_email(email), check_name(name)
         password_hash = await self._hasher.hash(check_password(password))
         now_ms = self._clock.now_ms()
-        user_id = UserId(self._ids.new(Prefix.USER))
-        membership_id = MembershipId(self._ids.new(Prefix.MEMBERSHIP))
+        user_id = UserId(self._ids.new_id(IdPrefix.USER))
+        membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
         user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
         membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
         async with self._uow.write() as tx:
-            await refuse_taken_email(tx, email)
+            await check_email_is_free(tx, email)
             await tx.users.add(user)
             await tx.memberships.add(membership)
-            await self._record(tx, caller, f"{name} was added as {role}")
+            await self._emit(tx, caller, f"{name} was added as {role}")
         return Member(membership, user)
 
-    async def change(self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None) -> Member:
+    async def update_member(
+        self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
+    ) -> Member:
         """Raises Refused, NotFound, or Conflict `LAST_OWNER`."""
         async with self._uow.write() as tx:
-            owners = await tx.memberships.owners(caller.account_id)  # first: what is looked at from here on stays as it is
-            caller = await _as_now(tx, caller)
-            target = await _member(tx, caller, membership_id)
-            check_may_change(caller, target.membership)
+            owners = await tx.memberships.count_owners_for_update(
+                caller.account_id
+            )  # first: what is looked at from here on stays as it is
+            caller = await _with_current_role(tx, caller)
+            target = await _get_member_for_update(tx, caller, membership_id)
+            check_can_change_member(caller, target.membership)
             membership, user = target.membership, target.user
             if role is not None and role is not membership.role:
-                check_may_give(caller, role)
-                check_owner_stays(membership, role, owners)
+                check_can_assign_role(caller, role)
+                check_not_last_owner(membership, role, owners)
                 membership = replace(membership, role=role)
                 await tx.memberships.save(membership)
-                await self._record(tx, caller, f"{user.name} is now {role}")
+                await self._emit(tx, caller, f"{user.name} is now {role}")
             if name is not None and check_name(name) != user.name:
                 user = replace(user, name=check_name(name))
                 await tx.users.save(user)
-                await self._record(tx, caller, f"{target.user.name} is now called {user.name}")
+                await self._emit(tx, caller, f"{target.user.name} is now called {user.name}")
         return Member(membership, user)
 
-    async def remove(self, caller: Session, membership_id: str) -> None:
+    async def remove_member(self, caller: Session, membership_id: str) -> None:
         """Grants and sessions of the membership end with it; a user without any membership is forgotten."""
         async with self._uow.write() as tx:
-            owners = await tx.memberships.owners(caller.account_id)
-            caller = await _as_now(tx, caller)
-            target = await _member(tx, caller, membership_id)
-            check_may_change(caller, target.membership)
-            check_owner_stays(target.membership, None, owners)
+            owners = await tx.memberships.count_owners_for_update(caller.account_id)
+            caller = await _with_current_role(tx, caller)
+            target = await _get_member_for_update(tx, caller, membership_id)
+            check_can_change_member(caller, target.membership)
+            check_not_last_owner(target.membership, None, owners)
             await tx.memberships.delete(target.membership.membership_id)
-            if not await tx.memberships.of_user(target.user.user_id):
+            if not await tx.memberships.list_by_user(target.user.user_id):
                 await tx.users.delete(target.user.user_id)
-            await self._record(tx, caller, f"{target.user.name} was removed")
+            await self._emit(tx, caller, f"{target.user.name} was removed")
 
-    async def _record(self, tx: AccountsTx, caller: Session, description: str) -> None:
+    async def _emit(self, tx: AccountsTx, caller: Session, description: str) -> None:
         now_ms = self._clock.now_ms()
-        await tx.record(Fact(caller.account_id, "member_changed", description, now_ms, caller.label, address=caller.address))
+        await tx.emit(DomainEvent(caller.account_id, "member_changed", description, now_ms, caller.label, address=caller.address))
 
 
-async def refuse_taken_email(tx: AccountsTx, email: str) -> None:
+async def check_email_is_free(tx: AccountsTx, email: str) -> None:
     """Raises Conflict `EMAIL_TAKEN`; an address has one user in the whole installation."""
-    if await tx.users.by_email(email) is not None:
+    if await tx.users.find_by_email(email) is not None:
         raise Conflict("This email address has a user here already. Take another address.", code="EMAIL_TAKEN")
 
 
-async def _as_now(tx: AccountsTx, caller: Session) -> Session:
+async def _with_current_role(tx: AccountsTx, caller: Session) -> Session:
     """With the role the caller has now: of two who take each other's role at the same moment, the second has lost theirs. Raises
     Refused."""
     membership = await tx.memberships.get(caller.membership_id)
     if membership is None:
-        raise Refused("You have just been removed from this account. Ask one of its Owners.", code="ROLE_REQUIRED")
+        raise PermissionDenied("You have just been removed from this account. Ask one of its Owners.", code="ROLE_REQUIRED")
     return replace(caller, role=membership.role)
 
 
-async def _member(tx: AccountsTx, caller: Session, membership_id: str) -> Member:
-    if looks_like(Prefix.MEMBERSHIP, membership_id):
+async def _get_member_for_update(tx: AccountsTx, caller: Session, membership_id: str) -> Member:
+    if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:
-            user = await tx.users.held(membership.user_id)
+            user = await tx.users.get_for_update(membership.user_id)
             if user is not None:
                 return Member(membership, user)
-    raise NotFound.of("member", membership_id)
+    raise NotFound.for_resource("member", membership_id)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.kernel.clock import DAY_MS
-from domain.kernel.facts import Json
+from domain.kernel.domain_events import Json
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, GrantId, KeyId, MembershipId, UserId
 
-WAITS_MS = DAY_MS
-MAX_WAITING = 100
+APPROVAL_TTL_MS = DAY_MS
+MAX_PENDING_PER_DEVICE = 100
 """Requests of one device that wait at once: more than anybody decides on, and what a robot gone astray can pile up."""
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.caller import Role, Session, require_role
-from domain.kernel.clock import iso
-from domain.kernel.errors import Conflict, Refused
+from domain.kernel.clock import to_iso
+from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import ExecutionId
 
-FOLLOWS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
+ALLOWED_TRANSITIONS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
     ApprovalStatus.PENDING: frozenset({ApprovalStatus.APPROVED, ApprovalStatus.DENIED, ApprovalStatus.EXPIRED}),
     ApprovalStatus.APPROVED: frozenset(),
     ApprovalStatus.DENIED: frozenset(),
@@ -19,7 +19,7 @@ FOLLOWS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
 ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
-def check_decider(caller: Session, approval: Approval, wanted: ApprovalStatus) -> None:
+def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus) -> None:
     """Raises Refused `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving what one asked for oneself.
 
     Denying one's own request is allowed: it is a withdrawal."""
@@ -27,19 +27,19 @@ def check_decider(caller: Session, approval: Approval, wanted: ApprovalStatus) -
     asked = approval.requested_by
     own = asked.user_id == caller.user_id or asked.membership_id == caller.membership_id  # both None for an API key
     if own and wanted is ApprovalStatus.APPROVED:
-        raise Refused(
+        raise PermissionDenied(
             "Nobody approves their own request. Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
         )
 
 
-def decided(
+def apply_decision(
     approval: Approval, status: ApprovalStatus, *, by: str | None, now_ms: int, execution_id: ExecutionId | None = None
 ) -> Approval:
     """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer open, or its time is up."""
-    if status not in FOLLOWS[approval.status]:
+    if status not in ALLOWED_TRANSITIONS[approval.status]:
         raise Conflict(f"This request is already {approval.status}. Exactly one decision counts.", code=ALREADY_DECIDED)
     if status is not ApprovalStatus.EXPIRED and now_ms >= approval.expires_ms:
         raise Conflict(
-            f"This request expired at {iso(approval.expires_ms)}. Have the command sent again.", code=ALREADY_DECIDED
+            f"This request expired at {to_iso(approval.expires_ms)}. Have the command sent again.", code=ALREADY_DECIDED
         )
     return replace(approval, status=status, decided_by=by, decided_ms=now_ms, execution_id=execution_id)

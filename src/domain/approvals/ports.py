@@ -16,7 +16,7 @@ class ApprovalRepository(Protocol):
 
     async def get(self, account_id: AccountId, approval_id: ApprovalId) -> Approval | None: ...
 
-    async def list(
+    async def list_newest(
         self,
         account_id: AccountId,
         *,
@@ -27,21 +27,21 @@ class ApprovalRepository(Protocol):
         """Newest first."""
         ...
 
-    async def decide(self, approval: Approval) -> bool:
+    async def decide_if_pending(self, approval: Approval) -> bool:
         """Write the decision if the stored one is still PENDING; True for exactly one caller."""
         ...
 
-    async def waiting_on(self, account_id: AccountId, device_id: DeviceId) -> int:
+    async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
         """How many of the device are PENDING."""
         ...
 
-    async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
+    async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         """PENDING ones whose time is up, oldest first."""
         ...
 
     async def next_expiry_ms(self) -> int | None: ...
 
-    async def forget_before(self, created_ms: int, limit: int) -> int:
+    async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Delete decided ones among the `limit` oldest; how many went."""
         ...
 
@@ -51,8 +51,8 @@ class ApprovalsTx(GrantsTx, Protocol):
     def approvals(self) -> ApprovalRepository: ...
 
 
-class Release(Protocol):
+class ApprovedCommandSubmitter(Protocol):
     """Checks the requester's grant and the device anew and queues the command, all in `tx`. Raises what a refused command
     raises. Implemented by the commands part, which stands above this one."""
 
-    async def release(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId: ...
+    async def submit_approved(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId: ...

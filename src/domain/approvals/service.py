@@ -12,26 +12,26 @@ from collections.abc import Sequence
 
 from domain.approvals import policy
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.approvals.ports import ApprovalsTx, Release
-from domain.devices.lookup import device_of
+from domain.approvals.ports import ApprovalsTx, ApprovedCommandSubmitter
+from domain.devices.lookup import get_device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
-from domain.kernel.facts import Fact
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
-EXPIRES_AT_ONCE = 100
+EXPIRY_BATCH_SIZE = 100
 """Expiries in one transaction: small enough that the one writer is soon free for others."""
-LISTED = 200
-_SERVICE = "service:approvals"
+LIST_LIMIT = 200
+_EXPIRY_SOURCE = "service:approvals"
 
 
 class ApprovalService:
-    def __init__(self, *, uow: UnitOfWork[ApprovalsTx], clock: Clock, release: Release) -> None:
+    def __init__(self, *, uow: UnitOfWork[ApprovalsTx], clock: Clock, release: ApprovedCommandSubmitter) -> None:
         self._uow = uow
         self._clock = clock
-        self._release = release
+        self._submitter = release
 
     async def list(
         self, caller: Session, *, device_id: DeviceId | None = None, status: ApprovalStatus | None = None
@@ -39,8 +39,8 @@ class ApprovalService:
         """Newest first, of one device or of the whole account."""
         async with self._uow.read() as tx:
             if device_id is not None:
-                await device_of(tx, caller.account_id, device_id)
-            return await tx.approvals.list(caller.account_id, device_id=device_id, status=status, limit=LISTED)
+                await get_device(tx, caller.account_id, device_id)
+            return await tx.approvals.list_newest(caller.account_id, device_id=device_id, status=status, limit=LIST_LIMIT)
 
     async def approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> ExecutionId:
         """Raises Refused `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and whatever the command
@@ -48,60 +48,58 @@ class ApprovalService:
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         try:
-            return await self._approved(caller, device_id, approval_id, now_ms)
+            return await self._approve(caller, device_id, approval_id, now_ms)
         except (Conflict, NotFound, Unavailable):
             raise
         except DomainError as error:
-            await self._refused(caller, device_id, approval_id, error, now_ms)
-            error.on_record = True
+            await self._log_failed_approval(caller, device_id, approval_id, error, now_ms)
+            error.already_logged = True
             raise
 
     async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> None:
         """Raises Refused `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            approval = await _approval_of(tx, caller, device_id, approval_id)
-            policy.check_decider(caller, approval, ApprovalStatus.DENIED)
-            denied = policy.decided(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms)
-            await _decide(tx, denied, caller.label, caller.address)
+            approval = await _get_approval(tx, caller, device_id, approval_id)
+            policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
+            denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms)
+            await _save_decision(tx, denied, caller.label, caller.address)
 
     async def expire_due(self) -> int:
         """Expire a batch of what has waited too long; how many were looked at. Each expires once, whoever runs this."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            overdue = await tx.approvals.overdue(now_ms, EXPIRES_AT_ONCE)
+            overdue = await tx.approvals.list_expired(now_ms, EXPIRY_BATCH_SIZE)
             for approval in overdue:
-                expired = policy.decided(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
-                if await tx.approvals.decide(expired):
-                    await tx.record(_decision(expired, _SERVICE))
+                expired = policy.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
+                if await tx.approvals.decide_if_pending(expired):
+                    await tx.emit(_decided_event(expired, _EXPIRY_SOURCE))
         return len(overdue)
 
     async def next_expiry_ms(self) -> int | None:
         async with self._uow.read() as tx:
             return await tx.approvals.next_expiry_ms()
 
-    async def _approved(
-        self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, now_ms: int
-    ) -> ExecutionId:
+    async def _approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, now_ms: int) -> ExecutionId:
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
-            approval = await _approval_of(tx, caller, device_id, approval_id)
-            policy.check_decider(caller, approval, ApprovalStatus.APPROVED)
-            policy.decided(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
-            execution_id = await self._release.release(tx, approval, device, now_ms)
-            approved = policy.decided(
+            device = await get_device(tx, caller.account_id, device_id)
+            approval = await _get_approval(tx, caller, device_id, approval_id)
+            policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED)
+            policy.apply_decision(approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms)
+            execution_id = await self._submitter.submit_approved(tx, approval, device, now_ms)
+            approved = policy.apply_decision(
                 approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id
             )
-            await _decide(tx, approved, caller.label, caller.address)
+            await _save_decision(tx, approved, caller.label, caller.address)
         return execution_id
 
-    async def _refused(
+    async def _log_failed_approval(
         self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
     ) -> None:
         """An approval that was tried and did not pass belongs in the log; the request itself is as it was."""
         async with self._uow.write() as tx:
-            await tx.record(
-                Fact(
+            await tx.emit(
+                DomainEvent(
                     account_id=caller.account_id,
                     kind="approval_refused",
                     description=f"Approving was refused: {error.message}",
@@ -114,25 +112,23 @@ class ApprovalService:
             )
 
 
-async def _approval_of(
-    tx: ApprovalsTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId
-) -> Approval:
-    await device_of(tx, caller.account_id, device_id)
+async def _get_approval(tx: ApprovalsTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
+    await get_device(tx, caller.account_id, device_id)
     approval = await tx.approvals.get(caller.account_id, approval_id)
     if approval is None or approval.device_id != device_id:
-        raise NotFound.of("approval of this device", approval_id)
+        raise NotFound.for_resource("approval of this device", approval_id)
     return approval
 
 
-async def _decide(tx: ApprovalsTx, approval: Approval, source: str, address: str) -> None:
+async def _save_decision(tx: ApprovalsTx, approval: Approval, source: str, address: str) -> None:
     """Raises Conflict when somebody else was first; the transaction, and with it the command let go, is undone."""
-    if not await tx.approvals.decide(approval):
+    if not await tx.approvals.decide_if_pending(approval):
         raise Conflict("Somebody else decided this at the same moment. Exactly one decision counts.", code=policy.ALREADY_DECIDED)
-    await tx.record(_decision(approval, source, address))
+    await tx.emit(_decided_event(approval, source, address))
 
 
-def _decision(approval: Approval, source: str, address: str = "") -> Fact:
-    return Fact(
+def _decided_event(approval: Approval, source: str, address: str = "") -> DomainEvent:
+    return DomainEvent(
         account_id=approval.account_id,
         kind="approval_decided",
         description=f"{approval.cmd} asked for by {approval.requested_by.name or approval.requested_by.label}: {approval.status}",

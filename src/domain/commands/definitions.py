@@ -12,22 +12,22 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from domain.commands import policy
-from domain.commands.model import CommandKind, Definition, Shape
-from domain.commands.ports import CommandsTx, ParamsChecker
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
+from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.commands.service import CommandService
-from domain.devices.lookup import device_of
+from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.grants.service import Gate
+from domain.grants.authorizer import Authorizer
 from domain.kernel.caller import Caller, Role, Session, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.facts import EventKind, Fact, JsonObject
-from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdSource, Prefix
+from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CommandDefinitionInput:
     """A command as its author describes it."""
 
     name: str
@@ -35,10 +35,10 @@ class Draft:
     description: str | None = None
     kind: CommandKind = CommandKind.ACTION
     params_schema: JsonObject | None = None
-    shape: Shape = Shape.BUTTON
+    shape: CommandWidget = CommandWidget.BUTTON
     requires_approval: bool = False
 
-    def defined(
+    def to_definition(
         self,
         command_id: CommandId,
         account_id: AccountId,
@@ -46,8 +46,8 @@ class Draft:
         *,
         device_id: DeviceId | None = None,
         device_type_id: DeviceTypeId | None = None,
-    ) -> Definition:
-        return Definition(
+    ) -> CommandDefinition:
+        return CommandDefinition(
             command_id=command_id,
             account_id=account_id,
             device_id=device_id,
@@ -63,71 +63,71 @@ class Draft:
         )
 
 
-CHANGEABLE = frozenset(one.name for one in fields(Draft))
+EDITABLE_FIELDS = frozenset(one.name for one in fields(CommandDefinitionInput))
 
 
-class DefinitionService:
+class CommandDefinitionService:
     def __init__(
         self,
         *,
         uow: UnitOfWork[CommandsTx],
         clock: Clock,
-        ids: IdSource,
-        gate: Gate,
-        checker: ParamsChecker,
+        ids: IdGenerator,
+        gate: Authorizer,
+        checker: ParamsValidator,
         commands: CommandService,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
-        self._gate = gate
-        self._checker = checker
+        self._authorizer = gate
+        self._validator = checker
         self._commands = commands
 
-    async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[Definition]:
+    async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """What the device can be told. A key needs a grant that lets it read the device."""
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
+            device = await get_device(tx, caller.account_id, device_id)
             now_ms = self._clock.now_ms()
-            await self._gate.permit(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
-            return await self._commands.definitions(tx, device)
+            await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+            return await self._commands.effective_definitions(tx, device)
 
-    async def create(self, caller: Session, device_id: DeviceId, draft: Draft) -> Definition:
+    async def create(self, caller: Session, device_id: DeviceId, draft: CommandDefinitionInput) -> CommandDefinition:
         """Raises Invalid, NotFound, Refused, Conflict `COMMAND_EXISTS` or `TOO_MANY_COMMANDS`."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        command_id = CommandId(self._ids.new(Prefix.COMMAND))
-        definition = draft.defined(command_id, caller.account_id, now_ms, device_id=device_id)
-        policy.check_definition(definition, self._checker)
+        command_id = CommandId(self._ids.new_id(IdPrefix.COMMAND))
+        definition = draft.to_definition(command_id, caller.account_id, now_ms, device_id=device_id)
+        policy.check_definition(definition, self._validator)
         async with self._uow.write() as tx:
-            device = await _held(tx, caller, device_id)
-            await self._check_approvals_stay(tx, caller, device, definition.name)
-            await _check_free(tx, definition)
-            before = await self._queries(tx, device)
+            device = await _lock_device(tx, caller, device_id)
+            await self._check_keeps_approval(tx, caller, device, definition.name)
+            await _check_name_free(tx, definition)
+            before = await self._query_names(tx, device)
             await tx.definitions.add(definition)
             await self._check_no_new_query(tx, caller, device, before)
-            await self._record(tx, caller, definition, "command_defined", now_ms)
+            await self._emit(tx, caller, definition, "command_defined", now_ms)
         return definition
 
-    async def edit(
+    async def update(
         self, caller: Session, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
-    ) -> Definition:
+    ) -> CommandDefinition:
         """`changes`: fields of Draft by name."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device = await _held(tx, caller, device_id)
-            before = await _own(tx, device, command_id)
-            after = replace(before, **{name: value for name, value in changes.items() if name in CHANGEABLE})
-            policy.check_definition(after, self._checker)
+            device = await _lock_device(tx, caller, device_id)
+            before = await _get_own_definition(tx, device, command_id)
+            after = replace(before, **{name: value for name, value in changes.items() if name in EDITABLE_FIELDS})
+            policy.check_definition(after, self._validator)
             for name in {before.name, after.name}:
-                await self._check_approvals_stay(tx, caller, device, name)
+                await self._check_keeps_approval(tx, caller, device, name)
             if after.name != before.name:
-                await _check_free(tx, after)
-            queries = await self._queries(tx, device)
+                await _check_name_free(tx, after)
+            queries = await self._query_names(tx, device)
             await tx.definitions.save(after)
             await self._check_no_new_query(tx, caller, device, queries)
-            await self._record(tx, caller, after, "command_updated", now_ms)
+            await self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
     async def delete(self, caller: Session, device_id: DeviceId, command_id: CommandId) -> None:
@@ -135,34 +135,32 @@ class DefinitionService:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device = await _held(tx, caller, device_id)
-            definition = await _own(tx, device, command_id)
-            await self._check_approvals_stay(tx, caller, device, definition.name)
-            before = await self._queries(tx, device)
+            device = await _lock_device(tx, caller, device_id)
+            definition = await _get_own_definition(tx, device, command_id)
+            await self._check_keeps_approval(tx, caller, device, definition.name)
+            before = await self._query_names(tx, device)
             await tx.definitions.delete(command_id)
             await self._check_no_new_query(tx, caller, device, before)
-            await self._record(tx, caller, definition, "command_removed", now_ms)
+            await self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_approvals_stay(self, tx: CommandsTx, caller: Session, device: Device, name: str) -> None:
+    async def _check_keeps_approval(self, tx: CommandsTx, caller: Session, device: Device, name: str) -> None:
         """Raises Refused `ROLE_REQUIRED` when a Member is about to touch a name that needs approval today."""
-        for definition in await self._commands.definitions(tx, device):
+        for definition in await self._commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
-    async def _queries(self, tx: CommandsTx, device: Device) -> frozenset[str]:
-        known = await self._commands.definitions(tx, device)
+    async def _query_names(self, tx: CommandsTx, device: Device) -> frozenset[str]:
+        known = await self._commands.effective_definitions(tx, device)
         return frozenset(one.name for one in known if one.kind is CommandKind.QUERY)
 
     async def _check_no_new_query(self, tx: CommandsTx, caller: Session, device: Device, before: frozenset[str]) -> None:
         """A QUERY runs under a READ grant, so only who may grant makes one. Raises Refused; the change is rolled back."""
-        if not await self._queries(tx, device) <= before:
+        if not await self._query_names(tx, device) <= before:
             require_role(caller, Role.ADMIN)
 
-    async def _record(
-        self, tx: CommandsTx, caller: Session, definition: Definition, kind: EventKind, now_ms: int
-    ) -> None:
-        await tx.record(
-            Fact(
+    async def _emit(self, tx: CommandsTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
+        await tx.emit(
+            DomainEvent(
                 account_id=caller.account_id,
                 kind=kind,
                 description=f"{kind.replace('_', ' ').capitalize()}: {definition.name}",
@@ -179,25 +177,25 @@ class DefinitionService:
         )
 
 
-async def _held(tx: CommandsTx, caller: Session, device_id: DeviceId) -> Device:
+async def _lock_device(tx: CommandsTx, caller: Session, device_id: DeviceId) -> Device:
     """What counts for the device changes by this transaction alone from here on. Raises NotFound."""
-    device = await device_of(tx, caller.account_id, device_id, held=True)
+    device = await get_device(tx, caller.account_id, device_id, held=True)
     if device.device_type_id is not None:
-        await tx.device_types.stays(device.device_type_id)
+        await tx.device_types.lock_for_share(device.device_type_id)
     return device
 
 
-async def _own(tx: CommandsTx, device: Device, command_id: CommandId) -> Definition:
-    definition = await tx.definitions.held(device.account_id, command_id)
+async def _get_own_definition(tx: CommandsTx, device: Device, command_id: CommandId) -> CommandDefinition:
+    definition = await tx.definitions.get_for_update(device.account_id, command_id)
     if definition is None or definition.device_id != device.device_id:
-        raise NotFound.of("command of this device", command_id)
+        raise NotFound.for_resource("command of this device", command_id)
     return definition
 
 
-async def _check_free(tx: CommandsTx, definition: Definition) -> None:
+async def _check_name_free(tx: CommandsTx, definition: CommandDefinition) -> None:
     if definition.device_id is None:
         return
-    present = await tx.definitions.of_device(definition.device_id)
+    present = await tx.definitions.list_by_device(definition.device_id)
     if any(one.name == definition.name for one in present):
         raise Conflict(
             f"The device has a command {definition.name} already. Change that one, or take another name.",

@@ -6,92 +6,88 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from domain.commands import policy
-from domain.commands.definitions import Draft
-from domain.commands.model import Definition
-from domain.commands.ports import CommandsTx, ParamsChecker
+from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.model import CommandDefinition
+from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, Invalid, NotFound
-from domain.kernel.facts import EventKind, Fact
-from domain.kernel.ids import CommandId, DeviceTypeId, IdSource, Prefix
+from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.ids import CommandId, DeviceTypeId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
-MAX_TYPES = 500
+MAX_DEVICE_TYPES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class TypeWithCommands:
+class DeviceTypeWithCommands:
     device_type: DeviceType
-    commands: tuple[Definition, ...]
+    commands: tuple[CommandDefinition, ...]
 
 
 class DeviceTypeService:
-    def __init__(
-        self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdSource, checker: ParamsChecker
-    ) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdGenerator, checker: ParamsValidator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
-        self._checker = checker
+        self._validator = checker
 
-    async def list(self, caller: Session) -> Sequence[TypeWithCommands]:
+    async def list(self, caller: Session) -> Sequence[DeviceTypeWithCommands]:
         async with self._uow.read() as tx:
-            return [await _with_commands(tx, one) for one in await tx.device_types.list(caller.account_id)]
+            return [await _load_with_commands(tx, one) for one in await tx.device_types.list(caller.account_id)]
 
-    async def get(self, caller: Session, device_type_id: DeviceTypeId) -> TypeWithCommands:
+    async def get(self, caller: Session, device_type_id: DeviceTypeId) -> DeviceTypeWithCommands:
         async with self._uow.read() as tx:
-            return await _with_commands(tx, await _type_of(tx, caller, device_type_id))
+            return await _load_with_commands(tx, await _get_device_type(tx, caller, device_type_id))
 
-    async def create(self, caller: Session, name: str, drafts: Sequence[Draft]) -> TypeWithCommands:
+    async def create(self, caller: Session, name: str, drafts: Sequence[CommandDefinitionInput]) -> DeviceTypeWithCommands:
         """Raises Invalid, Refused, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        device_type = DeviceType(DeviceTypeId(self._ids.new(Prefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
-        definitions = self._defined(device_type, drafts, now_ms, {})
+        device_type = DeviceType(DeviceTypeId(self._ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
+        definitions = self._build_definitions(device_type, drafts, now_ms, {})
         async with self._uow.write() as tx:
             await _check_name(tx, device_type)
             await tx.device_types.add(device_type)
             for definition in definitions:
                 await tx.definitions.add(definition)
-            await self._record(tx, caller, device_type, "device_type_created", now_ms)
-        return TypeWithCommands(device_type, tuple(definitions))
+            await self._emit(tx, caller, device_type, "device_type_created", now_ms)
+        return DeviceTypeWithCommands(device_type, tuple(definitions))
 
-    async def edit(
-        self, caller: Session, device_type_id: DeviceTypeId, name: str | None, drafts: Sequence[Draft] | None
-    ) -> TypeWithCommands:
+    async def update(
+        self, caller: Session, device_type_id: DeviceTypeId, name: str | None, drafts: Sequence[CommandDefinitionInput] | None
+    ) -> DeviceTypeWithCommands:
         """`drafts` replace the whole list; a command that keeps its name keeps its id."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device_type = await _type_of(tx, caller, device_type_id, held=True)
+            device_type = await _get_device_type(tx, caller, device_type_id, held=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
                 await _check_name(tx, device_type)
                 await tx.device_types.save(device_type)
             if drafts is not None:
-                await self._replace(tx, device_type, drafts, now_ms)
-            await self._record(tx, caller, device_type, "device_type_updated", now_ms)
-            return await _with_commands(tx, device_type)
+                await self._replace_definitions(tx, device_type, drafts, now_ms)
+            await self._emit(tx, caller, device_type, "device_type_updated", now_ms)
+            return await _load_with_commands(tx, device_type)
 
     async def delete(self, caller: Session, device_type_id: DeviceTypeId) -> None:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: with the type its devices would lose commands and approvals unawares."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            device_type = await _type_of(tx, caller, device_type_id, held=True)
-            used = await tx.device_types.in_use(device_type_id)
+            device_type = await _get_device_type(tx, caller, device_type_id, held=True)
+            used = await tx.device_types.count_devices(device_type_id)
             if used:
-                raise Conflict(
-                    f"{used} devices are of this type. Give them another type first.", code="DEVICE_TYPE_IN_USE"
-                )
+                raise Conflict(f"{used} devices are of this type. Give them another type first.", code="DEVICE_TYPE_IN_USE")
             await tx.device_types.delete(device_type_id)
-            await self._record(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
+            await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
 
-    async def _replace(
-        self, tx: CommandsTx, device_type: DeviceType, drafts: Sequence[Draft], now_ms: int
+    async def _replace_definitions(
+        self, tx: CommandsTx, device_type: DeviceType, drafts: Sequence[CommandDefinitionInput], now_ms: int
     ) -> None:
-        present = {one.name: one for one in await tx.definitions.of_type(device_type.device_type_id)}
-        wanted = self._defined(device_type, drafts, now_ms, present)
+        present = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
+        wanted = self._build_definitions(device_type, drafts, now_ms, present)
         names = {definition.name for definition in wanted}
         for name, gone in present.items():
             if name not in names and gone.command_id is not None:
@@ -102,34 +98,36 @@ class DeviceTypeService:
             else:
                 await tx.definitions.add(definition)
 
-    def _defined(
-        self, device_type: DeviceType, drafts: Sequence[Draft], now_ms: int, present: dict[str, Definition]
-    ) -> Sequence[Definition]:
+    def _build_definitions(
+        self,
+        device_type: DeviceType,
+        drafts: Sequence[CommandDefinitionInput],
+        now_ms: int,
+        present: dict[str, CommandDefinition],
+    ) -> Sequence[CommandDefinition]:
         if len(drafts) > policy.MAX_DEFINITIONS:
-            raise Invalid.field("commands", f"takes at most {policy.MAX_DEFINITIONS} commands.")
+            raise ValidationFailed.for_field("commands", f"takes at most {policy.MAX_DEFINITIONS} commands.")
         names = [draft.name for draft in drafts]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise Invalid.field("commands", f"names {min(twice)} twice; a name stands for one command.")
+            raise ValidationFailed.for_field("commands", f"names {min(twice)} twice; a name stands for one command.")
         definitions = []
         for draft in drafts:
             kept = present.get(draft.name)
             command_id = kept.command_id if kept else None
-            definition = draft.defined(
-                command_id or CommandId(self._ids.new(Prefix.COMMAND)),
+            definition = draft.to_definition(
+                command_id or CommandId(self._ids.new_id(IdPrefix.COMMAND)),
                 device_type.account_id,
                 kept.created_ms if kept else now_ms,
                 device_type_id=device_type.device_type_id,
             )
-            policy.check_definition(definition, self._checker)
+            policy.check_definition(definition, self._validator)
             definitions.append(definition)
         return definitions
 
-    async def _record(
-        self, tx: CommandsTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int
-    ) -> None:
-        await tx.record(
-            Fact(
+    async def _emit(self, tx: CommandsTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
+        await tx.emit(
+            DomainEvent(
                 account_id=caller.account_id,
                 kind=kind,
                 description=f"{kind.replace('_', ' ').capitalize()}: {device_type.name}",
@@ -141,16 +139,16 @@ class DeviceTypeService:
         )
 
 
-async def _type_of(tx: CommandsTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:
-    find = tx.device_types.held if held else tx.device_types.get
+async def _get_device_type(tx: CommandsTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:
+    find = tx.device_types.get_for_update if held else tx.device_types.get
     device_type = await find(caller.account_id, device_type_id)
     if device_type is None:
-        raise NotFound.of("device type", device_type_id)
+        raise NotFound.for_resource("device type", device_type_id)
     return device_type
 
 
-async def _with_commands(tx: CommandsTx, device_type: DeviceType) -> TypeWithCommands:
-    return TypeWithCommands(device_type, tuple(await tx.definitions.of_type(device_type.device_type_id)))
+async def _load_with_commands(tx: CommandsTx, device_type: DeviceType) -> DeviceTypeWithCommands:
+    return DeviceTypeWithCommands(device_type, tuple(await tx.definitions.list_by_device_type(device_type.device_type_id)))
 
 
 async def _check_name(tx: CommandsTx, device_type: DeviceType) -> None:
@@ -158,5 +156,5 @@ async def _check_name(tx: CommandsTx, device_type: DeviceType) -> None:
     others = [one for one in listed if one.device_type_id != device_type.device_type_id]
     if any(one.name == device_type.name for one in others):
         raise Conflict("A device type of this name exists. Take another name.", code="DEVICE_TYPE_EXISTS")
-    if len(others) >= MAX_TYPES:
+    if len(others) >= MAX_DEVICE_TYPES:
         raise Conflict("There are as many device types as there may be. Delete one first.", code="TOO_MANY_DEVICE_TYPES")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.kernel.facts import Json, JsonObject
+from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import (
     AccountId,
     CommandId,
@@ -19,7 +20,6 @@ from domain.kernel.ids import (
     ExecutionId,
     GrantId,
 )
-from domain.kernel.swift import swift
 
 DEFAULT_TTL_MS = 60_000
 MAX_TTL_MS = 24 * 3_600_000
@@ -30,7 +30,7 @@ class CommandKind(StrEnum):
     QUERY = "QUERY"
 
 
-class Shape(StrEnum):
+class CommandWidget(StrEnum):
     """How a dashboard shows it."""
 
     BUTTON = "BUTTON"
@@ -41,7 +41,7 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class CommandDefinition:
     """`command_id` is None for a built-in. Of `device_id` and `device_type_id` at most one is set."""
 
     command_id: CommandId | None
@@ -53,7 +53,7 @@ class Definition:
     description: str | None
     kind: CommandKind
     params_schema: JsonObject | None
-    shape: Shape
+    shape: CommandWidget
     requires_approval: bool
     created_ms: int = 0
 
@@ -69,14 +69,12 @@ class ExecutionStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in _FINAL
+        return self in _FINAL_STATUSES
 
 
-_FINAL = frozenset(
-    {ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED}
-)
+_FINAL_STATUSES = frozenset({ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.EXPIRED})
 
-FOLLOWS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
+ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.QUEUED: frozenset(
         {ExecutionStatus.SENT, ExecutionStatus.ACKED, ExecutionStatus.DONE, ExecutionStatus.FAILED, ExecutionStatus.EXPIRED}
     ),
@@ -102,7 +100,7 @@ class TriggeredBy(StrEnum):
     RULE = "rule"
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Execution:
     """`seq` orders executions of a device (0 until stored). `result` is what the device said: `{code, relay, data}`."""

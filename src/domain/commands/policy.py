@@ -10,81 +10,85 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from domain.commands.model import MAX_TTL_MS, CommandKind, Definition, Execution, ExecutionStatus, Shape
-from domain.commands.ports import ParamsChecker
-from domain.devices.model import Device, Profile
+from domain.commands.model import MAX_TTL_MS, CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus
+from domain.commands.ports import ParamsValidator
+from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
-from domain.kernel.errors import FieldFault, Invalid, Refused
-from domain.kernel.facts import Json
+from domain.kernel.domain_events import Json
+from domain.kernel.errors import FieldFault, PermissionDenied, ValidationFailed
 
-NAME = re.compile(r"[A-Z0-9_]{1,64}")
+NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 MAX_DEFINITIONS = 100
-MAX_OPEN = 100
+MAX_OPEN_EXECUTIONS = 100
 """Commands of one device that have not ended: more than a person or a program means to queue, little enough to send at once."""
 MAX_PARAMS_BYTES = 16 * 1024
 """A quarter of the largest message a device link carries."""
-MAX_DEPTH = 32
-RECENT_MS = MINUTE_MS
+MAX_PARAMS_DEPTH = 32
+CAUSE_WINDOW_MS = MINUTE_MS
 """How long after its deadline an execution may still be named as the cause of a relay change."""
 
 
-def _built_in(name: str, label: str, kind: CommandKind, shape: Shape, description: str) -> Definition:
-    return Definition(None, None, None, None, name, label, description, kind, None, shape, requires_approval=False)
+def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
+    return CommandDefinition(None, None, None, None, name, label, description, kind, None, shape, requires_approval=False)
 
 
-BUILT_INS: tuple[Definition, ...] = (
-    _built_in("ON", "Switch on", CommandKind.ACTION, Shape.TOGGLE, "Switch the relay on."),
-    _built_in("OFF", "Switch off", CommandKind.ACTION, Shape.TOGGLE, "Switch the relay off."),
-    _built_in("TOGGLE", "Toggle", CommandKind.ACTION, Shape.BUTTON, "Switch the relay to its other state."),
-    _built_in("STATUS", "Status", CommandKind.QUERY, Shape.BUTTON, "Ask the device how it stands."),
-    _built_in("GET_SCHEDULES", "Schedules held", CommandKind.QUERY, Shape.BUTTON, "Ask which schedules the device holds."),
+BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
+    _built_in("ON", "Switch on", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay on."),
+    _built_in("OFF", "Switch off", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay off."),
+    _built_in("TOGGLE", "Toggle", CommandKind.ACTION, CommandWidget.BUTTON, "Switch the relay to its other state."),
+    _built_in("STATUS", "Status", CommandKind.QUERY, CommandWidget.BUTTON, "Ask the device how it stands."),
+    _built_in(
+        "GET_SCHEDULES", "Schedules held", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device holds."
+    ),
 )
-BUILT_IN = {definition.name: definition for definition in BUILT_INS}
+BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMANDS}
 
 
-def effective(of_type: Iterable[Definition], of_device: Iterable[Definition]) -> tuple[Definition, ...]:
+def effective_definitions(
+    of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition]
+) -> tuple[CommandDefinition, ...]:
     """What counts, one definition per name: built-ins in their order, then the others by name."""
-    counts = dict(BUILT_IN)
+    counts = dict(BUILT_IN_BY_NAME)
     for definition in (*of_type, *of_device):
         counts[definition.name] = definition
-    own = sorted(name for name in counts if name not in BUILT_IN)
-    return tuple(counts[name] for name in (*BUILT_IN, *own))
+    own = sorted(name for name in counts if name not in BUILT_IN_BY_NAME)
+    return tuple(counts[name] for name in (*BUILT_IN_BY_NAME, *own))
 
 
-def named(definitions: Sequence[Definition], cmd: str) -> Definition:
+def require_definition(definitions: Sequence[CommandDefinition], cmd: str) -> CommandDefinition:
     """Raises Invalid `UNKNOWN_COMMAND`."""
     for definition in definitions:
         if definition.name == cmd:
             return definition
     known = ", ".join(definition.name for definition in definitions)
-    raise Invalid(
+    raise ValidationFailed(
         f"This device has no command {cmd[:64]!r}. It has: {known}. Names are in capitals.",
         code="UNKNOWN_COMMAND",
         details=(FieldFault("cmd", "is not a command of this device."),),
     )
 
 
-def check_params(definition: Definition, params: Json, checker: ParamsChecker) -> None:
+def check_params(definition: CommandDefinition, params: Json, checker: ParamsValidator) -> None:
     """Raises Invalid `INVALID_PARAMS`, with a path per fault."""
-    fault = oversize(params, "params", MAX_PARAMS_BYTES, MAX_DEPTH)
+    fault = json_size_error(params, "params", MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH)
     faults: Sequence[FieldFault] = (fault,) if fault else ()
     if not faults and definition.params_schema is not None:
-        faults = checker.check(definition.params_schema, params)
+        faults = checker.validate(definition.params_schema, params)
     elif not faults and definition.command_id is None and params not in (None, {}):
         faults = (FieldFault("params", "this command takes none; leave them out."),)
     if faults:
-        raise Invalid(
+        raise ValidationFailed(
             f"The parameters do not fit the command {definition.name}: {faults[0].field}: {faults[0].message}",
             code="INVALID_PARAMS",
             details=faults,
         )
 
 
-def oversize(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldFault | None:
+def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldFault | None:
     """Why a JSON value is more than we take, or None."""
     if value is None:
         return None
-    if _deeper_than(value, max_depth):
+    if _is_nested_deeper_than(value, max_depth):
         return FieldFault(field, f"is nested deeper than {max_depth} levels; flatten it.")
     try:
         size = len(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
@@ -93,72 +97,72 @@ def oversize(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldFa
     return FieldFault(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
 
 
-def _deeper_than(value: Json, levels: int) -> bool:
+def _is_nested_deeper_than(value: Json, levels: int) -> bool:
     row: list[Json] = [value]
     for _ in range(levels + 1):
-        row = [inner for outer in row for inner in _inside(outer)]
+        row = [inner for outer in row for inner in _child_values(outer)]
         if not row:
             return False
     return True
 
 
-def _inside(value: Json) -> Iterable[Json]:
+def _child_values(value: Json) -> Iterable[Json]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def check_definition(definition: Definition, checker: ParamsChecker) -> None:
+def check_definition(definition: CommandDefinition, checker: ParamsValidator) -> None:
     """Raises Invalid: a wrong name, a schema that is none, or a built-in whose kind would change.
 
     A grant that allows only queries must not come to allow ON because somebody called it a query."""
     faults: list[FieldFault] = []
-    if NAME.fullmatch(definition.name) is None:
+    if NAME_PATTERN.fullmatch(definition.name) is None:
         faults.append(FieldFault("name", "is 1 to 64 capitals, digits and underscores, such as SET_LEVEL."))
-    built_in = BUILT_IN.get(definition.name)
+    built_in = BUILT_IN_BY_NAME.get(definition.name)
     if built_in is not None and built_in.kind is not definition.kind:
         faults.append(FieldFault("kind", f"{definition.name} is built in as {built_in.kind}; an override keeps that."))
     if definition.params_schema is not None:
-        faults += checker.check_schema(definition.params_schema)
+        faults += checker.validate_schema(definition.params_schema)
     if faults:
-        raise Invalid(f"The command cannot be defined so: {faults[0].field} {faults[0].message}", details=faults)
+        raise ValidationFailed(f"The command cannot be defined so: {faults[0].field} {faults[0].message}", details=faults)
 
 
 def check_ttl(ttl_ms: int) -> None:
     if not 1_000 <= ttl_ms <= MAX_TTL_MS:
-        raise Invalid.field("ttlSeconds", "is 1 to 86400 seconds.")
+        raise ValidationFailed.for_field("ttlSeconds", "is 1 to 86400 seconds.")
 
 
-def check_takes_commands(device: Device) -> None:
+def check_accepts_commands(device: Device) -> None:
     """Raises Refused `DEVICE_DISABLED` unless the device is ACTIVE."""
-    if not device.enabled:
+    if not device.is_active:
         todo = "Enable it" if device.status == "DISABLED" else "Generate credentials"
-        raise Refused(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
+        raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
 
 
-def wanted_relay(cmd: str) -> bool | None:
+def target_relay_state(cmd: str) -> bool | None:
     """What the relay is after the command, where the command alone says so."""
     return {"ON": True, "OFF": False}.get(cmd)
 
 
-def may_resend(profile: Profile, cmd: str) -> bool:
+def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
     """Our own firmware knows an id it has had; a stock firmware would run the command a second time, so only what changes
     nothing the second time may be sent again."""
-    return profile is Profile.NATIVE or wanted_relay(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
+    return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
 
 
-def ends_when_handed_over(device: Device, cmd: str) -> bool:
+def is_done_when_sent(device: Device, cmd: str) -> bool:
     """ESPHome answers with nothing but a change of state: what it has already is there without an answer."""
-    wanted = wanted_relay(cmd)
-    return device.profile is Profile.ESPHOME and wanted is not None and wanted == device.relay
+    wanted = target_relay_state(cmd)
+    return device.profile is FirmwareProfile.ESPHOME and wanted is not None and wanted == device.relay
 
 
-def answered_by_state(profile: Profile, execution: Execution, relay: bool) -> bool:
+def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool) -> bool:
     """Whether a report of the relay, without an id, can be this command's doing."""
-    if profile is Profile.NATIVE or execution.status is not ExecutionStatus.SENT:
+    if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
         return False
-    return execution.cmd == "TOGGLE" or wanted_relay(execution.cmd) == relay
+    return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay
 
 
-def may_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
-    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + RECENT_MS
+def can_have_caused(execution: Execution, device: Device, at_ms: int) -> bool:
+    return execution.device_id == device.device_id and at_ms <= execution.expires_ms + CAUSE_WINDOW_MS

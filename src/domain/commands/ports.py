@@ -8,56 +8,56 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from domain.approvals.ports import ApprovalsTx
-from domain.commands.model import Definition, Execution, ExecutionStatus
+from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
 from domain.devices.model import Device
-from domain.grants.model import Grant, Subject
+from domain.grants.model import Grant, GrantSubject
+from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.errors import FieldFault
-from domain.kernel.facts import Json, JsonObject
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
-Move: TypeAlias = tuple[Execution, ExecutionStatus]
+ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution as it is to be, and the status it is expected to have until then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facing:
+class CommandContextRow:
     """All that one command is decided by: `definitions` are the device's own and its type's, `open` how many of its commands are
     QUEUED or SENT, `grants` what the asking subject holds on it, oldest first, expired ones included."""
 
     device: Device
-    definitions: Sequence[Definition]
-    open: int
+    definitions: Sequence[CommandDefinition]
+    open_count: int
     grants: Sequence[Grant]
 
 
-class FacingRepository(Protocol):
-    async def of(self, account_id: AccountId, device_id: DeviceId, subject: Subject | None) -> Facing | None:
+class CommandContextRepository(Protocol):
+    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContextRow | None:
         """In one look. None when the account has no such device; no grants where no subject is given."""
         ...
 
 
-class DefinitionRepository(Protocol):
-    async def add(self, definition: Definition) -> None:
+class CommandDefinitionRepository(Protocol):
+    async def add(self, definition: CommandDefinition) -> None:
         """Raises Conflict `COMMAND_EXISTS` when the device or type has one of this name."""
         ...
 
-    async def get(self, account_id: AccountId, command_id: CommandId) -> Definition | None: ...
+    async def get(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None: ...
 
-    async def held(self, account_id: AccountId, command_id: CommandId) -> Definition | None:
+    async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
         """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
         ...
 
-    async def of_device(self, device_id: DeviceId) -> Sequence[Definition]: ...
+    async def list_by_device(self, device_id: DeviceId) -> Sequence[CommandDefinition]: ...
 
-    async def of_type(self, device_type_id: DeviceTypeId) -> Sequence[Definition]: ...
+    async def list_by_device_type(self, device_type_id: DeviceTypeId) -> Sequence[CommandDefinition]: ...
 
-    async def of_all(
+    async def list_by_devices_and_types(
         self, device_ids: Collection[DeviceId], type_ids: Collection[DeviceTypeId]
-    ) -> Sequence[Definition]:
+    ) -> Sequence[CommandDefinition]:
         """The own definitions of these devices and those of these types, in one look."""
         ...
 
-    async def save(self, definition: Definition) -> None: ...
+    async def save(self, definition: CommandDefinition) -> None: ...
 
     async def delete(self, command_id: CommandId) -> None: ...
 
@@ -67,7 +67,7 @@ class ExecutionRepository(Protocol):
         """Gives the execution its `seq`: later ones of a device have higher ones."""
         ...
 
-    async def add_all(self, executions: Sequence[Execution]) -> None:
+    async def add_many(self, executions: Sequence[Execution]) -> None:
         """In this order; their `seq` is known to the database alone."""
         ...
 
@@ -75,35 +75,35 @@ class ExecutionRepository(Protocol):
 
     async def find(self, execution_id: ExecutionId) -> Execution | None: ...
 
-    async def find_all(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
+    async def list_by_ids(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
         """Those of them that are there, in no order."""
         ...
 
-    async def advance(self, execution: Execution, expected: ExecutionStatus) -> bool:
+    async def transition(self, execution: Execution, expected: ExecutionStatus) -> bool:
         """Write status, times and result if the stored status is still `expected`; True for exactly one caller."""
         ...
 
-    async def advance_all(self, moves: Sequence[Move]) -> Collection[ExecutionId]:
+    async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
         """`advance` of many executions, one move each; which of them moved."""
         ...
 
-    async def open_counts(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
+    async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
         """How many are QUEUED or SENT, of each device that has any."""
         ...
 
-    async def open_of(self, device_id: DeviceId) -> Sequence[Execution]:
+    async def list_open_by_device(self, device_id: DeviceId) -> Sequence[Execution]:
         """QUEUED and SENT ones of a device, by `seq`: what a device that returns must still get."""
         ...
 
-    async def open_of_all(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
+    async def list_open_by_devices(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
         """`open_of` of each device that has any."""
         ...
 
-    async def queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
+    async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
         """QUEUED ones of all devices, by `seq`."""
         ...
 
-    async def overdue(self, now_ms: int, limit: int) -> Sequence[Execution]:
+    async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
         """Not final and past `expires_ms`, oldest first."""
         ...
 
@@ -113,50 +113,50 @@ class ExecutionRepository(Protocol):
         """Newest first."""
         ...
 
-    async def forget_before(self, created_ms: int, limit: int) -> int:
+    async def delete_older_than(self, created_ms: int, limit: int) -> int:
         """Final ones only."""
         ...
 
 
 class CommandsTx(ApprovalsTx, Protocol):
     @property
-    def definitions(self) -> DefinitionRepository: ...
+    def definitions(self) -> CommandDefinitionRepository: ...
 
     @property
     def executions(self) -> ExecutionRepository: ...
 
     @property
-    def facing(self) -> FacingRepository: ...
+    def command_contexts(self) -> CommandContextRepository: ...
 
 
-class ParamsChecker(Protocol):
+class ParamsValidator(Protocol):
     """JSON Schema 2020-12; compiled once per schema; remote references are refused."""
 
-    def check_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
+    def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
         """What is wrong with the schema itself."""
         ...
 
-    def check(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
+    def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
         """What is wrong with the parameters, a path per fault (`params.level`)."""
         ...
 
 
-class Watch(Protocol):
+class ExecutionWatch(Protocol):
     async def wait(self, timeout_s: float) -> Execution | None:
         """The execution once it has ended; None when the time is up before."""
         ...
 
 
-class Outcomes(Protocol):
+class ExecutionWaiter(Protocol):
     """Tells those who wait that an execution has ended. Best effort: who waits looks into the database too."""
 
-    def announce(self, execution: Execution) -> None: ...
+    def notify(self, execution: Execution) -> None: ...
 
-    def awaited(self, execution_id: ExecutionId) -> bool:
+    def has_waiters(self, execution_id: ExecutionId) -> bool:
         """Whether anybody waits for it here."""
         ...
 
-    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[Watch]:
+    def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWatch]:
         """Everything announced after entering is heard. When too many wait already, in all or of the caller `by`, the watch is
         over at once."""
         ...

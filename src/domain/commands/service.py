@@ -13,38 +13,44 @@ from typing import cast
 from domain.approvals.model import Approval
 from domain.approvals.ports import ApprovalsTx
 from domain.commands import policy
-from domain.commands.asking import asked, requester_of
-from domain.commands.desk import Desk, Errand, Request, facing_in, facing_of
+from domain.commands.approval_requests import create_approval, resolve_requester
+from domain.commands.command_context import (
+    AutomationCommand,
+    CommandContext,
+    CommandRequest,
+    get_context_row,
+    get_context_row_for_caller,
+)
+from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand
 from domain.commands.model import (
     DEFAULT_TTL_MS,
+    CommandDefinition,
     CommandKind,
-    Definition,
     Execution,
     ExecutionStatus,
     TriggeredBy,
 )
-from domain.commands.offers import Offer, Offers
-from domain.commands.ports import CommandsTx, Outcomes, ParamsChecker
+from domain.commands.ports import CommandsTx, ExecutionWaiter, ParamsValidator
 from domain.devices.model import Device
-from domain.grants.limit import Quota
+from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Permit
 from domain.grants.model import Grant
-from domain.grants.policy import Ask
-from domain.grants.service import Asked, Gate, Permit
-from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, System
+from domain.grants.policy import PermissionRequest
+from domain.grants.rate_limit import RateLimitQuota
+from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.errors import DomainError, Invalid, NotFound
-from domain.kernel.facts import EventKind, Fact, Json
-from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdSource, Prefix
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import DomainError, NotFound, ValidationFailed
+from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionResult:
     """Exactly one of the first two is set. `quota`: what is left of the grant's rate limit, where there is one."""
 
     execution: Execution | None = None
     approval: Approval | None = None
-    quota: Quota | None = None
+    quota: RateLimitQuota | None = None
 
 
 class CommandService:
@@ -55,73 +61,75 @@ class CommandService:
         *,
         uow: UnitOfWork[CommandsTx],
         clock: Clock,
-        ids: IdSource,
-        gate: Gate,
-        checker: ParamsChecker,
-        outcomes: Outcomes,
-        offers: Offers,
+        ids: IdGenerator,
+        gate: Authorizer,
+        checker: ParamsValidator,
+        outcomes: ExecutionWaiter,
+        offers: DispatchQueue,
         approval_bell: Callable[[], None],
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
-        self._gate = gate
-        self._checker = checker
-        self._outcomes = outcomes
-        self._offers = offers
-        self._approval_bell = approval_bell
+        self._authorizer = gate
+        self._validator = checker
+        self._execution_waiter = outcomes
+        self._dispatch_queue = offers
+        self._wake_approvals = approval_bell
 
     async def submit(
         self, caller: Session | ApiKeyCaller, device_id: DeviceId, cmd: str, params: Json = None, *, ttl_ms: int | None = None
-    ) -> Submitted:
+    ) -> SubmissionResult:
         """Raises, in this order: NotFound; Invalid `UNKNOWN_COMMAND`, `INVALID_PARAMS`; Refused `DEVICE_DISABLED`; Refused or
         Throttled as the grants part decides; Conflict `TOO_MANY_QUEUED`."""
         ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
         policy.check_ttl(ttl_ms)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            facing = await facing_of(tx, caller, device_id)
+            facing = await get_context_row_for_caller(tx, caller, device_id)
             device = facing.device
-            request, desk = Request(device, cmd, params, ttl_ms), Desk.at(facing)
-            definition = self._understood(desk, request)
-            policy.check_takes_commands(device)
-            permit = await self._permitted(tx, caller, device, definition, now_ms, known=facing.grants)
+            request, desk = CommandRequest(device, cmd, params, ttl_ms), CommandContext.for_device(facing)
+            definition = self._resolve_definition(desk, request)
+            policy.check_accepts_commands(device)
+            permit = await self._authorize(tx, caller, device, definition, now_ms, known=facing.grants)
             grant_id = permit.grant_id
             if definition.requires_approval and not _is_owner(caller):
-                approval = await self._ask(tx, caller, request, grant_id, now_ms)
-                return Submitted(approval=approval, quota=permit.quota)
-            desk.take_place(device)
-            execution = self._made(caller, request, _source(caller), grant_id, now_ms)
-            await self._queue(tx, [(caller, Offer(device, execution))], now_ms)
-        return Submitted(execution=execution, quota=permit.quota)
+                approval = await self._request_approval(tx, caller, request, grant_id, now_ms)
+                return SubmissionResult(approval=approval, quota=permit.quota)
+            desk.reserve_slot(device)
+            execution = self._new_execution(caller, request, _triggered_by(caller), grant_id, now_ms)
+            await self._queue(tx, [(caller, QueuedCommand(device, execution))], now_ms)
+        return SubmissionResult(execution=execution, quota=permit.quota)
 
-    async def outcome(self, execution: Execution, wait_s: float) -> Execution:
+    async def wait_for_result(self, execution: Execution, wait_s: float) -> Execution:
         """The execution once it has ended, or as it is when the time is up."""
-        with self._outcomes.watch(execution.execution_id, execution.requested_by) as watch:
-            present = await self._stored(execution)
+        with self._execution_waiter.watch(execution.execution_id, execution.requested_by) as watch:
+            present = await self._load(execution)
             if present.status.is_final:
                 return present
-            return await watch.wait(wait_s) or await self._stored(execution)
+            return await watch.wait(wait_s) or await self._load(execution)
 
-    async def definitions(self, tx: CommandsTx, device: Device) -> Sequence[Definition]:
+    async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
         """What counts for the device, one per name."""
-        of_type = [] if device.device_type_id is None else await tx.definitions.of_type(device.device_type_id)
-        return policy.effective(of_type, await tx.definitions.of_device(device.device_id))
+        of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
+        return policy.effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
 
     async def check_unattended(
         self, tx: CommandsTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
-    ) -> Definition:
+    ) -> CommandDefinition:
         """For a schedule or rule that is being saved. Raises Invalid, also `COMMAND_NEEDS_APPROVAL`, and Refused."""
-        definition = self._understood(await Desk.of(tx, [device]), Request(device, cmd, params, DEFAULT_TTL_MS))
-        _refuse_approval(definition)
+        definition = self._resolve_definition(
+            await CommandContext.load(tx, [device]), CommandRequest(device, cmd, params, DEFAULT_TTL_MS)
+        )
+        _check_needs_no_approval(definition)
         is_query = definition.kind is CommandKind.QUERY
-        await self._gate.permit_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
+        await self._authorizer.authorize_later(tx, caller, device, command=cmd, is_query=is_query, now_ms=now_ms)
         return definition
 
     async def run_unattended(
         self,
         tx: CommandsTx,
-        caller: System,
+        caller: SystemCaller,
         device: Device,
         cmd: str,
         params: Json,
@@ -131,95 +139,99 @@ class CommandService:
         ttl_ms: int = DEFAULT_TTL_MS,
     ) -> Execution:
         """All checks anew, then queued in `tx`. Raises what a refused command raises; then nothing has been written."""
-        [outcome] = await self.run_all(tx, [Errand(caller, Request(device, cmd, params, ttl_ms), source)], now_ms)
+        [outcome] = await self.run_many_unattended(
+            tx, [AutomationCommand(caller, CommandRequest(device, cmd, params, ttl_ms), source)], now_ms
+        )
         if isinstance(outcome, DomainError):
             raise outcome
         return outcome
 
-    async def run_all(
-        self, tx: CommandsTx, errands: Sequence[Errand], now_ms: int
+    async def run_many_unattended(
+        self, tx: CommandsTx, errands: Sequence[AutomationCommand], now_ms: int
     ) -> Sequence[Execution | DomainError]:
         """`run_unattended` of many in a handful of statements: for each what was queued, or why not."""
-        desk = await Desk.of(tx, [errand.request.device for errand in errands])
-        definitions = [self._ready(desk, errand) for errand in errands]
+        desk = await CommandContext.load(tx, [errand.request.device for errand in errands])
+        definitions = [self._check_before_permission(desk, errand) for errand in errands]
         asked = [
-            Asked(errand.caller, errand.request.device, Ask(definition.name, definition.kind is CommandKind.QUERY))
+            AutomationPermissionRequest(
+                errand.caller, errand.request.device, PermissionRequest(definition.name, definition.kind is CommandKind.QUERY)
+            )
             for errand, definition in zip(errands, definitions, strict=True)
-            if isinstance(definition, Definition)
+            if isinstance(definition, CommandDefinition)
         ]
-        permits = iter(await self._gate.permit_all(tx, asked, now_ms))
+        permits = iter(await self._authorizer.authorize_many(tx, asked, now_ms))
         outcomes = [
-            definition if isinstance(definition, DomainError) else self._taken(desk, errand, next(permits), now_ms)
+            definition if isinstance(definition, DomainError) else self._build_or_deny(desk, errand, next(permits), now_ms)
             for errand, definition in zip(errands, definitions, strict=True)
         ]
         queued = [
-            (errand.caller, Offer(errand.request.device, outcome))
+            (errand.caller, QueuedCommand(errand.request.device, outcome))
             for errand, outcome in zip(errands, outcomes, strict=True)
             if isinstance(outcome, Execution)
         ]
         await self._queue(tx, queued, now_ms)
         return outcomes
 
-    async def release(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
+    async def submit_approved(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """The rate was counted when the command was asked for; everything else is checked as if it came now."""
         whole = cast(CommandsTx, tx)  # the storage's one transaction has all repositories; the port cannot name ours
-        facing = await facing_in(whole, device.account_id, device.device_id, None)
-        device, desk = facing.device, Desk.at(facing)
-        request = Request(device, approval.cmd, approval.params, approval.ttl_ms)
-        definition = self._understood(desk, request)
-        policy.check_takes_commands(device)
-        caller = await requester_of(whole, approval)
-        permit = await self._permitted(whole, caller, device, definition, now_ms, spend=False)
-        desk.take_place(device)
-        execution = self._made(caller, request, _source(caller), permit.grant_id, now_ms)
-        await self._queue(whole, [(caller, Offer(device, execution))], now_ms)
+        facing = await get_context_row(whole, device.account_id, device.device_id, None)
+        device, desk = facing.device, CommandContext.for_device(facing)
+        request = CommandRequest(device, approval.cmd, approval.params, approval.ttl_ms)
+        definition = self._resolve_definition(desk, request)
+        policy.check_accepts_commands(device)
+        caller = await resolve_requester(whole, approval)
+        permit = await self._authorize(whole, caller, device, definition, now_ms, spend=False)
+        desk.reserve_slot(device)
+        execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
+        await self._queue(whole, [(caller, QueuedCommand(device, execution))], now_ms)
         return execution.execution_id
 
-    def _understood(self, desk: Desk, request: Request) -> Definition:
-        definition = desk.named(request.device, request.cmd)
-        policy.check_params(definition, request.params, self._checker)
+    def _resolve_definition(self, desk: CommandContext, request: CommandRequest) -> CommandDefinition:
+        definition = desk.get_definition(request.device, request.cmd)
+        policy.check_params(definition, request.params, self._validator)
         return definition
 
-    def _ready(self, desk: Desk, errand: Errand) -> Definition | DomainError:
+    def _check_before_permission(self, desk: CommandContext, errand: AutomationCommand) -> CommandDefinition | DomainError:
         """What comes before permission. The place in the queue too, for a use of the grant once counted stays counted."""
         try:
-            definition = self._understood(desk, errand.request)
-            policy.check_takes_commands(errand.request.device)
-            _refuse_approval(definition)
-            desk.take_place(errand.request.device)
+            definition = self._resolve_definition(desk, errand.request)
+            policy.check_accepts_commands(errand.request.device)
+            _check_needs_no_approval(definition)
+            desk.reserve_slot(errand.request.device)
         except DomainError as refusal:
             return refusal
         return definition
 
-    def _taken(
-        self, desk: Desk, errand: Errand, permit: Permit | DomainError, now_ms: int
+    def _build_or_deny(
+        self, desk: CommandContext, errand: AutomationCommand, permit: Permit | DomainError, now_ms: int
     ) -> Execution | DomainError:
         if isinstance(permit, DomainError):
-            desk.give_back(errand.request.device)
+            desk.release_slot(errand.request.device)
             return permit
-        return self._made(errand.caller, errand.request, errand.source, permit.grant_id, now_ms)
+        return self._new_execution(errand.caller, errand.request, errand.source, permit.grant_id, now_ms)
 
-    async def _permitted(
+    async def _authorize(
         self,
         tx: CommandsTx,
         caller: Caller,
         device: Device,
-        definition: Definition,
+        definition: CommandDefinition,
         now_ms: int,
         *,
         spend: bool = True,
         known: Sequence[Grant] | None = None,
     ) -> Permit:
         is_query = definition.kind is CommandKind.QUERY
-        return await self._gate.permit(
+        return await self._authorizer.authorize(
             tx, caller, device, command=definition.name, is_query=is_query, now_ms=now_ms, spend=spend, known=known
         )
 
-    def _made(
-        self, caller: Caller, request: Request, source: TriggeredBy, grant_id: GrantId | None, now_ms: int
+    def _new_execution(
+        self, caller: Caller, request: CommandRequest, source: TriggeredBy, grant_id: GrantId | None, now_ms: int
     ) -> Execution:
         return Execution(
-            execution_id=ExecutionId(self._ids.new(Prefix.EXECUTION)),
+            execution_id=ExecutionId(self._ids.new_id(IdPrefix.EXECUTION)),
             seq=0,
             account_id=request.device.account_id,
             device_id=request.device.device_id,
@@ -234,35 +246,35 @@ class CommandService:
             expires_ms=now_ms + request.ttl_ms,
         )
 
-    async def _queue(self, tx: CommandsTx, queued: Sequence[tuple[Caller, Offer]], now_ms: int) -> None:
+    async def _queue(self, tx: CommandsTx, queued: Sequence[tuple[Caller, QueuedCommand]], now_ms: int) -> None:
         if not queued:
             return
         offers = [offer for _, offer in queued]
-        await tx.executions.add_all([offer.execution for offer in offers])
+        await tx.executions.add_many([offer.execution for offer in offers])
         for caller, offer in queued:
             execution = offer.execution
             source = execution.source.value
             data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": source}
             text = f"Command {execution.cmd} accepted for the device"
-            await tx.record(_fact(offer.device, caller, "command_sent", text, now_ms, data))
-        tx.after_commit(lambda: self._offers.put(offers))
+            await tx.emit(_command_event(offer.device, caller, "command_sent", text, now_ms, data))
+        tx.after_commit(lambda: self._dispatch_queue.put(offers))
 
-    async def _ask(
-        self, tx: CommandsTx, caller: Session | ApiKeyCaller, request: Request, grant_id: GrantId | None, now_ms: int
+    async def _request_approval(
+        self, tx: CommandsTx, caller: Session | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
     ) -> Approval:
-        approval_id = ApprovalId(self._ids.new(Prefix.APPROVAL))
-        approval = await asked(tx, approval_id, caller, request, grant_id, now_ms)
+        approval_id = ApprovalId(self._ids.new_id(IdPrefix.APPROVAL))
+        approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
         data: dict[str, Json] = {"approvalId": approval_id, "cmd": request.cmd}
         text = f"Command {request.cmd} waits for approval"
-        await tx.record(_fact(request.device, caller, "approval_requested", text, now_ms, data))
-        tx.after_commit(self._approval_bell)
+        await tx.emit(_command_event(request.device, caller, "approval_requested", text, now_ms, data))
+        tx.after_commit(self._wake_approvals)
         return approval
 
-    async def _stored(self, execution: Execution) -> Execution:
+    async def _load(self, execution: Execution) -> Execution:
         async with self._uow.read() as tx:
             present = await tx.executions.find(execution.execution_id)
         if present is None:
-            raise NotFound.of("execution", execution.execution_id)
+            raise NotFound.for_resource("execution", execution.execution_id)
         return present
 
 
@@ -270,22 +282,22 @@ def _is_owner(caller: Session | ApiKeyCaller) -> bool:
     return isinstance(caller, Session) and caller.role is Role.OWNER
 
 
-def _refuse_approval(definition: Definition) -> None:
+def _check_needs_no_approval(definition: CommandDefinition) -> None:
     if definition.requires_approval:
-        raise Invalid(
+        raise ValidationFailed(
             f"{definition.name} needs approval, so it cannot run unattended. Choose another command, or lift the approval.",
             code="COMMAND_NEEDS_APPROVAL",
         )
 
 
-def _source(caller: Session | ApiKeyCaller) -> TriggeredBy:
+def _triggered_by(caller: Session | ApiKeyCaller) -> TriggeredBy:
     return TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
 
 
-def _fact(
+def _command_event(
     device: Device, caller: Caller, kind: EventKind, description: str, now_ms: int, data: dict[str, Json]
-) -> Fact:
-    return Fact(
+) -> DomainEvent:
+    return DomainEvent(
         account_id=device.account_id,
         kind=kind,
         description=description,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.devices.model import Profile
+from domain.devices.model import FirmwareProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,71 +16,76 @@ class Board:
 
     board_type: str
     name: str
-    profile: Profile
+    profile: FirmwareProfile
     config_format: str
 
 
 @dataclass(frozen=True, slots=True)
-class App:
+class AppType:
     app_type: str
     name: str
 
 
 BOARDS: tuple[Board, ...] = (
-    Board("ESP32", "Espressif ESP32", Profile.NATIVE, "arduino"),
-    Board("ESP32-S3", "Espressif ESP32-S3", Profile.NATIVE, "arduino"),
-    Board("ESP32-C3", "Espressif ESP32-C3", Profile.NATIVE, "arduino"),
-    Board("ESP8266", "Espressif ESP8266", Profile.NATIVE, "arduino"),
-    Board("ARDUINO", "Arduino with network", Profile.NATIVE, "arduino"),
-    Board("PICO_W", "Raspberry Pi Pico W", Profile.NATIVE, "micropython"),
-    Board("MICROPYTHON", "Any board with MicroPython", Profile.NATIVE, "micropython"),
-    Board("RASPBERRY_PI", "Raspberry Pi", Profile.NATIVE, "micropython"),
-    Board("SONOFF", "Sonoff with Tasmota", Profile.TASMOTA, "tasmota"),
-    Board("TASMOTA", "Any board with Tasmota", Profile.TASMOTA, "tasmota"),
-    Board("ESPHOME", "Any board with ESPHome", Profile.ESPHOME, "esphome"),
-    Board("SHELLY", "Shelly, generation 2 and later", Profile.SHELLY, "shelly"),
-    Board("OTHER", "Something else", Profile.NATIVE, "arduino"),
+    Board("ESP32", "Espressif ESP32", FirmwareProfile.NATIVE, "arduino"),
+    Board("ESP32-S3", "Espressif ESP32-S3", FirmwareProfile.NATIVE, "arduino"),
+    Board("ESP32-C3", "Espressif ESP32-C3", FirmwareProfile.NATIVE, "arduino"),
+    Board("ESP8266", "Espressif ESP8266", FirmwareProfile.NATIVE, "arduino"),
+    Board("ARDUINO", "Arduino with network", FirmwareProfile.NATIVE, "arduino"),
+    Board("PICO_W", "Raspberry Pi Pico W", FirmwareProfile.NATIVE, "micropython"),
+    Board("MICROPYTHON", "Any board with MicroPython", FirmwareProfile.NATIVE, "micropython"),
+    Board("RASPBERRY_PI", "Raspberry Pi", FirmwareProfile.NATIVE, "micropython"),
+    Board("SONOFF", "Sonoff with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
+    Board("TASMOTA", "Any board with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
+    Board("ESPHOME", "Any board with ESPHome", FirmwareProfile.ESPHOME, "esphome"),
+    Board("SHELLY", "Shelly, generation 2 and later", FirmwareProfile.SHELLY, "shelly"),
+    Board("OTHER", "Something else", FirmwareProfile.NATIVE, "arduino"),
 )
 
-APPS: tuple[App, ...] = (
-    App("RELAY", "Relay"),
-    App("LIGHT", "Light"),
-    App("SOCKET", "Socket"),
-    App("PUMP", "Pump"),
-    App("IRRIGATION", "Irrigation"),
-    App("HVAC", "Heating, ventilation, cooling"),
-    App("FAN", "Fan"),
-    App("MOTOR", "Motor"),
-    App("GATE", "Gate or lock"),
-    App("ALARM", "Alarm"),
-    App("SENSOR", "Sensor"),
-    App("OTHER", "Something else"),
+APPS: tuple[AppType, ...] = (
+    AppType("RELAY", "Relay"),
+    AppType("LIGHT", "Light"),
+    AppType("SOCKET", "Socket"),
+    AppType("PUMP", "Pump"),
+    AppType("IRRIGATION", "Irrigation"),
+    AppType("HVAC", "Heating, ventilation, cooling"),
+    AppType("FAN", "Fan"),
+    AppType("MOTOR", "Motor"),
+    AppType("GATE", "Gate or lock"),
+    AppType("ALARM", "Alarm"),
+    AppType("SENSOR", "Sensor"),
+    AppType("OTHER", "Something else"),
 )
 
 
-def _letters(name: str) -> str:
+def _normalized_name(name: str) -> str:
     return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
-_BY_NAME = {_letters(board.board_type): board for board in BOARDS}
-_STOCK = {"tasmota": Profile.TASMOTA, "sonoff": Profile.TASMOTA, "esphome": Profile.ESPHOME, "shelly": Profile.SHELLY}
+_BOARDS_BY_NAME = {_normalized_name(board.board_type): board for board in BOARDS}
+_STOCK_FIRMWARE = {
+    "tasmota": FirmwareProfile.TASMOTA,
+    "sonoff": FirmwareProfile.TASMOTA,
+    "esphome": FirmwareProfile.ESPHOME,
+    "shelly": FirmwareProfile.SHELLY,
+}
 
 
-def profile_for(board_type: str, app_type: str) -> Profile:
+def infer_profile(board_type: str, app_type: str) -> FirmwareProfile:
     """The profile of a device that names none: a stock firmware found in the board's or application's name, else native."""
-    for name in (_letters(board_type), _letters(app_type)):
-        for word, profile in _STOCK.items():
+    for name in (_normalized_name(board_type), _normalized_name(app_type)):
+        for word, profile in _STOCK_FIRMWARE.items():
             if word in name:
                 return profile
-    return Profile.NATIVE
+    return FirmwareProfile.NATIVE
 
 
-def format_for(profile: Profile, board_type: str) -> str:
+def default_config_format(profile: FirmwareProfile, board_type: str) -> str:
     """The config block to show when none is asked for."""
-    if profile is not Profile.NATIVE:
+    if profile is not FirmwareProfile.NATIVE:
         return profile.value
-    letters = _letters(board_type)
-    board = _BY_NAME.get(letters)
-    if board is not None and board.profile is Profile.NATIVE:
+    letters = _normalized_name(board_type)
+    board = _BOARDS_BY_NAME.get(letters)
+    if board is not None and board.profile is FirmwareProfile.NATIVE:
         return board.config_format
     return "micropython" if "micropython" in letters or "pico" in letters else "arduino"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from domain.devices.model import Profile
-from domain.kernel.facts import Json
+from domain.devices.model import FirmwareProfile
+from domain.kernel.domain_events import Json
 from domain.kernel.ids import DeviceId
 
 PlanRow: TypeAlias = tuple[int, int, int, bool]
@@ -19,7 +19,7 @@ PlanRow: TypeAlias = tuple[int, int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DeviceCommand:
     """One command for one device. `execution_id` is what the device answers with; `expires_ms`, Unix ms, its deadline."""
 
     execution_id: str
@@ -29,7 +29,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Downlink:
+class OutboundMessage:
     topic: str
     payload: bytes
     retain: bool = False
@@ -38,7 +38,7 @@ class Downlink:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusReport:
+class PresenceReport:
     """`online`/`offline` by the device itself or by its will."""
 
     online: bool
@@ -50,11 +50,11 @@ class RelayReport:
 
     relay: bool
     execution_id: str | None = None
-    by: str | None = None
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ResultReport:
+class CommandResultReport:
     """`status` is `ack`, `done`, `error` or `expired`."""
 
     execution_id: str
@@ -65,7 +65,7 @@ class ResultReport:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanReport:
+class PlanRevisionReport:
     """The revision of the schedule plan the device holds."""
 
     rev: int
@@ -90,39 +90,48 @@ class TelemetryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableMessage:
     """Not understood. `code` is counted, `why` goes to the log at most once a minute a device."""
 
     code: str
-    why: str = field(default="")
+    reason: str = field(default="")
 
 
-Report: TypeAlias = (
-    StatusReport | RelayReport | ResultReport | PlanReport | HelloReport | TimeRequest | TelemetryReport | Unreadable
+DeviceReport: TypeAlias = (
+    PresenceReport
+    | RelayReport
+    | CommandResultReport
+    | PlanRevisionReport
+    | HelloReport
+    | TimeRequest
+    | TelemetryReport
+    | UnreadableMessage
 )
 
 
 class DeviceCodec(Protocol):
-    def encode(self, profile: Profile, device_id: DeviceId, order: Order, now_ms: int) -> Sequence[Downlink]:
+    def encode_command(
+        self, profile: FirmwareProfile, device_id: DeviceId, order: DeviceCommand, now_ms: int
+    ) -> Sequence[OutboundMessage]:
         """The messages that carry the order; empty when this firmware cannot express it."""
         ...
 
-    def decode(self, profile: Profile, topic: str, payload: bytes, retain: bool) -> Sequence[Report]:
+    def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
         """Never raises for what a device sends."""
         ...
 
-    def listens(self, profile: Profile, topic_filter: str) -> bool:
+    def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
         """Whether a device that subscribed to this filter (below its prefix) now hears its commands."""
         ...
 
-    def greeting(self, profile: Profile) -> Sequence[Downlink]:
+    def state_queries(self, profile: FirmwareProfile) -> Sequence[OutboundMessage]:
         """What to ask a device that has just come online, so that it says how it stands."""
         ...
 
-    def plan(
-        self, profile: Profile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
-    ) -> Sequence[Downlink]:
+    def encode_plan(
+        self, profile: FirmwareProfile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
+    ) -> Sequence[OutboundMessage]:
         """The messages that make the device hold exactly this plan and say its revision; empty where it cannot hold one."""
         ...
 
-    def time(self, now_ms: int) -> Downlink: ...
+    def encode_time(self, now_ms: int) -> OutboundMessage: ...

@@ -11,186 +11,190 @@ from dataclasses import dataclass, field
 
 from domain.accounts.model import LoginFailures
 from domain.accounts.ports import PasswordHasher
-from domain.devices.admission import Admission
-from domain.devices.catalog import format_for
-from domain.devices.configblock import ConfigFormat, ConfigValues, Endpoint, note, render
-from domain.devices.lookup import device_of
-from domain.devices.model import Device, DeviceCredentials, DeviceStatus, Trigger
+from domain.devices.catalog import default_config_format
+from domain.devices.credential_sync import CredentialSync
+from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
+from domain.devices.lookup import get_device
+from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger, DeviceStatus
 from domain.devices.ports import DevicesTx, Vault
 from domain.devices.presence import PresenceService
-from domain.devices.service import store
+from domain.devices.service import save_device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.errors import Conflict, DomainError, NotFound, Refused, Throttled
-from domain.kernel.facts import EventKind, Fact, Json
-from domain.kernel.ids import DeviceId, IdSource
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
+from domain.kernel.ids import DeviceId, IdGenerator
 from domain.kernel.unit_of_work import UnitOfWork
 
 PASSWORD_LENGTH = 32
 """190 bits; what every firmware's settings page still takes."""
-WRONG_TRIES = 10
-WRONG_WINDOW_MS = 15 * MINUTE_MS
+MAX_WRONG_PASSWORDS = 10
+WRONG_PASSWORD_WINDOW_MS = 15 * MINUTE_MS
 """A stolen session must not become an oracle for the account password."""
 
 
 @dataclass(frozen=True, slots=True)
-class Revealed:
+class RevealedCredentials:
     device_id: DeviceId
     password: str = field(repr=False)
-    endpoint: Endpoint
+    endpoint: BrokerEndpoint
     config_block: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class FirmwareConfig:
     config_block: str
     note: str
 
 
-class CredentialService:
+class DeviceCredentialService:
     def __init__(
         self,
         *,
         uow: UnitOfWork[DevicesTx],
         clock: Clock,
-        ids: IdSource,
+        ids: IdGenerator,
         vault: Vault,
         hasher: PasswordHasher,
-        admission: Admission,
+        admission: CredentialSync,
         presence: PresenceService,
-        endpoint: Endpoint,
+        endpoint: BrokerEndpoint,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
         self._vault = vault
         self._hasher = hasher
-        self._admission = admission
+        self._credential_sync = admission
         self._presence = presence
         self._endpoint = endpoint
 
-    async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> Revealed:
+    async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
         """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation cuts the connection made with the old password."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        password = self._ids.password(PASSWORD_LENGTH)
+        password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
         sealed = self._vault.seal(password, device_id)
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
-            existing = await tx.credentials.get(device_id)
+            device = await get_device(tx, caller.account_id, device_id)
+            existing = await tx.credentials.get_for_update(device_id)
             if existing is not None and not rotate:
                 raise Conflict(
-                    "This device has credentials. Reveal them, or send {\"rotate\": true} to replace them.",
+                    'This device has credentials. Reveal them, or send {"rotate": true} to replace them.',
                     code="CREDENTIALS_EXIST",
                 )
-            device = await store(tx, device.after(Trigger.GENERATE))
-            await tx.credentials.put(DeviceCredentials(device_id, sealed, now_ms))
+            device = await save_device(tx, device.transition(DeviceLifecycleTrigger.GENERATE))
+            await tx.credentials.upsert(DeviceCredentials(device_id, sealed, now_ms))
             text = "Credentials generated" if existing is None else "Credentials rotated"
-            await tx.record(_fact(device, caller, "credentials_generated", text, now_ms, {"rotated": existing is not None}))
-        await self._admission.settle(device_id)
-        return self._shown(device, password)
+            await tx.emit(
+                _credential_event(device, caller, "credentials_generated", text, now_ms, {"rotated": existing is not None})
+            )
+        await self._credential_sync.sync(device_id)
+        return self._reveal_password(device, password)
 
-    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> Revealed:
+    async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
         """Raises Refused `ROLE_REQUIRED` or `PASSWORD_MISMATCH`, Throttled after too many wrong ones, NotFound where there are
         no credentials yet, Conflict `CREDENTIALS_REVOKED`. Each of these is on the record."""
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
+            device = await get_device(tx, caller.account_id, device_id)
             user = await tx.users.get(caller.user_id)
-            failures = await tx.login_failures.get(_subject(caller))
+            failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
         try:
             require_role(caller, Role.MEMBER)
-            self._check_tries(failures)
+            self._check_throttle(failures)
             if user is None or not await self._hasher.verify(user.password_hash, account_password):
-                raise Refused("The account password is wrong. Give the one you log in with.", code="PASSWORD_MISMATCH")
-            sealed = await self._granted(caller, device_id)
+                raise PermissionDenied("The account password is wrong. Give the one you log in with.", code="PASSWORD_MISMATCH")
+            sealed = await self._authorize_reveal(caller, device_id)
         except DomainError as error:
-            refusal = await self._refused(caller, device, error)
-            refusal.on_record = True
+            refusal = await self._log_denied_reveal(caller, device, error)
+            refusal.already_logged = True
             raise refusal from None
-        return self._shown(device, self._vault.open(sealed, device_id))
+        return self._reveal_password(device, self._vault.open(sealed, device_id))
 
     async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
         """The secret is destroyed and the device shut out, whether or not it had credentials."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
-            device = await store(tx, device.after(Trigger.REVOKE))
+            device = await get_device(tx, caller.account_id, device_id)
+            device = await save_device(tx, device.transition(DeviceLifecycleTrigger.REVOKE))
             await tx.credentials.delete(device_id)
-            await tx.record(_fact(device, caller, "credentials_revoked", "Credentials revoked", now_ms))
-            await self._presence.gone(tx, device, now_ms)
-        await self._admission.settle(device_id)
+            await tx.emit(_credential_event(device, caller, "credentials_revoked", "Credentials revoked", now_ms))
+            await self._presence.mark_revoked(tx, device, now_ms)
+        await self._credential_sync.sync(device_id)
         return device
 
-    async def config(self, caller: Session, device_id: DeviceId, config_format: ConfigFormat | None = None) -> Config:
+    async def get_config(
+        self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
+    ) -> FirmwareConfig:
         """The config block with a placeholder for the password."""
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller.account_id, device_id)
-        form = config_format or _form(device)
-        return Config(render(form, ConfigValues(device_id, device.name, self._endpoint)), note(form, self._endpoint))
+            device = await get_device(tx, caller.account_id, device_id)
+        form = config_format or _config_format(device)
+        return FirmwareConfig(
+            render_config(form, FirmwareConfigValues(device_id, device.name, self._endpoint)), setup_note(form, self._endpoint)
+        )
 
-    async def _granted(self, caller: Session, device_id: DeviceId) -> bytes:
+    async def _authorize_reveal(self, caller: Session, device_id: DeviceId) -> bytes:
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            self._check_tries(await tx.login_failures.get(_subject(caller)))
-            device = await device_of(tx, caller.account_id, device_id)
-            credentials = await tx.credentials.get(device_id)
+            self._check_throttle(await tx.login_failures.get_for_update(_throttle_subject(caller)))
+            device = await get_device(tx, caller.account_id, device_id)
+            credentials = await tx.credentials.get_for_update(device_id)
             if device.status is DeviceStatus.REVOKED:
                 raise Conflict("The credentials are revoked. Generate new ones.", code="CREDENTIALS_REVOKED")
             if credentials is None:
                 raise NotFound("This device has no credentials yet. Generate them first.")
-            await tx.record(_fact(device, caller, "credentials_revealed", "Credentials revealed", now_ms))
-            await tx.login_failures.clear(_subject(caller))
+            await tx.emit(_credential_event(device, caller, "credentials_revealed", "Credentials revealed", now_ms))
+            await tx.login_failures.delete(_throttle_subject(caller))
         return credentials.sealed
 
-    async def _refused(self, caller: Session, device: Device, refusal: DomainError) -> DomainError:
+    async def _log_denied_reveal(self, caller: Session, device: Device, refusal: DomainError) -> DomainError:
         """What to tell. Decided where it is counted: wrong guesses made at once tell no more than in a row."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             if refusal.code == "PASSWORD_MISMATCH":
-                failures = await tx.login_failures.get(_subject(caller))
+                failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
                 try:
-                    self._check_tries(failures)
-                except Throttled as error:
+                    self._check_throttle(failures)
+                except RateLimited as error:
                     refusal = error
                 else:
-                    await tx.login_failures.put(_counted(failures, caller, now_ms))
+                    await tx.login_failures.upsert(_count_failure(failures, caller, now_ms))
             text = f"Reveal of credentials refused ({refusal.code})"
-            await tx.record(_fact(device, caller, "credentials_reveal_refused", text, now_ms, {"code": refusal.code}))
+            await tx.emit(_credential_event(device, caller, "credentials_reveal_refused", text, now_ms, {"code": refusal.code}))
         return refusal
 
-    def _check_tries(self, failures: LoginFailures | None) -> None:
+    def _check_throttle(self, failures: LoginFailures | None) -> None:
         now_ms = self._clock.now_ms()
-        if failures is None or failures.count < WRONG_TRIES or now_ms >= failures.since_ms + WRONG_WINDOW_MS:
+        if failures is None or failures.count < MAX_WRONG_PASSWORDS or now_ms >= failures.since_ms + WRONG_PASSWORD_WINDOW_MS:
             return
-        wait_s = max(1, -(-(failures.since_ms + WRONG_WINDOW_MS - now_ms) // 1000))
-        raise Throttled(
-            f"Too many wrong passwords. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s
-        )
+        wait_s = max(1, -(-(failures.since_ms + WRONG_PASSWORD_WINDOW_MS - now_ms) // 1000))
+        raise RateLimited(f"Too many wrong passwords. Try again in {wait_s} seconds.", code="LOGIN_THROTTLED", retry_after=wait_s)
 
-    def _shown(self, device: Device, password: str) -> Revealed:
-        values = ConfigValues(device.device_id, device.name, self._endpoint, password)
-        return Revealed(device.device_id, password, self._endpoint, render(_form(device), values))
+    def _reveal_password(self, device: Device, password: str) -> RevealedCredentials:
+        values = FirmwareConfigValues(device.device_id, device.name, self._endpoint, password)
+        return RevealedCredentials(device.device_id, password, self._endpoint, render_config(_config_format(device), values))
 
 
-def _form(device: Device) -> ConfigFormat:
-    return ConfigFormat(format_for(device.profile, device.board_type))
+def _config_format(device: Device) -> FirmwareConfigFormat:
+    return FirmwareConfigFormat(default_config_format(device.profile, device.board_type))
 
 
-def _subject(caller: Session) -> str:
+def _throttle_subject(caller: Session) -> str:
     return f"reveal:{caller.user_id}"
 
 
-def _counted(failures: LoginFailures | None, caller: Session, now_ms: int) -> LoginFailures:
-    if failures is None or now_ms >= failures.since_ms + WRONG_WINDOW_MS:
-        return LoginFailures(_subject(caller), 1, now_ms, now_ms)
+def _count_failure(failures: LoginFailures | None, caller: Session, now_ms: int) -> LoginFailures:
+    if failures is None or now_ms >= failures.since_ms + WRONG_PASSWORD_WINDOW_MS:
+        return LoginFailures(_throttle_subject(caller), 1, now_ms, now_ms)
     return LoginFailures(failures.subject, failures.count + 1, failures.since_ms, now_ms)
 
 
-def _fact(
+def _credential_event(
     device: Device, caller: Session, kind: EventKind, description: str, now_ms: int, data: Mapping[str, Json] | None = None
-) -> Fact:
-    return Fact(
+) -> DomainEvent:
+    return DomainEvent(
         account_id=device.account_id,
         kind=kind,
         description=description,

@@ -17,80 +17,80 @@ from domain.devices.ports import DevicesTx
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 
-STEP_ROWS = 2_000
+BATCH_ROWS = 2_000
 """Some 10 ms of the database's time: a command that comes in meanwhile does not notice."""
-STEPS_AT_ONCE = 25
+MAX_INLINE_BATCHES = 25
 """What a caller waits for, about 50,000 commands; more is left to the worker."""
-OPEN_MS = 15 * MINUTE_MS
+TOMBSTONE_RETENTION_MS = 15 * MINUTE_MS
 """How long a grave stays open. The longest way of a message: a broker's queue while the database does not answer."""
 
 
-Rest = Callable[[], Awaitable[None]]
+Pause = Callable[[], Awaitable[None]]
 """Waited for between two steps."""
 
 
-class Eraser(Protocol):
+class ErasableRepository(Protocol):
     """The telemetry part's readings and roll-ups."""
 
-    async def delete_some(self, device_no: int, limit: int) -> int: ...
+    async def delete_batch(self, device_no: int, limit: int) -> int: ...
 
 
-class ErasureTx(DevicesTx, Protocol):
+class DeviceErasureTx(DevicesTx, Protocol):
     @property
-    def readings(self) -> Eraser: ...
+    def readings(self) -> ErasableRepository: ...
 
     @property
-    def rollups(self) -> Eraser: ...
+    def rollups(self) -> ErasableRepository: ...
 
 
-class Erasure:
+class DeviceErasureService:
     def __init__(
-        self, *, uow: UnitOfWork[ErasureTx], clock: Clock, bell: Callable[[], None], on_deleted: Callable[[int], None]
+        self, *, uow: UnitOfWork[DeviceErasureTx], clock: Clock, bell: Callable[[], None], on_deleted: Callable[[int], None]
     ) -> None:
         """`bell` wakes whoever calls `finish`. `on_deleted` hears the number of each device whose row is gone, and again when
         its grave is closed."""
         self._uow = uow
         self._clock = clock
-        self._bell = bell
+        self._wake = bell
         self._on_deleted = on_deleted
 
-    async def erase(self, device: Device, steps: int = STEPS_AT_ONCE) -> bool:
+    async def erase(self, device: Device, steps: int = MAX_INLINE_BATCHES) -> bool:
         """Erase a device that is marked, but for its readings. False when there is more than `steps` steps could take."""
         for _ in range(steps):
             async with self._uow.write() as tx:
-                if await tx.devices.shed(device.device_id, STEP_ROWS) == 0:
+                if await tx.devices.delete_batch(device.device_id, BATCH_ROWS) == 0:
                     await tx.devices.delete(device.device_id, self._clock.now_ms())
                     tx.after_commit(lambda: self._on_deleted(device.device_no))
-                    tx.after_commit(self._bell)
+                    tx.after_commit(self._wake)
                     return True
-        self._bell()
+        self._wake()
         return False
 
-    async def finish(self, rest: Rest) -> int | None:
+    async def erase_pending(self, rest: Pause) -> int | None:
         """Erase what is marked, to the end, and empty every grave. Returns when there is something to do again (Unix ms)."""
         async with self._uow.read() as tx:
-            marked = await tx.devices.deleting()
+            marked = await tx.devices.list_deleting()
         for device in marked:
             while not await self.erase(device, steps=1):
                 await rest()
         async with self._uow.read() as tx:
-            graves = await tx.devices.graves()
-        left = [deleted_ms for device_no, deleted_ms in graves if not await self._empty(device_no, deleted_ms, rest)]
-        return min(left) + OPEN_MS if left else None
+            graves = await tx.devices.list_tombstones()
+        left = [deleted_ms for device_no, deleted_ms in graves if not await self._erase_readings(device_no, deleted_ms, rest)]
+        return min(left) + TOMBSTONE_RETENTION_MS if left else None
 
-    async def _empty(self, device_no: int, deleted_ms: int, rest: Rest) -> bool:
+    async def _erase_readings(self, device_no: int, deleted_ms: int, rest: Pause) -> bool:
         """Whether the grave could be closed."""
         while True:
             await rest()
             async with self._uow.write() as tx:
-                gone = await tx.readings.delete_some(device_no, STEP_ROWS)
+                gone = await tx.readings.delete_batch(device_no, BATCH_ROWS)
                 if gone == 0:
-                    gone = await tx.rollups.delete_some(device_no, STEP_ROWS)
+                    gone = await tx.rollups.delete_batch(device_no, BATCH_ROWS)
                 if gone:
                     continue
-                await tx.devices.forget_values(device_no)
-                if self._clock.now_ms() < deleted_ms + OPEN_MS:
+                await tx.devices.delete_metrics_and_values(device_no)
+                if self._clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
                     return False
-                await tx.devices.close_grave(device_no)
+                await tx.devices.delete_tombstone(device_no)
                 tx.after_commit(lambda: self._on_deleted(device_no))
                 return True

@@ -23,7 +23,7 @@ STOPPED = "stopped"  # the service or its broker went down; says nothing about t
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class DeviceConnected:
     """A device has opened a connection. May come again without a `Disconnected` in between (takeover, second client)."""
 
     device_no: int
@@ -34,7 +34,7 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnected:
+class DeviceDisconnected:
     """The device has no connection left. Its will, where it had one, comes as a `Published` right before."""
 
     device_no: int
@@ -44,7 +44,7 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class DeviceSubscribed:
     """A device has subscribed: from now on it hears what is sent on the topics that match `topic_filter`."""
 
     device_no: int
@@ -54,7 +54,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class InboundMessage:
     """Everything a device publishes other than native telemetry."""
 
     device_no: int
@@ -66,23 +66,23 @@ class Published:
     at_ms: int
 
 
-UplinkEvent: TypeAlias = Connected | Disconnected | Subscribed | Published
+InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage
 
 
-class TelemetryBatch(Protocol):
+class InboundTelemetry(Protocol):
     """Telemetry messages as the engine takes them: (device number, arrival in Unix ms, payload), opaque to all others."""
 
     def __len__(self) -> int: ...
 
 
-class UplinkBatch(Protocol):
+class InboundBatch(Protocol):
     """What devices sent since the last batch. Exactly one of `ack` and `nack` is called, once; a second call does nothing."""
 
     @property
-    def telemetry(self) -> TelemetryBatch: ...
+    def telemetry(self) -> InboundTelemetry: ...
 
     @property
-    def events(self) -> Sequence[UplinkEvent]: ...
+    def events(self) -> Sequence[InboundEvent]: ...
 
     def ack(self) -> None:
         """The batch is durable: confirm its QoS-1 messages to their devices."""
@@ -102,14 +102,14 @@ class DeviceLink(Protocol):
         """Stop listening and let every device go, within two seconds. A `take` that waits raises `Unavailable`."""
         ...
 
-    async def take(self, limit: int) -> UplinkBatch:
+    async def receive(self, limit: int) -> InboundBatch:
         """Wait until there is something, then give at most `limit` messages and events. One caller at a time.
 
         Raises `Unavailable` once the link is stopped and everything has been taken.
         """
         ...
 
-    async def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+    async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
         """From now on this device may connect with this password; replaces what was admitted before.
 
         `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are downward, thus closed to its publishes.
@@ -117,7 +117,7 @@ class DeviceLink(Protocol):
         """
         ...
 
-    async def expel(self, device_id: str) -> None:
+    async def remove_device(self, device_id: str) -> None:
         """Refuse the device from now on, cut its connections within a second, forget its retained messages."""
         ...
 
@@ -138,9 +138,9 @@ class DeviceLink(Protocol):
         """
         ...
 
-    def connected(self, device_id: str) -> bool: ...
+    def is_connected(self, device_id: str) -> bool: ...
 
-    def subscribed_ms(self, device_id: str) -> int:
+    def last_subscribed_ms(self, device_id: str) -> int:
         """When the device has last subscribed, as its `Subscribed` says or will say, which may still be on the way; 0: never."""
         ...
 

@@ -8,10 +8,10 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId
 
 
-async def device_of(tx: DevicesTx, account_id: AccountId, device_id: DeviceId, *, held: bool = False) -> Device:
+async def get_device(tx: DevicesTx, account_id: AccountId, device_id: DeviceId, *, held: bool = False) -> Device:
     """Raises NotFound, also for a device of another account. `held`: as it stays until the transaction ends."""
-    find = tx.devices.held if held else tx.devices.get
+    find = tx.devices.get_for_update if held else tx.devices.get
     device = await find(account_id, device_id)
     if device is None or device.status is DeviceStatus.DELETING:
-        raise NotFound.of("device", device_id)
+        raise NotFound.for_resource("device", device_id)
     return device

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from domain.kernel.errors import Conflict
+from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
-from domain.kernel.swift import swift
 
 
 class DeviceStatus(StrEnum):
@@ -24,7 +24,7 @@ class DeviceStatus(StrEnum):
     DELETING = "DELETING"
 
 
-class Trigger(StrEnum):
+class DeviceLifecycleTrigger(StrEnum):
     GENERATE = "generate credentials"
     DISABLE = "disable"
     ENABLE = "enable"
@@ -32,25 +32,25 @@ class Trigger(StrEnum):
     DELETE = "delete"
 
 
-TRANSITIONS: dict[tuple[DeviceStatus, Trigger], DeviceStatus] = {
-    (DeviceStatus.PENDING, Trigger.GENERATE): DeviceStatus.ACTIVE,
-    (DeviceStatus.REVOKED, Trigger.GENERATE): DeviceStatus.ACTIVE,
-    (DeviceStatus.ACTIVE, Trigger.GENERATE): DeviceStatus.ACTIVE,
-    (DeviceStatus.DISABLED, Trigger.GENERATE): DeviceStatus.DISABLED,
-    (DeviceStatus.ACTIVE, Trigger.DISABLE): DeviceStatus.DISABLED,
-    (DeviceStatus.DISABLED, Trigger.ENABLE): DeviceStatus.ACTIVE,
-    (DeviceStatus.PENDING, Trigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.ACTIVE, Trigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.DISABLED, Trigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.REVOKED, Trigger.REVOKE): DeviceStatus.REVOKED,
-    (DeviceStatus.PENDING, Trigger.DELETE): DeviceStatus.DELETING,
-    (DeviceStatus.ACTIVE, Trigger.DELETE): DeviceStatus.DELETING,
-    (DeviceStatus.DISABLED, Trigger.DELETE): DeviceStatus.DELETING,
-    (DeviceStatus.REVOKED, Trigger.DELETE): DeviceStatus.DELETING,
+TRANSITIONS: dict[tuple[DeviceStatus, DeviceLifecycleTrigger], DeviceStatus] = {
+    (DeviceStatus.PENDING, DeviceLifecycleTrigger.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.REVOKED, DeviceLifecycleTrigger.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.GENERATE): DeviceStatus.ACTIVE,
+    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.GENERATE): DeviceStatus.DISABLED,
+    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.DISABLE): DeviceStatus.DISABLED,
+    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.ENABLE): DeviceStatus.ACTIVE,
+    (DeviceStatus.PENDING, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.REVOKED, DeviceLifecycleTrigger.REVOKE): DeviceStatus.REVOKED,
+    (DeviceStatus.PENDING, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.ACTIVE, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.DISABLED, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
+    (DeviceStatus.REVOKED, DeviceLifecycleTrigger.DELETE): DeviceStatus.DELETING,
 }
 
 
-class Profile(StrEnum):
+class FirmwareProfile(StrEnum):
     """Which firmware speaks: our own topics, or those of a stock firmware under the same prefix."""
 
     NATIVE = "native"
@@ -59,9 +59,9 @@ class Profile(StrEnum):
     SHELLY = "shelly"
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
-class About:
+class DeviceMetadata:
     """What people write about a device; nothing is decided by it."""
 
     description: str | None = None
@@ -72,7 +72,7 @@ class About:
     tags: tuple[str, ...] = ()
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Device:
     device_id: DeviceId
@@ -84,9 +84,9 @@ class Device:
     app_type: str
     app_type_other: str | None
     status: DeviceStatus
-    profile: Profile
+    profile: FirmwareProfile
     device_type_id: DeviceTypeId | None
-    about: About
+    about: DeviceMetadata
     created_ms: int
     version: int = 1
     relay: bool | None = None
@@ -98,10 +98,10 @@ class Device:
     """The revision the device last said it holds."""
 
     @property
-    def enabled(self) -> bool:
+    def is_active(self) -> bool:
         return self.status is DeviceStatus.ACTIVE
 
-    def after(self, trigger: Trigger) -> Device:
+    def transition(self, trigger: DeviceLifecycleTrigger) -> Device:
         """Raises Conflict `DEVICE_STATE` when the table has no such transition."""
         status = TRANSITIONS.get((self.status, trigger))
         if status is None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.devices.model import Device, DeviceCredentials, DeviceType
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
-from domain.keys.ports import KeysTx
+from domain.keys.ports import ApiKeysTx
 
 
 class DeviceRepository(Protocol):
@@ -17,7 +17,7 @@ class DeviceRepository(Protocol):
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
 
-    async def held(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+    async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
         """As `get`; in a writing transaction nobody else changes or deletes it until that ends: its type and its project stay."""
         ...
 
@@ -25,11 +25,11 @@ class DeviceRepository(Protocol):
         """Whatever its account; for the service's own work."""
         ...
 
-    async def find_all(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+    async def list_by_ids(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         """Those of them that are there, in no order."""
         ...
 
-    async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
+    async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
         """Those of them that there are, in any order."""
         ...
 
@@ -49,7 +49,7 @@ class DeviceRepository(Protocol):
         """True when this changed it (also from unknown)."""
         ...
 
-    async def set_relays(self, relays: Mapping[DeviceId, bool]) -> None:
+    async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         """`set_relay` of many, for who knows what they were."""
         ...
 
@@ -57,33 +57,33 @@ class DeviceRepository(Protocol):
         """True when this changed it: one presence event per change hangs on that."""
         ...
 
-    async def set_online_all(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
+    async def set_online_many(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
         """`set_online` of many; which of them this changed."""
         ...
 
-    async def touch(self, seen: Mapping[int, int]) -> None:
+    async def update_last_seen(self, seen: Mapping[int, int]) -> None:
         """Device number → newest arrival in Unix ms; never moves `last_seen_ms` back."""
         ...
 
-    async def bump_sched_rev(self, device_id: DeviceId) -> int: ...
+    async def increment_plan_revision(self, device_id: DeviceId) -> int: ...
 
-    async def bump_sched_revs(self, device_ids: Collection[DeviceId]) -> None:
+    async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         """`bump_sched_rev` of many; those that are gone are passed over."""
         ...
 
-    async def set_sched_revs_device(self, revs: Mapping[DeviceId, int]) -> None:
+    async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         """Which revision of its plan each of them holds."""
         ...
 
-    async def online(self) -> Sequence[Device]:
+    async def list_online(self) -> Sequence[Device]:
         """Every device that is marked online; the service puts that right after a restart."""
         ...
 
-    async def deleting(self) -> Sequence[Device]:
+    async def list_deleting(self) -> Sequence[Device]:
         """Devices whose deletion is under way, of all accounts."""
         ...
 
-    async def shed(self, device_id: DeviceId, limit: int) -> int:
+    async def delete_batch(self, device_id: DeviceId, limit: int) -> int:
         """Delete up to `limit` each of the device's executions and deliveries, which may be many; 0 when none are left."""
         ...
 
@@ -92,25 +92,25 @@ class DeviceRepository(Protocol):
         current values along, and digs a grave for its readings, which go by `ReadingRepository.delete_some` afterwards."""
         ...
 
-    async def graves(self) -> Sequence[tuple[int, int]]:
+    async def list_tombstones(self) -> Sequence[tuple[int, int]]:
         """(device number, deleted when in Unix ms) of devices that may still have readings, oldest first."""
         ...
 
-    async def forget_values(self, device_no: int) -> None:
+    async def delete_metrics_and_values(self, device_no: int) -> None:
         """What late messages have brought back of a deleted device beside readings: metrics and last values."""
         ...
 
-    async def close_grave(self, device_no: int) -> None: ...
+    async def delete_tombstone(self, device_no: int) -> None: ...
 
 
-class CredentialsRepository(Protocol):
-    async def get(self, device_id: DeviceId) -> DeviceCredentials | None: ...
+class DeviceCredentialsRepository(Protocol):
+    async def get_for_update(self, device_id: DeviceId) -> DeviceCredentials | None: ...
 
-    async def put(self, credentials: DeviceCredentials) -> None: ...
+    async def upsert(self, credentials: DeviceCredentials) -> None: ...
 
     async def delete(self, device_id: DeviceId) -> None: ...
 
-    async def admitted(self) -> Sequence[tuple[Device, DeviceCredentials]]:
+    async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
         """Every ACTIVE device that may connect, at start."""
         ...
 
@@ -120,7 +120,7 @@ class CredentialsRepository(Protocol):
 
     async def count(self) -> int: ...
 
-    async def reseal(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
+    async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
         """The same password under another key. False, and nothing done, when what is stored is no longer `before`."""
         ...
 
@@ -130,12 +130,12 @@ class DeviceTypeRepository(Protocol):
 
     async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None: ...
 
-    async def held(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
+    async def get_for_update(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
         """As `get`; in a writing transaction nobody else changes it, looks it up by `held` or `stays`, or gives it to a device,
         until that ends. Who changes its commands must have read it so."""
         ...
 
-    async def stays(self, device_type_id: DeviceTypeId) -> None:
+    async def lock_for_share(self, device_type_id: DeviceTypeId) -> None:
         """In a writing transaction its commands are from here on what they are until that ends."""
         ...
 
@@ -147,15 +147,15 @@ class DeviceTypeRepository(Protocol):
         """Its definitions go with it; devices of this type keep none."""
         ...
 
-    async def in_use(self, device_type_id: DeviceTypeId) -> int: ...
+    async def count_devices(self, device_type_id: DeviceTypeId) -> int: ...
 
 
-class DevicesTx(KeysTx, Protocol):
+class DevicesTx(ApiKeysTx, Protocol):
     @property
     def devices(self) -> DeviceRepository: ...
 
     @property
-    def credentials(self) -> CredentialsRepository: ...
+    def credentials(self) -> DeviceCredentialsRepository: ...
 
     @property
     def device_types(self) -> DeviceTypeRepository: ...
@@ -170,6 +170,6 @@ class Vault(Protocol):
         """Raises SecretUnreadable when no key of the ring opens it."""
         ...
 
-    def outdated(self, sealed: bytes) -> bool:
+    def needs_rekey(self, sealed: bytes) -> bool:
         """Whether it was sealed under another key than the newest."""
         ...

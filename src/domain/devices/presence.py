@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from domain.devices.link import LOST, REVOKED, STOPPED, DeviceLink
 from domain.devices.model import Device, DeviceStatus
 from domain.devices.ports import DevicesTx
-from domain.devices.rollcall import RollCall
+from domain.devices.presence_batch import PresenceBatch
 from domain.kernel.clock import Clock
-from domain.kernel.facts import EventKind, Fact
+from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 
-GRACE_MS = 2_000
-RETURN_MS = 30_000
+OFFLINE_GRACE_MS = 2_000
+RESTART_GRACE_MS = 30_000
 """After a restart of the service or its broker: firmwares back off for up to about half a minute before they try again."""
-BATCH = 500
+BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class PendingOffline:
     """A device that is announced as gone at `due_ms` unless it is back by then."""
 
     due_ms: int
@@ -41,88 +41,88 @@ class PresenceService:
         clock: Clock,
         link: DeviceLink,
         bell: Callable[[], None],
-        grace_ms: int = GRACE_MS,
-        return_ms: int = RETURN_MS,
+        grace_ms: int = OFFLINE_GRACE_MS,
+        return_ms: int = RESTART_GRACE_MS,
     ) -> None:
         """`bell` wakes whoever calls `expire` at `next_due_ms`."""
         self._uow = uow
         self._clock = clock
         self._link = link
-        self._bell = bell
+        self._wake = bell
         self._grace_ms = grace_ms
-        self._return_ms = return_ms
-        self._notices: dict[DeviceId, Notice] = {}
+        self._restart_grace_ms = return_ms
+        self._pending_offline: dict[DeviceId, PendingOffline] = {}
 
-    def on_connected(self, roll: RollCall, device: Device, at_ms: int) -> None:
+    def on_connected(self, roll: PresenceBatch, device: Device, at_ms: int) -> None:
         if device.status is not DeviceStatus.ACTIVE:
             return  # a message that was on its way when the device was shut out
-        self._notices.pop(device.device_id, None)
-        roll.saw(device, at_ms)
-        roll.put(device, True, _fact(device, "device_online", "connected", at_ms))
+        self._pending_offline.pop(device.device_id, None)
+        roll.touch(device, at_ms)
+        roll.set_online(device, True, _presence_event(device, "device_online", "connected", at_ms))
 
-    def on_disconnected(self, roll: RollCall, device: Device, reason: str, at_ms: int) -> None:
+    def on_disconnected(self, roll: PresenceBatch, device: Device, reason: str, at_ms: int) -> None:
         if reason == REVOKED:
-            self._notices.pop(device.device_id, None)
-            roll.put(device, False, _fact(device, "device_offline", REVOKED, at_ms))
+            self._pending_offline.pop(device.device_id, None)
+            roll.set_online(device, False, _presence_event(device, "device_offline", REVOKED, at_ms))
         elif reason == STOPPED:
-            self._suspect(device, LOST, self._clock.now_ms() + self._return_ms)
+            self._start_grace(device, LOST, self._clock.now_ms() + self._restart_grace_ms)
         else:
-            self._suspect(device, reason, self._clock.now_ms() + self._grace_ms)
+            self._start_grace(device, reason, self._clock.now_ms() + self._grace_ms)
 
-    def on_status(self, roll: RollCall, device: Device, online: bool, at_ms: int) -> None:
+    def on_status(self, roll: PresenceBatch, device: Device, online: bool, at_ms: int) -> None:
         """The device's own word, or its will's. The will of a connection that a new one has replaced may come late, so an
         `offline` is a suspicion like any other."""
         if online:
             self.on_connected(roll, device, at_ms)
-        elif device.device_id not in self._notices:
-            self._suspect(device, LOST, self._clock.now_ms() + self._grace_ms)
+        elif device.device_id not in self._pending_offline:
+            self._start_grace(device, LOST, self._clock.now_ms() + self._grace_ms)
 
-    async def gone(self, tx: DevicesTx, device: Device, at_ms: int) -> None:
+    async def mark_revoked(self, tx: DevicesTx, device: Device, at_ms: int) -> None:
         """Announce at once: we have shut the device out."""
-        self._notices.pop(device.device_id, None)
+        self._pending_offline.pop(device.device_id, None)
         if await tx.devices.set_online(device.device_id, False):
-            await tx.record(_fact(device, "device_offline", REVOKED, at_ms))
+            await tx.emit(_presence_event(device, "device_offline", REVOKED, at_ms))
 
     async def recover(self) -> int:
         """At start: put every device that is marked online on notice. Returns how many."""
         async with self._uow.read() as tx:
-            marked = await tx.devices.online()
-        due_ms = self._clock.now_ms() + self._return_ms
+            marked = await tx.devices.list_online()
+        due_ms = self._clock.now_ms() + self._restart_grace_ms
         for device in marked:
-            self._notices.setdefault(device.device_id, Notice(due_ms, LOST))
-        self._bell()
+            self._pending_offline.setdefault(device.device_id, PendingOffline(due_ms, LOST))
+        self._wake()
         return len(marked)
 
     def next_due_ms(self) -> int | None:
-        return min((notice.due_ms for notice in self._notices.values()), default=None)
+        return min((notice.due_ms for notice in self._pending_offline.values()), default=None)
 
-    async def expire(self) -> int:
+    async def expire_due(self) -> int:
         """Announce devices whose grace is over, a bounded number in one transaction. Returns how many notices were settled."""
         now_ms = self._clock.now_ms()
-        due = [(device_id, notice) for device_id, notice in self._notices.items() if notice.due_ms <= now_ms][:BATCH]
+        due = [(device_id, notice) for device_id, notice in self._pending_offline.items() if notice.due_ms <= now_ms][:BATCH_SIZE]
         if not due:
             return 0
         told = dict(due)
         async with self._uow.write() as tx:
-            roll = RollCall()
-            for device in await tx.devices.find_all({device_id for device_id, _ in due}):
+            roll = PresenceBatch()
+            for device in await tx.devices.list_by_ids({device_id for device_id, _ in due}):
                 notice = told[device.device_id]
-                if self._notices.get(device.device_id) is notice and not self._link.connected(device.device_id):
-                    roll.put(device, False, _fact(device, "device_offline", notice.reason, now_ms))
+                if self._pending_offline.get(device.device_id) is notice and not self._link.is_connected(device.device_id):
+                    roll.set_online(device, False, _presence_event(device, "device_offline", notice.reason, now_ms))
             await roll.write(tx)
         for device_id, notice in due:
-            if self._notices.get(device_id) is notice:
-                del self._notices[device_id]
+            if self._pending_offline.get(device_id) is notice:
+                del self._pending_offline[device_id]
         return len(due)
 
-    def _suspect(self, device: Device, reason: str, due_ms: int) -> None:
-        self._notices[device.device_id] = Notice(due_ms, reason)
-        self._bell()
+    def _start_grace(self, device: Device, reason: str, due_ms: int) -> None:
+        self._pending_offline[device.device_id] = PendingOffline(due_ms, reason)
+        self._wake()
 
 
-def _fact(device: Device, kind: EventKind, reason: str, at_ms: int) -> Fact:
+def _presence_event(device: Device, kind: EventKind, reason: str, at_ms: int) -> DomainEvent:
     state = "online" if kind == "device_online" else "offline"
-    return Fact(
+    return DomainEvent(
         account_id=device.account_id,
         kind=kind,
         description=f"Device is {state} ({reason})",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from domain.kernel.facts import JsonObject
+from domain.kernel.domain_events import JsonObject
+from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, EventId
-from domain.kernel.swift import swift
 
 RELAY_CHANGED: Final = "relay_changed"
 TELEMETRY: Final = "telemetry"
@@ -22,7 +22,7 @@ SCHEDULE_FIRED: Final = "schedule_fired"
 PUBLIC_TYPES = frozenset({RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLINE, SCHEDULE_FIRED})
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Event:
     """A row of the log. `payload` is what feed and webhooks carry, whole; `position` is 0 until it is stored."""
@@ -39,7 +39,7 @@ class Event:
     address: str
     payload: JsonObject
 
-    def at(self, position: int) -> Event:
+    def with_position(self, position: int) -> Event:
         """The same, stored there. Spelled out, because it is done for every event, and `replace` takes five times as long."""
         return Event(
             position,
@@ -61,19 +61,19 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class FeedFilter:
     """What a feed client asked for; an empty `kinds` means all, `device_id` None every device it may see."""
 
     account_id: AccountId
     kinds: frozenset[str] = frozenset()
     device_id: DeviceId | None = None
 
-    def wants(self, kind: str, device_id: DeviceId | None) -> bool:
+    def matches(self, kind: str, device_id: DeviceId | None) -> bool:
         return (not self.kinds or kind in self.kinds) and self.device_id in (None, device_id)
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class FeedFrame:
     """An event as it goes over the feed, encoded once for all clients. `position` is 0 for telemetry, which is not in the log.
 
     `head` is the JSON object without its last brace, so that a cursor can be put behind it. `framed` is what the transport made
@@ -82,9 +82,9 @@ class Frame:
     position: int
     kind: str
     device_id: DeviceId | None
-    head: bytes
-    framed: bytes = b""
-    framed_for: int = -1
+    unclosed_json: bytes
+    websocket_frame: bytes = b""
+    websocket_frame_cursor: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,19 @@ import base64
 import binascii
 
 from domain.events.model import PUBLIC_TYPES, Event
-from domain.kernel.errors import Invalid
-from domain.kernel.facts import Fact, JsonObject
+from domain.kernel.domain_events import DomainEvent, JsonObject
+from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import EventId
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
-_ACCESS = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_")
+_ACCESS_EVENT_PREFIXES = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_")
 """New credentials bring a device to life and a revocation ends it, which those who show it must hear."""
 
 
-def changes_access(kind: str) -> bool:
+def is_access_change(kind: str) -> bool:
     """Whether an event of this kind can change who may see what."""
-    return kind not in PUBLIC_TYPES and kind.startswith(_ACCESS)
+    return kind not in PUBLIC_TYPES and kind.startswith(_ACCESS_EVENT_PREFIXES)
 
 
 def encode_cursor(*numbers: int) -> str:
@@ -33,7 +33,7 @@ def encode_cursor(*numbers: int) -> str:
 
 def decode_cursor(text: str, count: int = 1) -> tuple[int, ...]:
     """Raises Invalid for what `encode_cursor` did not write with `count` numbers."""
-    fault = Invalid.field("cursor", "is not one that we gave out. Leave it out to begin anew.")
+    fault = ValidationFailed.for_field("cursor", "is not one that we gave out. Leave it out to begin anew.")
     if not text.isascii() or len(text) > 128:
         raise fault
     try:
@@ -46,7 +46,7 @@ def decode_cursor(text: str, count: int = 1) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def event_of(fact: Fact, event_id: EventId, device_name: str | None) -> Event:
+def to_event(fact: DomainEvent, event_id: EventId, device_name: str | None) -> Event:
     """The log's row of a fact, not yet stored."""
     return Event(
         position=0,
@@ -63,7 +63,7 @@ def event_of(fact: Fact, event_id: EventId, device_name: str | None) -> Event:
     )
 
 
-def public_payload(fact: Fact, event_id: EventId) -> JsonObject:
+def public_payload(fact: DomainEvent, event_id: EventId) -> JsonObject:
     """What feed and webhooks carry. The envelope's fields win over data of the same name."""
     return {
         **fact.data,

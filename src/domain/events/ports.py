@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from domain.devices.ports import DevicesTx
-from domain.events.model import Event, Frame, Interest, TelemetryRecord
-from domain.kernel.facts import Fact
+from domain.events.model import Event, FeedFilter, FeedFrame, TelemetryRecord
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 
 
@@ -17,7 +17,7 @@ class EventRepository(Protocol):
         """Gives the event its `position`: later commits have higher ones."""
         ...
 
-    async def append_all(self, events: Sequence[Event]) -> Sequence[Event]:
+    async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
         """`append` of many, in this order."""
         ...
 
@@ -33,35 +33,35 @@ class EventRepository(Protocol):
         """Newest first, positions below `before`."""
         ...
 
-    async def since(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
+    async def list_public_after(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
         """Public events only, oldest first, positions above `after`; for a feed that resumes."""
         ...
 
-    async def following(self, after: int, limit: int) -> Sequence[Event]:
+    async def list_after(self, after: int, limit: int) -> Sequence[Event]:
         """Of all accounts, audit events included, oldest first, positions above `after`; for an instance that follows the log."""
         ...
 
-    async def last(self) -> int:
+    async def last_position(self) -> int:
         """Position of the newest event of all accounts, 0 for none."""
         ...
 
-    async def total(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
+    async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
         """Without filters from a counter, never by counting millions of rows."""
         ...
 
-    async def newest(self, account_id: AccountId) -> int:
+    async def account_newest_position(self, account_id: AccountId) -> int:
         """Position of the account's newest event, 0 for none."""
         ...
 
-    async def oldest(self, account_id: AccountId) -> int:
+    async def account_oldest_position(self, account_id: AccountId) -> int:
         """Position of the oldest event still kept, 0 for none."""
         ...
 
-    async def before_time(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
+    async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
         """A device's audit log, newest first."""
         ...
 
-    async def forget_before(self, at_ms: int, limit: int) -> int: ...
+    async def delete_older_than(self, at_ms: int, limit: int) -> int: ...
 
 
 class EventsTx(DevicesTx, Protocol):
@@ -75,7 +75,7 @@ class EventObserver(Protocol):
     async def on_events(self, tx: EventsTx, events: Sequence[Event]) -> None: ...
 
 
-class Feed(Protocol):
+class FeedPublisher(Protocol):
     """Hears of each event, audit events included, once it is durable and in the order of the log."""
 
     def publish(self, event: Event) -> None:
@@ -83,25 +83,25 @@ class Feed(Protocol):
         ...
 
 
-class Subscription(Protocol):
+class FeedSubscription(Protocol):
     """One client's ear: a bounded queue of what was published since it was opened."""
 
-    lost: bool
+    overflowed: bool
     """The queue ran over; what is in it is no longer complete."""
     closing: bool
     """The service stops."""
-    stale: bool
+    access_stale: bool
     """Who may see what has changed since this was last set to False; nothing may be shown before it is asked again."""
-    allowed: frozenset[DeviceId] | None
+    allowed_devices: frozenset[DeviceId] | None
     """Devices the client may see, None for all. While `stale`, all are queued."""
-    direct: Callable[[Frame], bool] | None
+    direct_sink: Callable[[FeedFrame], bool] | None
     """Where a frame goes while none is queued and nothing is `stale`; what it refuses (False) is queued."""
 
     def close(self) -> None:
         """Set `closing` and wake whoever waits."""
         ...
 
-    def take(self) -> Sequence[Frame]:
+    def drain(self) -> Sequence[FeedFrame]:
         """All that waits, oldest first; never waits itself."""
         ...
 
@@ -110,19 +110,19 @@ class Subscription(Protocol):
         ...
 
 
-class FeedHub(Feed, Protocol):
-    def subscribe(self, interest: Interest) -> AbstractContextManager[Subscription]: ...
+class FeedHub(FeedPublisher, Protocol):
+    def subscribe(self, interest: FeedFilter) -> AbstractContextManager[FeedSubscription]: ...
 
-    def recheck(self, account_id: AccountId) -> None:
+    def mark_access_stale(self, account_id: AccountId) -> None:
         """Mark every subscription of the account as stale."""
         ...
 
-    def interests(self) -> Sequence[Interest]:
+    def filters(self) -> Sequence[FeedFilter]:
         """Of all open subscriptions."""
         ...
 
 
-class TelemetryLog(Protocol):
+class TelemetryEventQuery(Protocol):
     """The readings told as events, for `GET /events?type=telemetry`; the telemetry part or an adapter knows how."""
 
     async def page(
@@ -132,9 +132,9 @@ class TelemetryLog(Protocol):
         ...
 
 
-class Recorder(Protocol):
+class DomainEventDispatcher(Protocol):
     """What the storage adapter calls for `Transaction.record`: makes the event of a fact and tells the observers."""
 
-    async def record(self, tx: EventsTx, facts: Sequence[Fact]) -> None:
+    async def dispatch(self, tx: EventsTx, facts: Sequence[DomainEvent]) -> None:
         """Once a transaction, with all of its facts, when nothing else is left to do in it."""
         ...

@@ -9,41 +9,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domain.devices.lookup import device_of
+from domain.devices.lookup import get_device
 from domain.events.model import TELEMETRY, Event, TelemetryRecord
-from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor, event_of
-from domain.events.ports import EventObserver, EventsTx, Feed, TelemetryLog
+from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor, to_event
+from domain.events.ports import EventObserver, EventsTx, FeedPublisher, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Invalid
-from domain.kernel.facts import Fact
-from domain.kernel.ids import DeviceId, EventId, IdSource, Prefix
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
 
-class EventRecorder:
+class EventLogDispatcher:
     """The `Recorder` of the storage adapter and the `Announcer` of telemetry."""
 
-    def __init__(self, *, ids: IdSource, observers: Sequence[EventObserver], feed: Feed) -> None:
+    def __init__(self, *, ids: IdGenerator, observers: Sequence[EventObserver], feed: FeedPublisher) -> None:
         self._ids = ids
         self._observers = tuple(observers)
         self._feed = feed
 
-    async def record(self, tx: EventsTx, facts: Sequence[Fact]) -> None:
+    async def dispatch(self, tx: EventsTx, facts: Sequence[DomainEvent]) -> None:
         """The events of all facts of a transaction: stored, observed, and published once they are durable."""
         nameless = {fact.device_id for fact in facts if fact.device_id is not None and fact.device_name is None}
-        names = {device.device_id: device.name for device in await tx.devices.find_all(nameless)} if nameless else {}
+        names = {device.device_id: device.name for device in await tx.devices.list_by_ids(nameless)} if nameless else {}
         made = [
-            event_of(fact, EventId(self._ids.new(Prefix.EVENT)), fact.device_name or names.get(fact.device_id or DeviceId("")))
+            to_event(
+                fact, EventId(self._ids.new_id(IdPrefix.EVENT)), fact.device_name or names.get(fact.device_id or DeviceId(""))
+            )
             for fact in facts
         ]
-        await self._tell(tx, await tx.events.append_all(made))
+        await self._notify_and_publish(tx, await tx.events.append_many(made))
 
-    async def announce(self, tx: EventsTx, events: Sequence[Event]) -> None:
+    async def publish_transient(self, tx: EventsTx, events: Sequence[Event]) -> None:
         """The same for events that are not kept in the log (telemetry: position 0)."""
-        await self._tell(tx, events)
+        await self._notify_and_publish(tx, events)
 
-    async def _tell(self, tx: EventsTx, events: Sequence[Event]) -> None:
+    async def _notify_and_publish(self, tx: EventsTx, events: Sequence[Event]) -> None:
         for observer in self._observers:
             await observer.on_events(tx, events)
 
@@ -55,7 +57,7 @@ class EventRecorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EventView:
     """An event as lists show it."""
 
     event_id: str
@@ -70,10 +72,10 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class EventViewPage:
     """`total` is None where counting would mean reading everything (telemetry)."""
 
-    records: Sequence[Record]
+    events: Sequence[EventView]
     total: int | None
     cursor: str | None
 
@@ -83,7 +85,7 @@ class Page:
 
 
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: TelemetryLog | None = None) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: TelemetryEventQuery | None = None) -> None:
         self._uow = uow
         self._clock = clock
         self._telemetry = telemetry
@@ -96,38 +98,36 @@ class EventService:
         cursor: str | None = None,
         kind: str | None = None,
         device_id: str | None = None,
-    ) -> Page:
+    ) -> EventViewPage:
         """Newest first. New events do not shift later pages. Raises Invalid for a cursor that is none."""
         if not 1 <= limit <= MAX_LIMIT:
-            raise Invalid.field("limit", f"must be 1 to {MAX_LIMIT}.")
+            raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         device = None if device_id is None else DeviceId(device_id)
         if kind == TELEMETRY:
             return await self._telemetry_page(caller, limit, cursor, device)
         before = None if cursor is None else decode_cursor(cursor)[0]
         async with self._uow.read() as tx:
             found = await tx.events.page(caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device)
-            total = await tx.events.total(caller.account_id, kind=kind, device_id=device)
+            total = await tx.events.count(caller.account_id, kind=kind, device_id=device)
         shown = found[:limit]
         following = encode_cursor(shown[-1].position) if len(found) > limit else None
-        return Page([_record(event, caller) for event in shown], total, following)
+        return EventViewPage([_event_view(event, caller) for event in shown], total, following)
 
-    async def of_device(
+    async def list_by_device(
         self, caller: Session, device_id: str, *, limit: int = DEFAULT_LIMIT, before_ms: int | None = None
-    ) -> Sequence[Record]:
+    ) -> Sequence[EventView]:
         """The device's audit log, newest first, of before `before_ms`. Raises NotFound."""
         if not 1 <= limit <= MAX_LIMIT:
-            raise Invalid.field("limit", f"must be 1 to {MAX_LIMIT}.")
+            raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         async with self._uow.read() as tx:
-            device = await device_of(tx, caller.account_id, DeviceId(device_id))
-            found = await tx.events.before_time(device.device_id, limit=limit, before_ms=before_ms)
-        return [_record(event, caller) for event in found]
+            device = await get_device(tx, caller.account_id, DeviceId(device_id))
+            found = await tx.events.list_by_device(device.device_id, limit=limit, before_ms=before_ms)
+        return [_event_view(event, caller) for event in found]
 
-    async def _telemetry_page(
-        self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None
-    ) -> Page:
+    async def _telemetry_page(self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None) -> EventViewPage:
         """Readings have no position: their cursor is a time and how many of that very millisecond were shown."""
         if self._telemetry is None:
-            return Page([], 0, None)
+            return EventViewPage([], 0, None)
         before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(cursor, 2)
         found = await self._telemetry.page(
             caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
@@ -137,19 +137,19 @@ class EventService:
             last_ms = shown[-1].at_ms
             same = sum(record.at_ms == last_ms for record in shown)
             following = encode_cursor(last_ms, same + (skip if last_ms == before_ms else 0))
-        return Page([_reading(record) for record in shown], None, following)
+        return EventViewPage([_telemetry_event_view(record) for record in shown], None, following)
 
 
-def _record(event: Event, caller: Session) -> Record:
-    address = event.address or None if caller.role.at_least(Role.ADMIN) else None
-    return Record(
+def _event_view(event: Event, caller: Session) -> EventView:
+    address = event.address or None if caller.role.is_at_least(Role.ADMIN) else None
+    return EventView(
         event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source, address
     )
 
 
-def _reading(record: TelemetryRecord) -> Record:
+def _telemetry_event_view(record: TelemetryRecord) -> EventView:
     shown = record.value if record.text is None else record.text
-    return Record(
+    return EventView(
         event_id=f"{record.device_id}/{record.metric}/{record.at_ms}",
         device_id=record.device_id,
         device_name=record.device_name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.devices.model import Device
-from domain.grants.window import Window
+from domain.grants.window import GrantWindow
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, MembershipId, ProjectId
 
 ANY_COMMAND = "*"
@@ -30,7 +30,7 @@ class AppliesVia(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class GrantSubject:
     """Exactly one of the two is set."""
 
     key_id: KeyId | None = None
@@ -38,7 +38,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class KeyReadAccess:
     """Of a key's grant only what it lets the key see, and until when."""
 
     key_id: KeyId
@@ -53,13 +53,13 @@ class Grant:
 
     grant_id: GrantId
     account_id: AccountId
-    subject: Subject
+    subject: GrantSubject
     device_id: DeviceId | None
     project_id: ProjectId | None
     commands: tuple[str, ...]
     scope: Scope
     expires_ms: int | None
-    window: Window
+    window: GrantWindow
     rate_limit_per_minute: int | None
     created_ms: int
     created_by: str
@@ -74,8 +74,8 @@ class Grant:
             return self.device_id == device.device_id
         return self.project_id == device.project_id
 
-    def covers(self, command: str) -> bool:
+    def covers_command(self, command: str) -> bool:
         return ANY_COMMAND in self.commands or command in self.commands
 
-    def expired(self, now_ms: int) -> bool:
+    def is_expired(self, now_ms: int) -> bool:
         return self.expires_ms is not None and now_ms >= self.expires_ms

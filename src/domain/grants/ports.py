@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.devices.model import Device
 from domain.events.ports import EventsTx
-from domain.grants.model import Grant, Reach, Subject
+from domain.grants.model import Grant, GrantSubject, KeyReadAccess
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
 
 
@@ -16,7 +16,7 @@ class GrantRepository(Protocol):
 
     async def get(self, account_id: AccountId, grant_id: GrantId) -> Grant | None: ...
 
-    async def held(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
+    async def get_for_update(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
         """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
         ...
 
@@ -24,38 +24,38 @@ class GrantRepository(Protocol):
 
     async def delete(self, grant_id: GrantId) -> None: ...
 
-    async def on_device(self, device: Device) -> Sequence[Grant]:
+    async def list_by_device(self, device: Device) -> Sequence[Grant]:
         """Every grant that applies to the device, project-wide ones included, oldest first."""
         ...
 
-    async def of_subject_on(self, subject: Subject, device: Device) -> Sequence[Grant]:
+    async def list_by_subject_and_device(self, subject: GrantSubject, device: Device) -> Sequence[Grant]:
         """The subject's grants that apply to the device, oldest first, expired ones included."""
         ...
 
-    async def of_subject_on_all(self, subject: Subject, devices: Sequence[Device]) -> Sequence[Grant]:
+    async def list_by_subject_and_devices(self, subject: GrantSubject, devices: Sequence[Device]) -> Sequence[Grant]:
         """The subject's grants on any of the devices or their projects, oldest first, expired ones included."""
         ...
 
-    async def of_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]: ...
+    async def list_by_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]: ...
 
-    async def of_subject(self, account_id: AccountId, subject: Subject) -> Sequence[Grant]: ...
+    async def list_by_subject(self, account_id: AccountId, subject: GrantSubject) -> Sequence[Grant]: ...
 
-    async def reach_of(self, key_ids: Sequence[KeyId]) -> Sequence[Reach]:
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[KeyReadAccess]:
         """All that these keys' grants let them see, expired ones included."""
         ...
 
-    async def reach_on(self, device_ids: Collection[DeviceId]) -> Sequence[Reach]:
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[KeyReadAccess]:
         """Whatever keys' grants on these devices or on the projects they are in, expired ones included."""
         ...
 
-    async def recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+    async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
         """Unix ms of the newest `limit` uses later than `since_ms`. In a writing transaction nobody else changes this grant, and
         reads or adds uses of it, until that ends. None when it is no longer what `grant` says: changed or gone."""
         ...
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None: ...
 
-    async def forget_uses_before(self, at_ms: int, limit: int) -> int: ...
+    async def delete_uses_older_than(self, at_ms: int, limit: int) -> int: ...
 
 
 class GrantsTx(EventsTx, Protocol):

@@ -15,27 +15,29 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from domain.grants.limit import RATE_WINDOW_MS, Allowance
-from domain.grants.window import Window
+from domain.grants.rate_limit import RATE_WINDOW_MS, RateAllowance
+from domain.grants.window import GrantWindow
 from domain.kernel.clock import MINUTE_MS
-from domain.kernel.errors import Invalid
+from domain.kernel.errors import ValidationFailed
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SEARCH_DAYS = 366
 
 
 @lru_cache(maxsize=1024)
-def zone(name: str) -> ZoneInfo:
+def load_timezone(name: str) -> ZoneInfo:
     """Raises Invalid for a name without rules."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise Invalid.field("timezone", f"{name!r} is no IANA time zone. Use a name such as Europe/Berlin or UTC.") from None
+        raise ValidationFailed.for_field(
+            "timezone", f"{name!r} is no IANA time zone. Use a name such as Europe/Berlin or UTC."
+        ) from None
 
 
-def is_open(window: Window, at_ms: int) -> bool:
+def is_open(window: GrantWindow, at_ms: int) -> bool:
     """Raises Invalid for an unknown zone."""
-    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone(window.timezone))
+    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(load_timezone(window.timezone))
     today = local.isoweekday() % 7
     minute = local.hour * 60 + local.minute
     start, end = window.from_minute, window.to_minute
@@ -48,40 +50,40 @@ def is_open(window: Window, at_ms: int) -> bool:
     return minute < end and (today - 1) % 7 in window.days
 
 
-def next_open_ms(window: Window, at_ms: int) -> int | None:
+def next_open_ms(window: GrantWindow, at_ms: int) -> int | None:
     """`at_ms` itself when open, else the first instant the window opens within the next 366 days, else None.
 
     A window opens when the wall clock reaches its first minute, or when a change of the clocks leaps into it.
     """
     if is_open(window, at_ms):
         return at_ms
-    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone(window.timezone))
+    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(load_timezone(window.timezone))
     for ahead in range(-1, SEARCH_DAYS):
-        openings = sorted(_openings(window, local.date() + timedelta(days=ahead)))
+        openings = sorted(_possible_openings(window, local.date() + timedelta(days=ahead)))
         for candidate_ms in openings:
             if candidate_ms > at_ms and is_open(window, candidate_ms):
                 return candidate_ms
     return None
 
 
-def allowance(uses: Sequence[int], limit: int, now_ms: int) -> Allowance:
+def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
     """Whether one more use fits. `uses` in any order; `limit` at least 1."""
     recent = sorted(at_ms for at_ms in uses if at_ms > now_ms - RATE_WINDOW_MS)
     if len(recent) < limit:
-        return Allowance(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
-    return Allowance(False, 0, recent[-limit] + RATE_WINDOW_MS)
+        return RateAllowance(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
+    return RateAllowance(False, 0, recent[-limit] + RATE_WINDOW_MS)
 
 
-def _openings(window: Window, day: date) -> Iterator[int]:
+def _possible_openings(window: GrantWindow, day: date) -> Iterator[int]:
     """Instants of the local `day` at which the window may open."""
-    rules = zone(window.timezone)
+    rules = load_timezone(window.timezone)
     midnight = datetime.combine(day, time(), rules)
     following = datetime.combine(day + timedelta(days=1), time(), rules)
-    start_ms, end_ms = _instant(midnight), _instant(following)
+    start_ms, end_ms = _to_unix_ms(midnight), _to_unix_ms(following)
     if midnight.utcoffset() != following.utcoffset():
         yield from range(start_ms, end_ms, MINUTE_MS)
-    yield _instant(midnight + timedelta(minutes=window.from_minute or 0))
+    yield _to_unix_ms(midnight + timedelta(minutes=window.from_minute or 0))
 
 
-def _instant(local: datetime) -> int:
+def _to_unix_ms(local: datetime) -> int:
     return (local.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.kernel.errors import Refused
+from domain.kernel.errors import PermissionDenied
 from domain.kernel.ids import AccountId, KeyId, MembershipId, UserId
 
 
@@ -20,7 +20,7 @@ class Role(StrEnum):
         """0 for Owner to 3 for Viewer: a lower rank may do all that a higher one may."""
         return _RANK[self]
 
-    def at_least(self, role: Role) -> bool:
+    def is_at_least(self, role: Role) -> bool:
         return self.rank <= role.rank
 
 
@@ -53,7 +53,7 @@ class ApiKeyCaller:
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class SystemCaller:
     """The service on its own account: `reason` is `schedule`, `rule`, `device` or `operator`; `name` says which one.
 
     `on_behalf_of` is the membership that created the schedule or rule: a Member's automation may do what the Member may.
@@ -70,10 +70,12 @@ class System:
         return f"{self.reason}:{self.name}" if self.name else self.reason
 
 
-Caller = Session | ApiKeyCaller | System
+Caller = Session | ApiKeyCaller | SystemCaller
 
 
 def require_role(caller: Session, role: Role) -> None:
     """Raises Refused `ROLE_REQUIRED` when the session's role is below `role`."""
-    if not caller.role.at_least(role):
-        raise Refused(f"This needs the role {role} or higher; yours is {caller.role}. Ask an Owner or Admin of the account.")
+    if not caller.role.is_at_least(role):
+        raise PermissionDenied(
+            f"This needs the role {role} or higher; yours is {caller.role}. Ask an Owner or Admin of the account."
+        )

@@ -11,7 +11,7 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_UTC = _EPOCH.replace(tzinfo=None)
+_EPOCH_NAIVE = _EPOCH.replace(tzinfo=None)
 """Without its zone, which would be written as an offset; `strftime` takes six times as long."""
 
 
@@ -21,9 +21,9 @@ class Clock(Protocol):
         ...
 
 
-def iso(at_ms: int) -> str:
+def to_iso(at_ms: int) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`: 2026-11-21T04:00:00.000Z."""
-    moment = _EPOCH_UTC + timedelta(milliseconds=at_ms)
+    moment = _EPOCH_NAIVE + timedelta(milliseconds=at_ms)
     return moment.isoformat(timespec="milliseconds") + "Z"
 
 

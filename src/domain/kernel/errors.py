@@ -26,19 +26,19 @@ class DomainError(Exception):
         super().__init__(message)
         self.message = message
         self.details = tuple(details)
-        self.on_record = False
+        self.already_logged = False
         """Whether the account's log tells of it already, in words of its own."""
         if code is not None:
             self.code = code
 
 
-class Invalid(DomainError):
+class ValidationFailed(DomainError):
     """The request itself is wrong."""
 
     code = "VALIDATION_ERROR"
 
     @classmethod
-    def field(cls, field: str, message: str, *, code: str | None = None) -> Invalid:
+    def for_field(cls, field: str, message: str, *, code: str | None = None) -> ValidationFailed:
         return cls(f"{field}: {message}", code=code, details=(FieldFault(field, message),))
 
 
@@ -48,7 +48,7 @@ class Unauthenticated(DomainError):
     code = "UNAUTHENTICATED"
 
 
-class Refused(DomainError):
+class PermissionDenied(DomainError):
     """Known, but not allowed. The code says by which check."""
 
     code = "ROLE_REQUIRED"
@@ -60,7 +60,7 @@ class NotFound(DomainError):
     code = "NOT_FOUND"
 
     @classmethod
-    def of(cls, what: str, name: str) -> NotFound:
+    def for_resource(cls, what: str, name: str) -> NotFound:
         return cls(f"There is no {what} {name!r} in this account. Check the id.")
 
 
@@ -70,13 +70,13 @@ class Conflict(DomainError):
     code = "CONFLICT"
 
 
-class Stale(DomainError):
+class VersionMismatch(DomainError):
     """`If-Match` named another version."""
 
     code = "PRECONDITION_FAILED"
 
 
-class Throttled(DomainError):
+class RateLimited(DomainError):
     """Too much, too soon. `retry_after` is in whole seconds; `limit` and `window_s` describe the policy where there is one."""
 
     code = "RATE_LIMITED"

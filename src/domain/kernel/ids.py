@@ -28,7 +28,7 @@ WebhookId = NewType("WebhookId", str)
 DeliveryId = NewType("DeliveryId", str)
 
 
-class Prefix(StrEnum):
+class IdPrefix(StrEnum):
     ACCOUNT = "acc"
     USER = "usr"
     MEMBERSHIP = "mbr"
@@ -47,28 +47,28 @@ class Prefix(StrEnum):
     DELIVERY = "whd"
 
 
-_SHAPE = re.compile(r"[a-z]{3,5}_[a-z0-9]{20,40}")
+_ID_PATTERN = re.compile(r"[a-z]{3,5}_[a-z0-9]{20,40}")
 
 
-def looks_like(prefix: Prefix, text: str) -> bool:
+def has_id_format(prefix: IdPrefix, text: str) -> bool:
     """Whether `text` has the shape of an id of this kind. A path parameter that has not is simply not found."""
-    return text.startswith(f"{prefix}_") and _SHAPE.fullmatch(text) is not None
+    return text.startswith(f"{prefix}_") and _ID_PATTERN.fullmatch(text) is not None
 
 
-def looks_like_an_id(text: str) -> bool:
+def has_any_id_format(text: str) -> bool:
     """Whether `text` has the shape of an id of any kind; what has not is somebody's words."""
-    return _SHAPE.fullmatch(text) is not None
+    return _ID_PATTERN.fullmatch(text) is not None
 
 
-class IdSource(Protocol):
+class IdGenerator(Protocol):
     """Port: where unguessable text comes from. `new` gives a whole id, `digits` a one-time code, `password` `[A-Za-z0-9]`."""
 
-    def new(self, prefix: Prefix) -> str: ...
+    def new_id(self, prefix: IdPrefix) -> str: ...
 
-    def digits(self, count: int) -> str: ...
+    def random_digits(self, count: int) -> str: ...
 
-    def password(self, length: int) -> str: ...
+    def random_alphanumeric(self, length: int) -> str: ...
 
-    def token(self, size: int) -> bytes:
+    def random_bytes(self, size: int) -> bytes:
         """`size` random bytes for secrets and keys."""
         ...

@@ -8,5 +8,5 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
-Turnstile: TypeAlias = AbstractAsyncContextManager[None]
+EngineCommitLock: TypeAlias = AbstractAsyncContextManager[None]
 """Port: entered by whoever moves the engine and the database together (an `asyncio.Lock` outside)."""

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
-from domain.kernel.facts import Fact
+from domain.kernel.domain_events import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
 
 
 class Transaction(Protocol):
-    async def record(self, fact: Fact) -> None:
+    async def emit(self, fact: DomainEvent) -> None:
         """Write a fact to the account's log, with all deliveries it owes: at the end of the transaction, as a part of it."""
         ...
 

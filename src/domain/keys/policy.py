@@ -12,8 +12,8 @@ from domain.kernel.errors import Unauthenticated
 KEY_PREFIX = "sk_live_"
 RANDOM_LENGTH = 40
 CHECKSUM_LENGTH = 6
-SHOWN_LENGTH = len(KEY_PREFIX) + 4
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+DISPLAY_PREFIX_LENGTH = len(KEY_PREFIX) + 4
+_BASE62_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """62^6 > 2^32, so six digits hold any CRC-32."""
 
 
@@ -23,7 +23,7 @@ def checksum(text: str) -> str:
     digits = ""
     for _ in range(CHECKSUM_LENGTH):
         rest, digit = divmod(rest, 62)
-        digits = _DIGITS[digit] + digits
+        digits = _BASE62_DIGITS[digit] + digits
     return digits
 
 
@@ -32,12 +32,12 @@ def compose_key(random: str) -> str:
     return f"{KEY_PREFIX}{random}{checksum(random)}"
 
 
-def shown_prefix(secret: str) -> str:
+def display_prefix(secret: str) -> str:
     """What people recognise a key by: 4 of its 40 random characters."""
-    return secret[:SHOWN_LENGTH]
+    return secret[:DISPLAY_PREFIX_LENGTH]
 
 
-def check_key(secret: str) -> None:
+def check_key_format(secret: str) -> None:
     """Raises Unauthenticated unless `secret` is built like a key and its checksum is right."""
     random, given = secret[len(KEY_PREFIX) : -CHECKSUM_LENGTH], secret[-CHECKSUM_LENGTH:]
     whole = len(KEY_PREFIX) + RANDOM_LENGTH + CHECKSUM_LENGTH

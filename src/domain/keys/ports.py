@@ -10,18 +10,18 @@ from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
 
 
-class KeyRepository(Protocol):
+class ApiKeyRepository(Protocol):
     async def add(self, key: ApiKey) -> None: ...
 
     async def get(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None: ...
 
-    async def held(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+    async def get_for_update(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
         """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
         ...
 
-    async def by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
+    async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
 
-    async def list(self, account_id: AccountId) -> Sequence[ApiKey]:
+    async def list_by_account(self, account_id: AccountId) -> Sequence[ApiKey]:
         """Oldest first."""
         ...
 
@@ -31,11 +31,11 @@ class KeyRepository(Protocol):
         """Takes the key's grants and webhooks, with their deliveries, along."""
         ...
 
-    async def touch(self, used: Mapping[KeyId, int]) -> None:
+    async def update_last_used(self, used: Mapping[KeyId, int]) -> None:
         """Set `last_used_ms` of many keys; unknown ones are passed over."""
         ...
 
 
-class KeysTx(AccountsTx, Protocol):
+class ApiKeysTx(AccountsTx, Protocol):
     @property
-    def keys(self) -> KeyRepository: ...
+    def api_keys(self) -> ApiKeyRepository: ...

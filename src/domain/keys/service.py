@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from domain.accounts.policy import check_name
-from domain.accounts.ports import Digest
+from domain.accounts.ports import SecretHasher
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
-from domain.kernel.facts import EventKind, Fact
-from domain.kernel.ids import IdSource, KeyId, Prefix, looks_like
+from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import ApiKey
-from domain.keys.policy import RANDOM_LENGTH, compose_key, shown_prefix
-from domain.keys.ports import KeysTx
+from domain.keys.policy import RANDOM_LENGTH, compose_key, display_prefix
+from domain.keys.ports import ApiKeysTx
 
 
 @dataclass(frozen=True, slots=True)
-class MadeKey:
+class CreatedApiKey:
     """`secret` exists only here; it is shown and forgotten."""
 
     key: ApiKey
     secret: str
 
 
-class KeyService:
-    def __init__(self, *, uow: UnitOfWork[KeysTx], clock: Clock, ids: IdSource, digest: Digest) -> None:
+class ApiKeyService:
+    def __init__(self, *, uow: UnitOfWork[ApiKeysTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -35,32 +35,32 @@ class KeyService:
 
     async def list(self, caller: Session) -> Sequence[ApiKey]:
         async with self._uow.read() as tx:
-            return await tx.keys.list(caller.account_id)
+            return await tx.api_keys.list_by_account(caller.account_id)
 
-    async def create(self, caller: Session, name: str) -> MadeKey:
+    async def create(self, caller: Session, name: str) -> CreatedApiKey:
         require_role(caller, Role.ADMIN)
-        secret = compose_key(self._ids.password(RANDOM_LENGTH))
+        secret = compose_key(self._ids.random_alphanumeric(RANDOM_LENGTH))
         now_ms = self._clock.now_ms()
         key = ApiKey(
-            key_id=KeyId(self._ids.new(Prefix.KEY)),
+            key_id=KeyId(self._ids.new_id(IdPrefix.KEY)),
             account_id=caller.account_id,
             name=check_name(name),
-            prefix=shown_prefix(secret),
-            secret_hash=self._digest.plain(secret),
+            prefix=display_prefix(secret),
+            secret_hash=self._digest.sha256(secret),
             enabled=True,
             last_used_ms=None,
             created_ms=now_ms,
         )
         async with self._uow.write() as tx:
-            await tx.keys.add(key)
-            await self._record(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
-        return MadeKey(key, secret)
+            await tx.api_keys.add(key)
+            await self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
+        return CreatedApiKey(key, secret)
 
-    async def change(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
+    async def update(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
         """A disabled key is refused from the next call on. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            key = await find_key(tx, caller, key_id, held=True)
+            key = await get_api_key(tx, caller, key_id, held=True)
             changed = replace(
                 key,
                 name=key.name if name is None else check_name(name),
@@ -68,27 +68,27 @@ class KeyService:
             )
             if changed == key:
                 return
-            await tx.keys.save(changed)
+            await tx.api_keys.save(changed)
             state = "enabled" if changed.enabled else "disabled"
-            await self._record(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
+            await self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
 
     async def delete(self, caller: Session, key_id: str) -> None:
         """Its grants and webhooks go with it. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            key = await find_key(tx, caller, key_id, held=True)
-            await tx.keys.delete(key.key_id)
-            await self._record(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
+            key = await get_api_key(tx, caller, key_id, held=True)
+            await tx.api_keys.delete(key.key_id)
+            await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
-    async def _record(self, tx: KeysTx, caller: Session, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: ApiKeysTx, caller: Session, kind: EventKind, description: str) -> None:
         now_ms = self._clock.now_ms()
-        await tx.record(Fact(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
+        await tx.emit(DomainEvent(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
 
 
-async def find_key(tx: KeysTx, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:
+async def get_api_key(tx: ApiKeysTx, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:
     """Raises NotFound, also for a key of another account."""
-    find = tx.keys.held if held else tx.keys.get
-    key = await find(caller.account_id, KeyId(key_id)) if looks_like(Prefix.KEY, key_id) else None
+    find = tx.api_keys.get_for_update if held else tx.api_keys.get
+    key = await find(caller.account_id, KeyId(key_id)) if has_id_format(IdPrefix.KEY, key_id) else None
     if key is None:
-        raise NotFound.of("API key", key_id)
+        raise NotFound.for_resource("API key", key_id)
     return key

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from domain.kernel.errors import Invalid
-from domain.kernel.facts import Json
+from domain.kernel.domain_events import Json
+from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, RuleId
 
 DEFAULT_PRIORITY = 100
@@ -25,7 +25,7 @@ MAX_SILENT_SECONDS = 366 * 86_400
 MAX_FOR_SECONDS = 30 * 86_400
 MAX_COOLDOWN_SECONDS = 30 * 86_400
 
-Value = bool | float | str
+MetricValue = bool | float | str
 """A reading's value: a number (IEEE double), a boolean or text."""
 
 
@@ -39,13 +39,13 @@ class Comparator(StrEnum):
     SILENT = "silent"
 
 
-class Match(StrEnum):
+class MatchMode(StrEnum):
     ALL = "ALL"
     ANY = "ANY"
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RuleCondition:
     """`metric comparator value`. Text only with `==` and `!=`; for `silent` the value is a number of seconds.
 
     Raises Invalid when the value does not fit the comparator.
@@ -56,9 +56,9 @@ class Condition:
     value: float | str
 
     def __post_init__(self) -> None:
-        fault = _value_fault(self.comparator, self.value)
+        fault = _value_error(self.comparator, self.value)
         if fault is not None:
-            raise Invalid.field("value", fault)
+            raise ValidationFailed.for_field("value", fault)
 
     @property
     def silent_ms(self) -> int:
@@ -66,7 +66,7 @@ class Condition:
         return int(float(self.value) * 1000)
 
 
-def _value_fault(comparator: Comparator, value: float | str) -> str | None:
+def _value_error(comparator: Comparator, value: float | str) -> str | None:
     if isinstance(value, str):
         if comparator not in (Comparator.EQUAL, Comparator.NOT_EQUAL):
             return f"text can only be compared with == or !=, not with {comparator}. Give a number."
@@ -81,7 +81,7 @@ def _value_fault(comparator: Comparator, value: float | str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RuleAction:
     """The command to run; `params` is any JSON value that the command's schema takes."""
 
     command: str
@@ -105,10 +105,10 @@ class RuleSpec:
     """What the engine needs of a rule. `rule_no` grows with age: of equal priorities the older one goes first."""
 
     rule_no: int
-    conditions: tuple[Condition, ...]
+    conditions: tuple[RuleCondition, ...]
     command: str
-    match: Match = Match.ALL
-    clear_conditions: tuple[Condition, ...] = ()
+    match: MatchMode = MatchMode.ALL
+    clear_conditions: tuple[RuleCondition, ...] = ()
     priority: int = DEFAULT_PRIORITY
     for_seconds: int = 0
     cooldown_seconds: int = 0
@@ -126,12 +126,12 @@ class Rule:
     device_id: DeviceId
     device_no: int
     name: str
-    conditions: tuple[Condition, ...]
-    action: Action
+    conditions: tuple[RuleCondition, ...]
+    action: RuleAction
     enabled: bool = True
     priority: int = DEFAULT_PRIORITY
-    match: Match = Match.ALL
-    clear_conditions: tuple[Condition, ...] = ()
+    match: MatchMode = MatchMode.ALL
+    clear_conditions: tuple[RuleCondition, ...] = ()
     for_seconds: int = 0
     cooldown_seconds: int = 0
     created_by: MembershipId | None = None
@@ -140,7 +140,7 @@ class Rule:
     created_at: int = 0
     revision: int = 1
 
-    def spec(self) -> RuleSpec:
+    def to_spec(self) -> RuleSpec:
         return RuleSpec(
             rule_no=self.rule_no,
             conditions=self.conditions,
@@ -154,27 +154,27 @@ class Rule:
             state=self.state,
         )
 
-    def rearmed(self) -> Rule:
+    def rearm(self) -> Rule:
         """The rule as if it had never matched; when it last fired stays known, so a cooldown goes on."""
         return replace(self, state=RuleState(last_fired_ms=self.state.last_fired_ms))
 
     @property
-    def trigger(self) -> tuple[object, ...]:
+    def match_criteria(self) -> tuple[object, ...]:
         """All that decides when the rule matches: an edit that leaves this alone does not re-arm it."""
         return (self.match, self.conditions, self.clear_conditions, self.for_seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LatestReading:
     """A device's last report of one metric. `ts_ms` is the reading's own time."""
 
     metric: str
-    value: Value
+    value: MetricValue
     unit: str | None
     ts_ms: int
 
 
-class RuleEdge(NamedTuple):
+class RuleTransition(NamedTuple):
     """A rule's state after a change, to be stored. `turned` when `matched` itself changed, not only the waiting."""
 
     device_no: int
@@ -183,14 +183,14 @@ class RuleEdge(NamedTuple):
     matched: bool
     held_since_ms: int | None
     last_fired_ms: int | None
-    turned: bool
+    matched_changed: bool
 
     @property
     def state(self) -> RuleState:
         return RuleState(self.matched, self.held_since_ms, self.last_fired_ms)
 
 
-class Fired(NamedTuple):
+class RuleFiring(NamedTuple):
     """A rule whose action must run now."""
 
     device_no: int
@@ -198,7 +198,7 @@ class Fired(NamedTuple):
     at_ms: int
 
 
-class Suppressed(NamedTuple):
+class RuleSuppression(NamedTuple):
     """A rule that came to match but does not run: `winner_no` fired at once with the same or the opposite command.
 
     Without a winner the rule's own cooldown held it back.
@@ -211,25 +211,25 @@ class Suppressed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ConditionEvaluation:
     """One condition of a dry run: the value it was compared with (None: never reported), whether it holds, and why."""
 
     metric: str
     comparator: Comparator
     expected: float | str
-    actual: Value | None
+    actual: MetricValue | None
     holds: bool
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class DryRun:
+class RuleDryRun:
     """`holds` is the verdict of `conditions` under the rule's `match`; `clears` of all `clear_conditions` (False without any)."""
 
     holds: bool
     clears: bool
-    conditions: tuple[Explained, ...]
-    clear_conditions: tuple[Explained, ...]
+    conditions: tuple[ConditionEvaluation, ...]
+    clear_conditions: tuple[ConditionEvaluation, ...]
 
 
 def in_firing_order(rules: Sequence[RuleSpec]) -> list[RuleSpec]:

@@ -8,46 +8,46 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.kernel.clock import MINUTE_MS
-from domain.kernel.errors import FieldFault, Invalid
-from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SECONDS, Condition, Fired, Rule
+from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SECONDS, Rule, RuleCondition, RuleFiring
 
 MAX_RULES_PER_DEVICE = 64
-LOOP_LIMIT = 10
+MAX_FIRINGS_PER_MINUTE = 10
 """A rule that fires more often than this within a minute drives itself, or is driven, in circles."""
-SWEPT_AT = 1_024
+SWEEP_THRESHOLD = 1_024
 """Rules that have fired are forgotten in passing, once there are so many more of them than at the last time."""
 
 
-def check(rule: Rule, known_metrics: Collection[str]) -> None:
+def check_rule(rule: Rule, known_metrics: Collection[str]) -> None:
     """Raises Invalid `VALIDATION_ERROR` or `UNKNOWN_METRIC` naming the fields."""
-    faults = list(_bounds(rule))
+    faults = list(_bound_errors(rule))
     if faults:
-        raise Invalid("The rule is not valid; see details.", details=faults)
-    unknown = [*_unknown("conditions", rule.conditions, known_metrics)]
-    unknown += _unknown("clearConditions", rule.clear_conditions, known_metrics)
+        raise ValidationFailed("The rule is not valid; see details.", details=faults)
+    unknown = [*_unknown_metric_errors("conditions", rule.conditions, known_metrics)]
+    unknown += _unknown_metric_errors("clearConditions", rule.clear_conditions, known_metrics)
     if unknown:
         names = ", ".join(sorted(known_metrics)) or "none yet"
-        raise Invalid(
+        raise ValidationFailed(
             f"A condition may only name a metric the device has reported at least once. Reported: {names}.",
             code="UNKNOWN_METRIC",
             details=unknown,
         )
 
 
-def edited(rule: Rule, changes: Mapping[str, Any]) -> Rule:
+def apply_changes(rule: Rule, changes: Mapping[str, Any]) -> Rule:
     """The rule after an edit. It is re-armed only when what decides the match changed, or when it is switched on again."""
     after = replace(rule, **changes, revision=rule.revision + 1)
     if after.enabled and not rule.enabled:
         after = replace(after, disabled_reason=None)
-    return after.rearmed() if rearms(rule, after) else after
+    return after.rearm() if needs_rearm(rule, after) else after
 
 
-def rearms(before: Rule, after: Rule) -> bool:
+def needs_rearm(before: Rule, after: Rule) -> bool:
     """Whether the edit forgets that the rule matches or waits."""
-    return after.trigger != before.trigger or (after.enabled and not before.enabled)
+    return after.match_criteria != before.match_criteria or (after.enabled and not before.enabled)
 
 
-def _bounds(rule: Rule) -> Iterator[FieldFault]:
+def _bound_errors(rule: Rule) -> Iterator[FieldFault]:
     if not 1 <= len(rule.conditions) <= MAX_CONDITIONS:
         yield FieldFault("conditions", f"takes 1 to {MAX_CONDITIONS} conditions; this has {len(rule.conditions)}.")
     if len(rule.clear_conditions) > MAX_CONDITIONS:
@@ -58,7 +58,7 @@ def _bounds(rule: Rule) -> Iterator[FieldFault]:
         yield FieldFault("cooldownSeconds", f"is 0 to {MAX_COOLDOWN_SECONDS} seconds.")
 
 
-def _unknown(field: str, conditions: Sequence[Condition], known: Collection[str]) -> list[FieldFault]:
+def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], known: Collection[str]) -> list[FieldFault]:
     return [
         FieldFault(f"{field}.{index}.metric", f"the device has never reported {condition.metric!r}.")
         for index, condition in enumerate(conditions)
@@ -67,36 +67,36 @@ def _unknown(field: str, conditions: Sequence[Condition], known: Collection[str]
 
 
 @dataclass(slots=True)
-class LoopGuard:
+class RuleLoopGuard:
     """Counts firings per rule over a rolling minute. Memory is bounded by the firings of the last minute.
 
     A transaction may be tried again, so weighing changes nothing; what was committed is counted once.
     """
 
-    _recent: dict[int, deque[int]] = field(default_factory=dict)
-    _swept_at: int = SWEPT_AT
+    _recent_firings_ms: dict[int, deque[int]] = field(default_factory=dict)
+    _sweep_threshold: int = SWEEP_THRESHOLD
 
-    def circling(self, fired: Sequence[Fired]) -> list[Fired]:
+    def find_looping(self, fired: Sequence[RuleFiring]) -> list[RuleFiring]:
         """Those that are one too many for their rule, the ones before them in the list counted."""
         pending: dict[int, list[int]] = {}
         found = []
         for one in fired:
-            times = pending.setdefault(one.rule_no, list(self._recent.get(one.rule_no, ())))
+            times = pending.setdefault(one.rule_no, list(self._recent_firings_ms.get(one.rule_no, ())))
             times.append(one.at_ms)
-            if sum(at_ms > one.at_ms - MINUTE_MS for at_ms in times) > LOOP_LIMIT:
+            if sum(at_ms > one.at_ms - MINUTE_MS for at_ms in times) > MAX_FIRINGS_PER_MINUTE:
                 found.append(one)
         return found
 
-    def count(self, fired: Sequence[Fired], circling: Sequence[Fired]) -> None:
+    def record_firings(self, fired: Sequence[RuleFiring], circling: Sequence[RuleFiring]) -> None:
         """These are committed. Those that circled are switched off, and begin anew when they are switched on again."""
         for one in fired:
-            self._recent.setdefault(one.rule_no, deque(maxlen=LOOP_LIMIT)).append(one.at_ms)
+            self._recent_firings_ms.setdefault(one.rule_no, deque(maxlen=MAX_FIRINGS_PER_MINUTE)).append(one.at_ms)
         for one in circling:
-            self._recent.pop(one.rule_no, None)
-        if len(self._recent) > self._swept_at:
+            self._recent_firings_ms.pop(one.rule_no, None)
+        if len(self._recent_firings_ms) > self._sweep_threshold:
             self._sweep(max(one.at_ms for one in fired) - MINUTE_MS)
 
     def _sweep(self, until_ms: int) -> None:
-        for rule_no in [no for no, times in self._recent.items() if times[-1] <= until_ms]:
-            del self._recent[rule_no]
-        self._swept_at = 2 * len(self._recent) + SWEPT_AT
+        for rule_no in [no for no, times in self._recent_firings_ms.items() if times[-1] <= until_ms]:
+            del self._recent_firings_ms[rule_no]
+        self._sweep_threshold = 2 * len(self._recent_firings_ms) + SWEEP_THRESHOLD

@@ -17,21 +17,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from domain.kernel.clock import SECOND_MS
-from domain.rules.model import Comparator, Condition, DryRun, Explained, Match, RuleSpec, RuleState, Value
+from domain.rules.model import (
+    Comparator,
+    ConditionEvaluation,
+    MatchMode,
+    MetricValue,
+    RuleCondition,
+    RuleDryRun,
+    RuleSpec,
+    RuleState,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LastReport:
     """A metric's last value, its own time, and when it arrived."""
 
-    value: Value
+    value: MetricValue
     ts_ms: int
-    heard_ms: int
+    arrived_ms: int
 
 
-Reports = Mapping[str, Report]
+LastReports = Mapping[str, LastReport]
 
-_HOLDS = {
+_COMPARISONS = {
     Comparator.GREATER: lambda actual, expected: actual > expected,
     Comparator.GREATER_EQUAL: lambda actual, expected: actual >= expected,
     Comparator.LESS: lambda actual, expected: actual < expected,
@@ -41,56 +50,56 @@ _HOLDS = {
 }
 
 
-def holds(condition: Condition, reports: Reports, at_ms: int) -> bool:
+def condition_holds(condition: RuleCondition, reports: LastReports, at_ms: int) -> bool:
     report = reports.get(condition.metric)
     if report is None:
         return False
     if condition.comparator is Comparator.SILENT:
-        return report.heard_ms + condition.silent_ms <= at_ms
+        return report.arrived_ms + condition.silent_ms <= at_ms
     if isinstance(report.value, str) != isinstance(condition.value, str):
         return False
     if isinstance(report.value, str):
-        return bool(_HOLDS[condition.comparator](report.value, condition.value))
-    return bool(_HOLDS[condition.comparator](float(report.value), float(condition.value)))
+        return bool(_COMPARISONS[condition.comparator](report.value, condition.value))
+    return bool(_COMPARISONS[condition.comparator](float(report.value), float(condition.value)))
 
 
-def satisfied(rule: RuleSpec, reports: Reports, at_ms: int) -> bool:
-    verdicts = (holds(condition, reports, at_ms) for condition in rule.conditions)
-    return all(verdicts) if rule.match is Match.ALL else any(verdicts)
+def conditions_hold(rule: RuleSpec, reports: LastReports, at_ms: int) -> bool:
+    verdicts = (condition_holds(condition, reports, at_ms) for condition in rule.conditions)
+    return all(verdicts) if rule.match is MatchMode.ALL else any(verdicts)
 
 
-def cleared(rule: RuleSpec, reports: Reports, at_ms: int) -> bool:
+def clear_conditions_hold(rule: RuleSpec, reports: LastReports, at_ms: int) -> bool:
     """Whether the clear conditions hold; False for a rule without any."""
-    return bool(rule.clear_conditions) and all(holds(condition, reports, at_ms) for condition in rule.clear_conditions)
+    return bool(rule.clear_conditions) and all(condition_holds(condition, reports, at_ms) for condition in rule.clear_conditions)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RuleEvaluation:
     """The state after an evaluation. `wants_to_fire`: it turned to matched outside its cooldown; `cooling`: inside it."""
 
     state: RuleState
     wants_to_fire: bool = False
-    cooling: bool = False
+    in_cooldown: bool = False
 
 
-def step(rule: RuleSpec, state: RuleState, reports: Reports, at_ms: int) -> Step:
+def evaluate_rule(rule: RuleSpec, state: RuleState, reports: LastReports, at_ms: int) -> RuleEvaluation:
     """Evaluate once. A rule that wants to fire may still lose against another; only a winner's `last_fired_ms` is set."""
-    clear = cleared(rule, reports, at_ms)
-    hold = satisfied(rule, reports, at_ms)
+    clear = clear_conditions_hold(rule, reports, at_ms)
+    hold = conditions_hold(rule, reports, at_ms)
     if state.matched:
         stays = not clear if rule.clear_conditions else hold
-        return Step(state if stays else replace(state, matched=False, held_since_ms=None))
+        return RuleEvaluation(state if stays else replace(state, matched=False, held_since_ms=None))
     if clear or not hold:
-        return Step(replace(state, held_since_ms=None))
+        return RuleEvaluation(replace(state, held_since_ms=None))
     since_ms = at_ms if state.held_since_ms is None else state.held_since_ms
     if at_ms - since_ms < rule.for_seconds * SECOND_MS:
-        return Step(replace(state, held_since_ms=since_ms))
+        return RuleEvaluation(replace(state, held_since_ms=since_ms))
     last_ms, cooldown_ms = state.last_fired_ms, rule.cooldown_seconds * SECOND_MS
     cooling = cooldown_ms > 0 and last_ms is not None and at_ms - last_ms < cooldown_ms
-    return Step(replace(state, matched=True, held_since_ms=None), wants_to_fire=not cooling, cooling=cooling)
+    return RuleEvaluation(replace(state, matched=True, held_since_ms=None), wants_to_fire=not cooling, in_cooldown=cooling)
 
 
-def deadline(rule: RuleSpec, state: RuleState, reports: Reports, evaluated_ms: int | None) -> int | None:
+def next_deadline_ms(rule: RuleSpec, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
     """When time alone may next change the rule's state; `evaluated_ms` None for a rule not evaluated yet."""
     due = []
     if not state.matched and state.held_since_ms is not None:
@@ -98,50 +107,50 @@ def deadline(rule: RuleSpec, state: RuleState, reports: Reports, evaluated_ms: i
     for condition in (*rule.conditions, *rule.clear_conditions):
         report = reports.get(condition.metric)
         if condition.comparator is Comparator.SILENT and report is not None:
-            due.append(report.heard_ms + condition.silent_ms)
+            due.append(report.arrived_ms + condition.silent_ms)
     if evaluated_ms is not None:
         due = [at_ms for at_ms in due if at_ms > evaluated_ms]
     return min(due, default=None)
 
 
-OPPOSITE = {"ON": "OFF", "OFF": "ON"}
+OPPOSITE_COMMANDS = {"ON": "OFF", "OFF": "ON"}
 
 
-def winner_over(rule: RuleSpec, fired: Iterable[RuleSpec]) -> RuleSpec | None:
+def find_winner(rule: RuleSpec, fired: Iterable[RuleSpec]) -> RuleSpec | None:
     """The first of those that already fire at once whose command is the same as the rule's, or the opposite."""
     for other in fired:
-        if other.command in (rule.command, OPPOSITE.get(rule.command)):
+        if other.command in (rule.command, OPPOSITE_COMMANDS.get(rule.command)):
             return other
     return None
 
 
-def explain(rule: RuleSpec, reports: Reports, at_ms: int) -> DryRun:
-    return DryRun(
-        holds=satisfied(rule, reports, at_ms),
-        clears=cleared(rule, reports, at_ms),
-        conditions=tuple(_explained(condition, reports, at_ms) for condition in rule.conditions),
-        clear_conditions=tuple(_explained(condition, reports, at_ms) for condition in rule.clear_conditions),
+def explain_rule(rule: RuleSpec, reports: LastReports, at_ms: int) -> RuleDryRun:
+    return RuleDryRun(
+        holds=conditions_hold(rule, reports, at_ms),
+        clears=clear_conditions_hold(rule, reports, at_ms),
+        conditions=tuple(_explain_condition(condition, reports, at_ms) for condition in rule.conditions),
+        clear_conditions=tuple(_explain_condition(condition, reports, at_ms) for condition in rule.clear_conditions),
     )
 
 
-def _explained(condition: Condition, reports: Reports, at_ms: int) -> Explained:
+def _explain_condition(condition: RuleCondition, reports: LastReports, at_ms: int) -> ConditionEvaluation:
     report = reports.get(condition.metric)
-    verdict = holds(condition, reports, at_ms)
-    return Explained(
+    verdict = condition_holds(condition, reports, at_ms)
+    return ConditionEvaluation(
         metric=condition.metric,
         comparator=condition.comparator,
         expected=condition.value,
         actual=None if report is None else report.value,
         holds=verdict,
-        why=_why(condition, report, verdict, at_ms),
+        why=_explain_reason(condition, report, verdict, at_ms),
     )
 
 
-def _why(condition: Condition, report: Report | None, verdict: bool, at_ms: int) -> str:
+def _explain_reason(condition: RuleCondition, report: LastReport | None, verdict: bool, at_ms: int) -> str:
     if report is None:
         return f"{condition.metric} was never reported, so the condition is false"
     if condition.comparator is Comparator.SILENT:
-        quiet = max(0, at_ms - report.heard_ms) / SECOND_MS
+        quiet = max(0, at_ms - report.arrived_ms) / SECOND_MS
         return f"{condition.metric} was last reported {quiet:g} s ago; {condition.value:g} s are needed"
     if isinstance(report.value, str) != isinstance(condition.value, str):
         kinds = ("text", "a number") if isinstance(report.value, str) else ("a number", "text")

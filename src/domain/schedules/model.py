@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.kernel.facts import Json
+from domain.kernel.domain_events import Json
+from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId, MembershipId, ScheduleId
-from domain.kernel.swift import swift
 
-SLOTS = 5
-DEFAULT_GRACE_S = 15 * 60
+SLOTS_PER_DEVICE = 5
+DEFAULT_MISFIRE_GRACE_S = 15 * 60
 
 
 class ScheduleStatus(StrEnum):
@@ -24,17 +24,17 @@ class ScheduleStatus(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class Edge(StrEnum):
+class SwitchEdge(StrEnum):
     ON = "on"
     OFF = "off"
 
 
-class Misfire(StrEnum):
+class MisfirePolicy(StrEnum):
     FIRE = "FIRE"
     SKIP = "SKIP"
 
 
-class Outcome(StrEnum):
+class EdgeOutcome(StrEnum):
     """What became of the last due edge."""
 
     FIRED = "FIRED"
@@ -62,7 +62,7 @@ PLAIN_ON = SlotCommand("ON")
 PLAIN_OFF = SlotCommand("OFF")
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """`on_ts`, `off_ts`: Unix seconds of the first occurrence. `next_fire_ts`/`next_edge`: the earliest edge not yet decided,
@@ -82,24 +82,24 @@ class Schedule:
     off_command: SlotCommand
     rrule: str | None
     timezone: str
-    misfire: Misfire
+    misfire: MisfirePolicy
     misfire_grace_s: int
     revision: int
     next_fire_ts: int | None
-    next_edge: Edge | None
+    next_edge: SwitchEdge | None
     last_fired_ms: int | None
-    last_outcome: Outcome | None
+    last_outcome: EdgeOutcome | None
     created_by: MembershipId | None
     created_ms: int
     updated_ms: int
 
-    def at(
+    def with_progress(
         self,
         status: ScheduleStatus,
         next_fire_ts: int | None,
-        next_edge: Edge | None,
+        next_edge: SwitchEdge | None,
         last_fired_ms: int | None,
-        last_outcome: Outcome,
+        last_outcome: EdgeOutcome,
         updated_ms: int,
     ) -> Schedule:
         """The same, so much further. Spelled out, because it is done for every edge, and `replace` takes four times as long."""
@@ -131,15 +131,15 @@ class Schedule:
         )
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
-class FiredEdge:
+class ScheduleEdgeRecord:
     """The unique key of one edge: (schedule, revision, edge, due second). `at_ms`: when it was decided, by the clock at that
     edge's own decision, not when its batch began."""
 
     schedule_id: ScheduleId
     revision: int
-    edge: Edge
+    edge: SwitchEdge
     due_ts: int
     at_ms: int
-    outcome: Outcome
+    outcome: EdgeOutcome

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 
-from domain.kernel.errors import Conflict, DomainError, FieldFault, Invalid, NotFound
-from domain.schedules.edges import LATE_S, Due, opening
-from domain.schedules.model import SLOTS, Edge, Outcome, Schedule, ScheduleStatus
+from domain.kernel.errors import Conflict, DomainError, FieldFault, NotFound, ValidationFailed
+from domain.schedules.due_edges import LATE_AFTER_S, EdgeOccurrence, initial_edge
+from domain.schedules.model import SLOTS_PER_DEVICE, EdgeOutcome, Schedule, ScheduleStatus, SwitchEdge
 from domain.schedules.ports import Recurrence
 
-MAX_LABEL = 64
-MAX_GRACE_S = 24 * 3_600
-MILLISECONDS_FROM = 10**11
+MAX_LABEL_LENGTH = 64
+MAX_MISFIRE_GRACE_S = 24 * 3_600
+MILLISECONDS_THRESHOLD = 10**11
 """As seconds this lies in the year 5138, as milliseconds in 1973: whoever writes it means milliseconds."""
 
 
-class Step(StrEnum):
+class ScheduleLifecycleTrigger(StrEnum):
     """What moves a slot along."""
 
     ON_RAN = "on ran, more to come"
@@ -27,27 +27,27 @@ class Step(StrEnum):
     CANCEL = "cancelled or replaced"
 
 
-_P, _A, _C, _X = (
+_PENDING, _ACTIVE, _COMPLETED, _CANCELLED = (
     ScheduleStatus.PENDING,
     ScheduleStatus.ACTIVE,
     ScheduleStatus.COMPLETED,
     ScheduleStatus.CANCELLED,
 )
-TRANSITIONS: dict[tuple[ScheduleStatus, Step], ScheduleStatus] = {
-    (_P, Step.ON_RAN): _A,
-    (_P, Step.OFF_RAN): _P,
-    (_P, Step.PASSED): _P,
-    (_P, Step.LAST): _C,
-    (_P, Step.CANCEL): _X,
-    (_A, Step.ON_RAN): _A,
-    (_A, Step.OFF_RAN): _P,
-    (_A, Step.PASSED): _A,
-    (_A, Step.LAST): _C,
-    (_A, Step.CANCEL): _X,
+TRANSITIONS: dict[tuple[ScheduleStatus, ScheduleLifecycleTrigger], ScheduleStatus] = {
+    (_PENDING, ScheduleLifecycleTrigger.ON_RAN): _ACTIVE,
+    (_PENDING, ScheduleLifecycleTrigger.OFF_RAN): _PENDING,
+    (_PENDING, ScheduleLifecycleTrigger.PASSED): _PENDING,
+    (_PENDING, ScheduleLifecycleTrigger.LAST): _COMPLETED,
+    (_PENDING, ScheduleLifecycleTrigger.CANCEL): _CANCELLED,
+    (_ACTIVE, ScheduleLifecycleTrigger.ON_RAN): _ACTIVE,
+    (_ACTIVE, ScheduleLifecycleTrigger.OFF_RAN): _PENDING,
+    (_ACTIVE, ScheduleLifecycleTrigger.PASSED): _ACTIVE,
+    (_ACTIVE, ScheduleLifecycleTrigger.LAST): _COMPLETED,
+    (_ACTIVE, ScheduleLifecycleTrigger.CANCEL): _CANCELLED,
 }
 
 
-def after(status: ScheduleStatus, step: Step) -> ScheduleStatus:
+def next_status(status: ScheduleStatus, step: ScheduleLifecycleTrigger) -> ScheduleStatus:
     """Raises Conflict `SCHEDULE_STATE` when the table has no such transition."""
     following = TRANSITIONS.get((status, step))
     if following is None:
@@ -55,77 +55,77 @@ def after(status: ScheduleStatus, step: Step) -> ScheduleStatus:
     return following
 
 
-def step_of(edge: Edge, outcome: Outcome, following: Due | None) -> Step:
+def trigger_for(edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None) -> ScheduleLifecycleTrigger:
     if following is None:
-        return Step.LAST
-    if outcome not in RAN:
-        return Step.PASSED
-    return Step.ON_RAN if edge is Edge.ON else Step.OFF_RAN
+        return ScheduleLifecycleTrigger.LAST
+    if outcome not in RAN_OUTCOMES:
+        return ScheduleLifecycleTrigger.PASSED
+    return ScheduleLifecycleTrigger.ON_RAN if edge is SwitchEdge.ON else ScheduleLifecycleTrigger.OFF_RAN
 
 
-RAN = frozenset({Outcome.FIRED, Outcome.FIRED_LATE, Outcome.RAN_ON_DEVICE})
+RAN_OUTCOMES = frozenset({EdgeOutcome.FIRED, EdgeOutcome.FIRED_LATE, EdgeOutcome.RAN_ON_DEVICE})
 
 
-def outcome_on_time(late_s: int) -> Outcome:
-    return Outcome.FIRED if late_s < LATE_S else Outcome.FIRED_LATE
+def fired_outcome(late_s: int) -> EdgeOutcome:
+    return EdgeOutcome.FIRED if late_s < LATE_AFTER_S else EdgeOutcome.FIRED_LATE
 
 
-def outcome_of(error: DomainError) -> Outcome:
+def outcome_for_error(error: DomainError) -> EdgeOutcome:
     """What a refused command makes of its edge."""
     if error.code == "COMMAND_NEEDS_APPROVAL":
-        return Outcome.SKIPPED_APPROVAL
+        return EdgeOutcome.SKIPPED_APPROVAL
     if error.code == "DEVICE_DISABLED" or isinstance(error, Conflict | NotFound):
-        return Outcome.SKIPPED_DEVICE
-    return Outcome.SKIPPED_COMMAND if isinstance(error, Invalid) else Outcome.SKIPPED_GRANT
+        return EdgeOutcome.SKIPPED_DEVICE
+    return EdgeOutcome.SKIPPED_COMMAND if isinstance(error, ValidationFailed) else EdgeOutcome.SKIPPED_GRANT
 
 
-def check(schedule: Schedule, recurrence: Recurrence) -> None:
+def check_schedule(schedule: Schedule, recurrence: Recurrence) -> None:
     """Raises Invalid naming each field at fault."""
-    faults = list(_faults(schedule))
-    if not recurrence.knows(schedule.timezone):
+    faults = list(_field_errors(schedule))
+    if not recurrence.is_known_timezone(schedule.timezone):
         message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
         faults.append(FieldFault("timezone", message))
     elif schedule.rrule is not None and not faults:
-        fault = recurrence.problem(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
+        fault = recurrence.find_error(schedule.rrule, schedule.timezone, schedule.on_ts, schedule.off_ts)
         faults += [fault] if fault else []
     if faults:
-        raise Invalid(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
+        raise ValidationFailed(f"The schedule is not valid: {faults[0].field}: {faults[0].message}", details=faults)
 
 
-def _faults(schedule: Schedule) -> Iterator[FieldFault]:
-    yield from slot_faults(schedule.slot)
+def _field_errors(schedule: Schedule) -> Iterator[FieldFault]:
+    yield from slot_errors(schedule.slot)
     for field, ts in (("onTs", schedule.on_ts), ("offTs", schedule.off_ts)):
-        if ts >= MILLISECONDS_FROM:
+        if ts >= MILLISECONDS_THRESHOLD:
             yield FieldFault(field, f"is in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
         elif ts <= 0:
             yield FieldFault(field, "is in Unix seconds and must be after 1970.")
     if schedule.on_ts == schedule.off_ts:
         yield FieldFault("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
-    if len(schedule.label) > MAX_LABEL:
-        yield FieldFault("label", f"takes at most {MAX_LABEL} characters.")
-    if not 0 <= schedule.misfire_grace_s <= MAX_GRACE_S:
-        yield FieldFault("misfireGraceSeconds", f"is 0 to {MAX_GRACE_S} seconds.")
+    if len(schedule.label) > MAX_LABEL_LENGTH:
+        yield FieldFault("label", f"takes at most {MAX_LABEL_LENGTH} characters.")
+    if not 0 <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
+        yield FieldFault("misfireGraceSeconds", f"is 0 to {MAX_MISFIRE_GRACE_S} seconds.")
 
 
-def slot_faults(slot: int) -> Iterator[FieldFault]:
-    if not 0 <= slot < SLOTS:
-        yield FieldFault("slot", f"is 0 to {SLOTS - 1}: a device has {SLOTS} slots.")
+def slot_errors(slot: int) -> Iterator[FieldFault]:
+    if not 0 <= slot < SLOTS_PER_DEVICE:
+        yield FieldFault("slot", f"is 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
 
 
-def saved(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: Recurrence) -> Schedule:
+def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: Recurrence) -> Schedule:
     """The slot as it is stored: with its first edge, and its revision counted up if what it does has changed.
 
     `before` is what the slot held, the same schedule or one that is replaced. Raises Invalid when nothing is left to happen.
     """
     same = before is not None and before.schedule_id == schedule.schedule_id
-    if before is not None and same and _does(before) == _does(schedule):
+    if before is not None and same and _behavior_key(before) == _behavior_key(schedule):
         return schedule
     done_ts = 0 if before is None or before.last_fired_ms is None else before.last_fired_ms // 1000
-    first = opening(schedule, now_ts, done_ts, recurrence)
+    first = initial_edge(schedule, now_ts, done_ts, recurrence)
     if first is None:
         details = [FieldFault(field, "lies in the past.") for field in ("onTs", "offTs")]
-        raise Invalid("Both times of the slot lie in the past; give one that is still to come.", details=details)
-    running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is Edge.OFF
+        raise ValidationFailed("Both times of the slot lie in the past; give one that is still to come.", details=details)
+    running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is SwitchEdge.OFF
     return replace(
         schedule,
         status=ScheduleStatus.ACTIVE if running else ScheduleStatus.PENDING,
@@ -135,7 +135,7 @@ def saved(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: 
     )
 
 
-def _does(schedule: Schedule) -> tuple[object, ...]:
+def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
     return (
         schedule.on_ts,
         schedule.off_ts,
@@ -147,19 +147,25 @@ def _does(schedule: Schedule) -> tuple[object, ...]:
     )
 
 
-def decided(schedule: Schedule, edge: Edge, outcome: Outcome, following: Due | None, now_ms: int) -> Schedule:
+def apply_edge_outcome(
+    schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None, now_ms: int
+) -> Schedule:
     """The slot after one of its edges was decided."""
-    return schedule.at(
-        after(schedule.status, step_of(edge, outcome, following)),
+    return schedule.with_progress(
+        next_status(schedule.status, trigger_for(edge, outcome, following)),
         following.ts if following else None,
         following.edge if following else None,
-        now_ms if outcome in RAN else schedule.last_fired_ms,
+        now_ms if outcome in RAN_OUTCOMES else schedule.last_fired_ms,
         outcome,
         now_ms,
     )
 
 
-def cancelled(schedule: Schedule, now_ms: int) -> Schedule:
+def cancel(schedule: Schedule, now_ms: int) -> Schedule:
     return replace(
-        schedule, status=after(schedule.status, Step.CANCEL), next_fire_ts=None, next_edge=None, updated_ms=now_ms
+        schedule,
+        status=next_status(schedule.status, ScheduleLifecycleTrigger.CANCEL),
+        next_fire_ts=None,
+        next_edge=None,
+        updated_ms=now_ms,
     )

@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.commands.ports import CommandsTx
 from domain.kernel.errors import FieldFault
 from domain.kernel.ids import DeviceId
-from domain.schedules.model import FiredEdge, Schedule
+from domain.schedules.model import Schedule, ScheduleEdgeRecord
 
 
 class ScheduleRepository(Protocol):
@@ -16,39 +16,39 @@ class ScheduleRepository(Protocol):
 
     async def save(self, schedule: Schedule) -> None: ...
 
-    async def in_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
+    async def get_by_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
         """The PENDING or ACTIVE schedule of a slot; in a writing transaction nobody else decides one of its edges meanwhile."""
         ...
 
-    async def active(self, device_id: DeviceId) -> Sequence[Schedule]:
+    async def list_active(self, device_id: DeviceId) -> Sequence[Schedule]:
         """PENDING and ACTIVE ones by slot."""
         ...
 
-    async def active_of(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
+    async def list_active_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
         """`active` of many devices, in no order of theirs."""
         ...
 
-    async def history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
+    async def list_history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
         """COMPLETED and CANCELLED ones, newest first."""
         ...
 
-    async def due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
+    async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
         """Enabled PENDING and ACTIVE ones with `next_fire_ts` ≤ `now_ts`, earliest first; on PostgreSQL locked, those locked
         by others passed over."""
         ...
 
     async def next_due_ts(self) -> int | None: ...
 
-    async def decide_all(self, schedules: Sequence[Schedule], edges: Sequence[FiredEdge]) -> None:
+    async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
         """Write what became of the due edges: the slots' state, next and last edge, and the edges themselves. Raises Conflict,
         at the end of the transaction at the latest, when one of these very edges was recorded before."""
         ...
 
-    async def record_edge(self, fired: FiredEdge) -> bool:
+    async def add_edge_if_absent(self, fired: ScheduleEdgeRecord) -> bool:
         """False when this very edge was recorded before."""
         ...
 
-    async def forget_before(self, updated_ms: int, limit: int) -> int:
+    async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         """Ended ones and their edges."""
         ...
 
@@ -67,13 +67,13 @@ class Recurrence(Protocol):
     the first time only.
     """
 
-    def knows(self, timezone: str) -> bool: ...
+    def is_known_timezone(self, timezone: str) -> bool: ...
 
-    def problem(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
+    def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
         """What is wrong with the rule, by the wire's name of the field, or None. The zone is known."""
         ...
 
-    def after(
+    def next_occurrence(
         self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
     ) -> int | None:
         """The first occurrence strictly after `after_ts` (Unix seconds); None when the rule has ended. `problem` was None."""

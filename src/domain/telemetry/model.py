@@ -17,7 +17,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class TimeBucket:
     """A downsampled stretch of one metric that begins at `from_ms`."""
 
     metric: str

@@ -17,8 +17,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from domain.rules.model import Value
-from domain.rules.ports import Unpacked
+from domain.rules.engine_port import UnpackedReading
+from domain.rules.model import MetricValue
 
 FALSE, TRUE, DOUBLE, TEXT, WHOLE = range(5)
 LATEST_VERSION = 1
@@ -29,45 +29,45 @@ _NEGATIVE_ZERO = struct.pack("<d", -0.0)
 @dataclass(frozen=True, slots=True)
 class LatestMetric:
     metric_no: int
-    value: Value
+    value: MetricValue
     ts_ms: int
-    heard_ms: int
+    arrived_ms: int
     unit: str | None
 
 
-def pack(readings: Iterable[tuple[int, Value]]) -> bytes:
+def pack_readings(readings: Iterable[tuple[int, MetricValue]]) -> bytes:
     """(metric number, value) pairs as one row."""
     out = bytearray()
     for metric_no, value in readings:
-        _put(out, metric_no, value)
+        _put_reading(out, metric_no, value)
     return bytes(out)
 
 
-def digest(packed: bytes) -> int:
+def row_digest(packed: bytes) -> int:
     """CRC-32 as a signed 32-bit integer, which fits the INTEGER of every database."""
     unsigned = zlib.crc32(packed)
     return unsigned - 2**32 if unsigned >= 2**31 else unsigned
 
 
-def unpack(packed: bytes) -> list[tuple[int, Value]]:
-    cursor = _Cursor(packed)
+def unpack_readings(packed: bytes) -> list[tuple[int, MetricValue]]:
+    cursor = _ByteReader(packed)
     readings = []
-    while not cursor.at_end:
-        readings.append(cursor.reading())
+    while not cursor.is_at_end:
+        readings.append(cursor.read_reading())
     return readings
 
 
-def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[Unpacked]:
+def unpack_rows(rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
     """(time, metric number, value, text) of one metric or of all, row by row."""
-    found: list[Unpacked] = []
+    found: list[UnpackedReading] = []
     for ts_ms, packed in rows:
-        for number, value in unpack(packed):
+        for number, value in unpack_readings(packed):
             if metric_no is None or number == metric_no:
-                found.append((ts_ms, number, *columns(value)))
+                found.append((ts_ms, number, *value_columns(value)))
     return found
 
 
-def columns(value: Value) -> tuple[float | None, str | None]:
+def value_columns(value: MetricValue) -> tuple[float | None, str | None]:
     """Value and text as the API shows them; a boolean has both."""
     if isinstance(value, bool):
         return (1.0, "true") if value else (0.0, "false")
@@ -78,9 +78,9 @@ def pack_latest(newest_ms: int, metrics: Iterable[LatestMetric]) -> bytes:
     out = bytearray([LATEST_VERSION])
     _put_varint(out, _zigzag(newest_ms))
     for metric in metrics:
-        _put(out, metric.metric_no, metric.value)
+        _put_reading(out, metric.metric_no, metric.value)
         _put_varint(out, _zigzag(metric.ts_ms - newest_ms))
-        _put_varint(out, _zigzag(metric.heard_ms - newest_ms))
+        _put_varint(out, _zigzag(metric.arrived_ms - newest_ms))
         unit = None if metric.unit is None else metric.unit.encode()
         _put_varint(out, 0 if unit is None else len(unit) + 1)
         out += unit or b""
@@ -89,21 +89,21 @@ def pack_latest(newest_ms: int, metrics: Iterable[LatestMetric]) -> bytes:
 
 def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetric]]:
     """The newest time and the metrics in the order they were first reported."""
-    cursor = _Cursor(latest)
-    if cursor.take(1)[0] != LATEST_VERSION:
+    cursor = _ByteReader(latest)
+    if cursor.read_bytes(1)[0] != LATEST_VERSION:
         raise ValueError("this is no checkpoint that this version reads")
-    newest_ms = cursor.signed()
+    newest_ms = cursor.read_signed()
     metrics = []
-    while not cursor.at_end:
-        metric_no, value = cursor.reading()
-        ts_ms, heard_ms = newest_ms + cursor.signed(), newest_ms + cursor.signed()
-        size = cursor.varint()
-        unit = None if size == 0 else cursor.take(size - 1).decode()
+    while not cursor.is_at_end:
+        metric_no, value = cursor.read_reading()
+        ts_ms, heard_ms = newest_ms + cursor.read_signed(), newest_ms + cursor.read_signed()
+        size = cursor.read_varint()
+        unit = None if size == 0 else cursor.read_bytes(size - 1).decode()
         metrics.append(LatestMetric(metric_no, value, ts_ms, heard_ms, unit))
     return newest_ms, metrics
 
 
-def _put(out: bytearray, metric_no: int, value: Value) -> None:
+def _put_reading(out: bytearray, metric_no: int, value: MetricValue) -> None:
     if isinstance(value, bool):
         _put_varint(out, metric_no * 8 + (TRUE if value else FALSE))
     elif isinstance(value, str):
@@ -134,49 +134,49 @@ def _put_varint(out: bytearray, number: int) -> None:
     out.append(number)
 
 
-class _Cursor:
+class _ByteReader:
     """Reads forward; whatever is missing or unknown is a ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self._position = 0
 
     @property
-    def at_end(self) -> bool:
-        return self._at == len(self._data)
+    def is_at_end(self) -> bool:
+        return self._position == len(self._data)
 
-    def take(self, size: int) -> bytes:
-        end = self._at + size
+    def read_bytes(self, size: int) -> bytes:
+        end = self._position + size
         if end > len(self._data):
             raise ValueError("packed readings end in the middle of a value")
-        part = self._data[self._at : end]
-        self._at = end
+        part = self._data[self._position : end]
+        self._position = end
         return part
 
-    def varint(self) -> int:
+    def read_varint(self) -> int:
         number = 0
         for shift in range(0, 70, 7):
-            byte = self.take(1)[0]
+            byte = self.read_bytes(1)[0]
             number |= (byte & 0x7F) << shift
             if byte < 0x80 and number < 2**64:
                 return number
         raise ValueError("packed readings hold a number that is too long")
 
-    def signed(self) -> int:
-        zigzag = self.varint()
+    def read_signed(self) -> int:
+        zigzag = self.read_varint()
         return zigzag // 2 if zigzag % 2 == 0 else -(zigzag // 2) - 1
 
-    def reading(self) -> tuple[int, Value]:
-        key = self.varint()
-        return key // 8, self._value(key % 8)
+    def read_reading(self) -> tuple[int, MetricValue]:
+        key = self.read_varint()
+        return key // 8, self._read_value(key % 8)
 
-    def _value(self, tag: int) -> Value:
+    def _read_value(self, tag: int) -> MetricValue:
         if tag in (FALSE, TRUE):
             return tag == TRUE
         if tag == DOUBLE:
-            return float(struct.unpack("<d", self.take(8))[0])
+            return float(struct.unpack("<d", self.read_bytes(8))[0])
         if tag == TEXT:
-            return self.take(self.varint()).decode()
+            return self.read_bytes(self.read_varint()).decode()
         if tag == WHOLE:
-            return float(self.signed())
+            return float(self.read_signed())
         raise ValueError(f"packed readings hold the unknown tag {tag}")

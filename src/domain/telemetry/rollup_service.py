@@ -14,25 +14,25 @@ from collections.abc import Sequence
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.ports import Cell, TelemetryEngine
-from domain.telemetry.paging import Span, page
-from domain.telemetry.ports import Mark, TelemetryTx
-from domain.telemetry.rollup import fuller, pack, unpack
+from domain.rules.engine_port import AggregateCell, TelemetryEngine
+from domain.telemetry.engine.rollup_format import merge_by_higher_count, pack_rollup, unpack_rollup
+from domain.telemetry.ports import DueRollup, TelemetryTx
+from domain.telemetry.queries.paging import TimeRange, read_page
 
-SETTLE_MS = 2 * MINUTE_MS
+GRACE_MS = 2 * MINUTE_MS
 """After an hour's end: no transaction lasts that long, and clocks of several instances may differ by as much."""
 PAGE_MESSAGES = 2_000
 """Read at once; the database and the engine take a few milliseconds."""
-MARKS_A_STEP = 50
-MESSAGES_A_STEP = 20_000
+MARKS_PER_STEP = 50
+MESSAGES_PER_STEP = 20_000
 
 
-class HourMarks:
+class RollupMarkCache:
     def __init__(self) -> None:
         self._marked: dict[int, set[int]] = {}
         """Hour → device numbers; hours that are over are thrown away, and a clock may be a day ahead: 25 hours at the most."""
 
-    def fresh(self, hours: Sequence[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
+    def find_unmarked(self, hours: Sequence[tuple[int, int]], now_ms: int) -> list[tuple[int, int]]:
         """Those that must be marked."""
         now_hour = now_ms // HOUR_MS
         for hour in [hour for hour in self._marked if hour < now_hour]:
@@ -51,45 +51,45 @@ class RollupService:
         self._clock = clock
         self._engine = engine
 
-    async def step(self) -> int:
+    async def run_once(self) -> int:
         """Sum up some hours, oldest first. Returns how many marks were looked at; 0 when none is due."""
         async with self._uow.read() as tx:
-            due = await tx.rollups.due((self._clock.now_ms() - SETTLE_MS) // HOUR_MS, MARKS_A_STEP)
-        summed: list[tuple[Mark, list[Cell]]] = []
+            due = await tx.rollups.list_due((self._clock.now_ms() - GRACE_MS) // HOUR_MS, MARKS_PER_STEP)
+        summed: list[tuple[DueRollup, list[AggregateCell]]] = []
         messages = 0
         for mark in due:
-            cells, read = await self._sum_up(mark)
+            cells, read = await self._aggregate_hour(mark)
             summed.append((mark, cells))
             messages += read
-            if messages >= MESSAGES_A_STEP:
+            if messages >= MESSAGES_PER_STEP:
                 break
         if summed:
             await self._store(summed)
         return len(summed)
 
-    async def _sum_up(self, mark: Mark) -> tuple[list[Cell], int]:
+    async def _aggregate_hour(self, mark: DueRollup) -> tuple[list[AggregateCell], int]:
         """The hour's cells, and how many messages it has. Each page is its own read: the mark tells of what comes in between."""
         device_no, hour, _ = mark
-        span = Span(hour * HOUR_MS, (hour + 1) * HOUR_MS)
-        tally, messages, after = self._engine.tally(HOUR_MS), 0, None
+        span = TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS)
+        tally, messages, after = self._engine.create_aggregator(HOUR_MS), 0, None
         while True:
             async with self._uow.read() as tx:
-                rows, after = await page(tx, device_no, span, PAGE_MESSAGES, after)
+                rows, after = await read_page(tx, device_no, span, PAGE_MESSAGES, after)
             tally.add(rows)
             messages += len(rows)
             if after is None:
                 return tally.cells(), messages
 
-    async def _store(self, summed: Sequence[tuple[Mark, list[Cell]]]) -> None:
+    async def _store(self, summed: Sequence[tuple[DueRollup, list[AggregateCell]]]) -> None:
         async with self._uow.write() as tx:
-            settled = await tx.rollups.settle([mark for mark, _ in summed])
-            known = await tx.rollups.get(settled)
+            settled = await tx.rollups.complete([mark for mark, _ in summed])
+            known = await tx.rollups.get_by_hours(settled)
             rows = []
             for (device_no, hour, _), cells in summed:
                 if (device_no, hour) not in settled:
                     continue  # more has come meanwhile, or another instance was faster
                 before = known.get((device_no, hour))
-                whole = cells if before is None else fuller(cells, unpack(hour, before))
+                whole = cells if before is None else merge_by_higher_count(cells, unpack_rollup(hour, before))
                 if whole:
-                    rows.append((device_no, hour, pack(whole)))
-            await tx.rollups.put(rows)
+                    rows.append((device_no, hour, pack_rollup(whole)))
+            await tx.rollups.upsert(rows)

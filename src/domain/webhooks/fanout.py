@@ -13,18 +13,18 @@ from domain.events.ports import EventsTx
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId
 from domain.webhooks.model import Delivery, DeliveryState, Webhook
-from domain.webhooks.policy import data_bytes
+from domain.webhooks.policy import encode_payload
 from domain.webhooks.ports import WebhooksTx
-from domain.webhooks.scope import Scope, Scopes
+from domain.webhooks.recipients import RecipientCache, WebhookRecipients
 
 
-class Fanout:
+class DeliveryFanout:
     """An `EventObserver`. `bell` wakes the delivery loop after the commit."""
 
-    def __init__(self, *, scopes: Scopes, clock: Clock, bell: Callable[[], None]) -> None:
-        self._scopes = scopes
+    def __init__(self, *, scopes: RecipientCache, clock: Clock, bell: Callable[[], None]) -> None:
+        self._recipients = scopes
         self._clock = clock
-        self._bell = bell
+        self._wake_worker = bell
 
     async def on_events(self, tx: EventsTx, events: Sequence[Event]) -> None:
         whole = cast("WebhooksTx", tx)  # storage has one transaction object with all repositories
@@ -34,25 +34,25 @@ class Fanout:
             if event.is_public and event.device_id is not None:
                 heard.setdefault(event.account_id, []).append(event)
             else:
-                self._scopes.observe(whole, event, now_ms)
+                self._recipients.on_event(whole, event, now_ms)
         owing: list[Delivery] = []
         places = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in heard.items()}
-        scopes = await self._scopes.of(whole, places, now_ms)
+        scopes = await self._recipients.load(whole, places, now_ms)
         for account_id, public in heard.items():
             for event in public:
-                owing += _owed(scopes[account_id], event, now_ms)
+                owing += _deliveries_for(scopes[account_id], event, now_ms)
         if owing:
-            await whole.deliveries.add(owing)
-            whole.after_commit(self._bell)
+            await whole.deliveries.add_many(owing)
+            whole.after_commit(self._wake_worker)
 
 
-def _owed(scope: Scope, event: Event, now_ms: int) -> list[Delivery]:
-    listeners = [] if event.device_id is None else scope.listeners(event.device_id, now_ms)
-    data = data_bytes(event.payload) if listeners else b""
-    return [owed(webhook, event, data, now_ms) for webhook in listeners]
+def _deliveries_for(scope: WebhookRecipients, event: Event, now_ms: int) -> list[Delivery]:
+    listeners = [] if event.device_id is None else scope.list_for_device(event.device_id, now_ms)
+    data = encode_payload(event.payload) if listeners else b""
+    return [new_delivery(webhook, event, data, now_ms) for webhook in listeners]
 
 
-def owed(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> Delivery:
+def new_delivery(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> Delivery:
     return Delivery(
         no=0,
         webhook_id=webhook.webhook_id,

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
-from domain.kernel.swift import swift
 
-PAUSES_S = (5, 10, 20, 40, 80)
+RETRY_PAUSES_S = (5, 10, 20, 40, 80)
 """After the first attempt and each failed retry: five retries, six attempts at most."""
-MAX_ATTEMPTS = 1 + len(PAUSES_S)
-ANSWER_WITHIN_S = 10.0
-PER_WEBHOOK = 4
+MAX_ATTEMPTS = 1 + len(RETRY_PAUSES_S)
+RESPONSE_TIMEOUT_S = 10.0
+MAX_CONCURRENT_PER_WEBHOOK = 4
 """Attempts of one webhook that are sent at once."""
-GIVE_UP_AFTER_MS = 5 * 24 * 3_600_000
-LOG_LENGTH = 50
-CALL_OFF = 500
+DISABLE_AFTER_MS = 5 * 24 * 3_600_000
+MAX_LISTED_ATTEMPTS = 50
+CANCEL_BATCH_ROWS = 500
 """Rows a step when what is owed to a disabled webhook is called off: there may be millions, and others must write in between."""
 
 
@@ -56,7 +56,7 @@ class DeliveryState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """What is owed: one event to one webhook. `data` is the event's payload as JSON bytes, unchanged in every attempt.

@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from domain.devices.ports import Vault
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.errors import Conflict, Invalid, NotFound
-from domain.kernel.facts import EventKind, Fact, Json
-from domain.kernel.ids import IdSource, KeyId, Prefix, WebhookId, looks_like
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import Conflict, NotFound, ValidationFailed
+from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
-from domain.webhooks.model import CALL_OFF, Webhook
+from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook
 from domain.webhooks.ports import Courier, WebhooksTx
 
 SECRET_BYTES = 32
 
-WebhookChanged = Callable[[Webhook], None]
+WebhookChangedCallback = Callable[[Webhook], None]
 """Called after the commit of a change, with the webhook as it is now; a deleted one is not enabled."""
 
 
 @dataclass(frozen=True, slots=True)
-class MadeSecret:
+class WebhookWithSecret:
     """`secret` exists only here; it is shown and forgotten."""
 
     webhook: Webhook
@@ -40,10 +40,10 @@ class WebhookService:
         *,
         uow: UnitOfWork[WebhooksTx],
         clock: Clock,
-        ids: IdSource,
+        ids: IdGenerator,
         vault: Vault,
         courier: Courier,
-        on_changed: WebhookChanged,
+        on_changed: WebhookChangedCallback,
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -54,15 +54,15 @@ class WebhookService:
 
     async def list(self, caller: Session) -> Sequence[Webhook]:
         async with self._uow.read() as tx:
-            return await tx.webhooks.list(caller.account_id)
+            return await tx.webhooks.list_by_account(caller.account_id)
 
-    async def create(self, caller: Session, *, key_id: str, url: str) -> MadeSecret:
+    async def create(self, caller: Session, *, key_id: str, url: str) -> WebhookWithSecret:
         """Raises Refused, Invalid for an unknown key or an address we never deliver to, Conflict `WEBHOOK_LIMIT`."""
         require_role(caller, Role.ADMIN)
         self._check_url(url)
         now_ms = self._clock.now_ms()
-        secret = policy.new_secret(self._ids.token(SECRET_BYTES))
-        webhook_id = WebhookId(self._ids.new(Prefix.WEBHOOK))
+        secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
+        webhook_id = WebhookId(self._ids.new_id(IdPrefix.WEBHOOK))
         webhook = Webhook(
             webhook_id=webhook_id,
             account_id=caller.account_id,
@@ -78,39 +78,39 @@ class WebhookService:
             updated_ms=now_ms,
         )
         async with self._uow.write() as tx:
-            await _check_key(tx, webhook)
+            await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
-            await self._record(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
-        return MadeSecret(webhook, secret)
+            await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
+        return WebhookWithSecret(webhook, secret)
 
-    async def change(self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None) -> None:
+    async def update(self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None) -> None:
         """Disabling drops what is still owed. Enabling begins anew, without old failures. Raises Refused, Invalid, NotFound."""
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
         if enabled is True:
-            await self._call_off(caller, webhook_id)
+            await self._cancel_pending(caller, webhook_id)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            before = await webhook_of(tx, caller, webhook_id, held=True)
+            before = await get_webhook(tx, caller, webhook_id, held=True)
             after = before if url is None else replace(before, url=url, updated_ms=now_ms)
             if enabled is True and not before.enabled:
-                after = policy.enabled(after, now_ms)
+                after = policy.enable(after, now_ms)
             elif enabled is False and before.enabled:
-                after = policy.disabled(after, None, now_ms)
+                after = policy.disable(after, None, now_ms)
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
             await tx.webhooks.save(after)
             said = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
-            await self._record(tx, caller, after, "webhook_updated", said)
+            await self._emit(tx, caller, after, "webhook_updated", said)
             tx.after_commit(lambda: self._on_changed(after))
 
-    async def rotate_secret(self, caller: Session, webhook_id: str) -> MadeSecret:
+    async def rotate_secret(self, caller: Session, webhook_id: str) -> WebhookWithSecret:
         """From now on nothing is signed with the old secret, pending retries included. Raises Refused, NotFound."""
         require_role(caller, Role.ADMIN)
-        secret = policy.new_secret(self._ids.token(SECRET_BYTES))
+        secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
         async with self._uow.write() as tx:
-            before = await webhook_of(tx, caller, webhook_id, held=True)
+            before = await get_webhook(tx, caller, webhook_id, held=True)
             after = replace(
                 before,
                 sealed_secret=self._vault.seal(secret, before.webhook_id),
@@ -119,61 +119,63 @@ class WebhookService:
                 updated_ms=self._clock.now_ms(),
             )
             await tx.webhooks.save(after)
-            await self._record(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
+            await self._emit(tx, caller, after, "webhook_secret_rotated", f"Secret of the webhook to {after.host} was rotated")
             tx.after_commit(lambda: self._on_changed(after))
-        return MadeSecret(after, secret)
+        return WebhookWithSecret(after, secret)
 
     async def delete(self, caller: Session, webhook_id: str) -> None:
         """Its deliveries and their log go with it. Raises Refused, NotFound."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            webhook = await webhook_of(tx, caller, webhook_id)
+            webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
-            await self._record(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
-            tx.after_commit(lambda: self._on_changed(policy.disabled(webhook, None, now_ms)))
+            await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
+            tx.after_commit(lambda: self._on_changed(policy.disable(webhook, None, now_ms)))
 
-    async def _call_off(self, caller: Session, webhook_id: str) -> None:
+    async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
         """What was owed before a webhook was disabled is not sent when it is enabled again."""
         while True:
             async with self._uow.write() as tx:
-                webhook = await webhook_of(tx, caller, webhook_id)
+                webhook = await get_webhook(tx, caller, webhook_id)
                 if webhook.enabled:
                     return
-                await tx.deliveries.cancel_of(webhook.webhook_id, CALL_OFF)
-                if not await tx.deliveries.owes(webhook.webhook_id):
+                await tx.deliveries.cancel_pending(webhook.webhook_id, CANCEL_BATCH_ROWS)
+                if not await tx.deliveries.has_pending(webhook.webhook_id):
                     return
 
     def _check_url(self, url: str) -> None:
-        refusal = self._courier.refusal(url)
+        refusal = self._courier.rejection_reason(url)
         if refusal is not None:
-            raise Invalid.field("url", refusal)
+            raise ValidationFailed.for_field("url", refusal)
 
-    async def _record(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
+    async def _emit(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
         now_ms = self._clock.now_ms()
-        await tx.record(Fact(caller.account_id, kind, said, now_ms, caller.label, data=data, address=caller.address))
+        await tx.emit(DomainEvent(caller.account_id, kind, said, now_ms, caller.label, data=data, address=caller.address))
 
 
-async def _check_key(tx: WebhooksTx, webhook: Webhook) -> None:
+async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:
     key = None
-    if looks_like(Prefix.KEY, webhook.key_id):
-        key = await tx.keys.get(webhook.account_id, webhook.key_id)
+    if has_id_format(IdPrefix.KEY, webhook.key_id):
+        key = await tx.api_keys.get(webhook.account_id, webhook.key_id)
     if key is None:
-        raise Invalid.field("keyId", f"there is no API key {webhook.key_id!r} in this account. GET /keys lists them.")
-    others = [other for other in await tx.webhooks.list(webhook.account_id) if other.key_id == webhook.key_id]
-    if len(others) >= policy.WEBHOOKS_PER_KEY:
+        raise ValidationFailed.for_field(
+            "keyId", f"there is no API key {webhook.key_id!r} in this account. GET /keys lists them."
+        )
+    others = [other for other in await tx.webhooks.list_by_account(webhook.account_id) if other.key_id == webhook.key_id]
+    if len(others) >= policy.MAX_WEBHOOKS_PER_KEY:
         raise Conflict(
-            f"A key has at most {policy.WEBHOOKS_PER_KEY} webhooks. Delete one, or make another key.", code="WEBHOOK_LIMIT"
+            f"A key has at most {policy.MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or make another key.", code="WEBHOOK_LIMIT"
         )
 
 
-async def webhook_of(tx: WebhooksTx, caller: Session, webhook_id: str, *, held: bool = False) -> Webhook:
+async def get_webhook(tx: WebhooksTx, caller: Session, webhook_id: str, *, held: bool = False) -> Webhook:
     """Raises NotFound, also for a webhook of another account."""
     webhook = None
-    if looks_like(Prefix.WEBHOOK, webhook_id):
-        find = tx.webhooks.held if held else tx.webhooks.get
+    if has_id_format(IdPrefix.WEBHOOK, webhook_id):
+        find = tx.webhooks.get_for_update if held else tx.webhooks.get
         webhook = await find(caller.account_id, WebhookId(webhook_id))
     if webhook is None:
-        raise NotFound.of("webhook", webhook_id)
+        raise NotFound.for_resource("webhook", webhook_id)
     return webhook

@@ -21,6 +21,6 @@ class Signer(Protocol):
 
 
 class SignerFactory(Protocol):
-    def signer(self, secret: str) -> Signer:
+    def create_signer(self, secret: str) -> Signer:
         """Raises Invalid when `secret` is not `whsec_` + base64."""
         ...

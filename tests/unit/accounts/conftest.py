@@ -27,10 +27,10 @@ class PlainHasher:
         await asyncio.sleep(0)  # as with the real one, others run meanwhile
         return password_hash.split(":", 2)[2] == password
 
-    async def verify_nothing(self, password: str) -> None:
+    async def verify_dummy(self, password: str) -> None:
         self.verified += 1
 
-    def outdated(self, password_hash: str) -> bool:
+    def needs_rehash(self, password_hash: str) -> bool:
         return not password_hash.startswith(f"plain:{self.version}:")
 
     def close(self) -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import jwt
 import pytest
 
-from adapters.crypto.digest import RingDigest
-from adapters.crypto.keyfile import KeyFile
-from adapters.crypto.keyring import KeyRing
-from adapters.crypto.passwords import Argon2Hasher
-from adapters.crypto.tokens import JwtAccessTokens
+from adapters.crypto.access_tokens import JwtAccessTokenCodec
+from adapters.crypto.key_ring import KeyRing
+from adapters.crypto.key_ring_file import KeyRingFile
+from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.crypto.secret_hasher import KeyRingSecretHasher
 from adapters.crypto.vault import AesVault
-from adapters.ids import SystemIds
+from adapters.id_generator import RandomIdGenerator
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable
-from domain.kernel.ids import AccountId, MembershipId, Prefix, UserId, looks_like
+from domain.kernel.ids import AccountId, IdPrefix, MembershipId, UserId, has_id_format
 from support.http import START_MS
 
 MEMBER = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.ADMIN, START_MS)
@@ -33,12 +33,12 @@ def rotated(ring: KeyRing) -> KeyRing:
 
 def test_the_key_ring_is_kept_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    made = KeyFile(path)
+    made = KeyRingFile(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert KeyFile(path).keys == made.keys
+    assert KeyRingFile(path).keys == made.keys
     path.chmod(0o644)
     with pytest.raises(PermissionError):
-        KeyFile(path)
+        KeyRingFile(path)
 
 
 @pytest.mark.parametrize("text", ["", "secret", "k1:AAAA", "key1:!!!!", "key1:" + base64.b64encode(b"x" * 31).decode()])
@@ -49,7 +49,7 @@ def test_a_bad_key_ring_is_refused_and_not_quoted(text: str) -> None:
 
 
 def test_two_keys_with_one_id_are_refused() -> None:
-    text = KeyRing.generate().text()
+    text = KeyRing.generate().to_text()
     with pytest.raises(ValueError, match="same id"):
         KeyRing.parse(f"{text},{text}")
 
@@ -61,28 +61,34 @@ def test_a_key_ring_does_not_show_its_secrets() -> None:
 
 def test_a_token_is_read_by_the_ring_that_made_it_also_after_a_rotation() -> None:
     ring = KeyRing.generate()
-    token = JwtAccessTokens(ring).issue(MEMBER, START_MS)
+    token = JwtAccessTokenCodec(ring).issue(MEMBER, START_MS)
     for reader in (ring, rotated(ring)):
-        assert JwtAccessTokens(reader).read(token, START_MS) == ("usr_1", "mbr_1", "acc_1", START_MS + 900_000)
+        assert JwtAccessTokenCodec(reader).verify(token, START_MS) == ("usr_1", "mbr_1", "acc_1", START_MS + 900_000)
     with pytest.raises(Unauthenticated):
-        JwtAccessTokens(KeyRing.generate()).read(token, START_MS)
+        JwtAccessTokenCodec(KeyRing.generate()).verify(token, START_MS)
 
 
 def test_a_token_expires_by_our_clock() -> None:
-    tokens = JwtAccessTokens(KeyRing.generate())
+    tokens = JwtAccessTokenCodec(KeyRing.generate())
     token = tokens.issue(MEMBER, START_MS)
-    tokens.read(token, START_MS + 899_999)
+    tokens.verify(token, START_MS + 899_999)
     with pytest.raises(Unauthenticated) as caught:
-        tokens.read(token, START_MS + 900_000)
+        tokens.verify(token, START_MS + 900_000)
     assert caught.value.code == "TOKEN_EXPIRED"
 
 
 def forged(ring: KeyRing, *, alg: str = "HS256", kid: str | None = None, drop: str = "", **change: object) -> str:
     issued = START_MS // 1000
     claims: dict[str, object] = {
-        "iss": "latchboard", "aud": "latchboard-api", "sub": "usr_1", "acc": "acc_1", "mbr": "mbr_1",
-        "iat": issued, "exp": issued + 900, **change,
-    }  # fmt: skip
+        "iss": "latchboard",
+        "aud": "latchboard-api",
+        "sub": "usr_1",
+        "acc": "acc_1",
+        "mbr": "mbr_1",
+        "iat": issued,
+        "exp": issued + 900,
+        **change,
+    }
     claims.pop(drop, None)
     derived = ring.newest.derive("access-token")
     secret = {"none": None, "HS256": derived, "HS512": derived.ljust(64, b"\0")}[alg]
@@ -110,18 +116,18 @@ def forged(ring: KeyRing, *, alg: str = "HS256", kid: str | None = None, drop: s
 def test_a_forged_token_is_refused(flaw: dict[str, object]) -> None:
     ring = KeyRing.generate()
     with pytest.raises(Unauthenticated):
-        JwtAccessTokens(ring).read(forged(ring, **flaw), START_MS)  # type: ignore[arg-type]
+        JwtAccessTokenCodec(ring).verify(forged(ring, **flaw), START_MS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("token", ["", "a.b.c", "é.é.é", "x" * 5000, "..", "e30.e30.e30", "\ud800"])
 def test_other_texts_are_no_tokens(token: str) -> None:
     with pytest.raises(Unauthenticated):
-        JwtAccessTokens(KeyRing.generate()).read(token, START_MS)
+        JwtAccessTokenCodec(KeyRing.generate()).verify(token, START_MS)
 
 
 def test_the_key_of_a_token_is_not_the_key_of_the_ring() -> None:
     ring = KeyRing.generate()
-    token = JwtAccessTokens(ring).issue(MEMBER, START_MS)
+    token = JwtAccessTokenCodec(ring).issue(MEMBER, START_MS)
     head = json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))
     assert head["kid"] == ring.newest.key_id
     with pytest.raises(jwt.InvalidSignatureError):
@@ -133,7 +139,13 @@ def test_a_sealed_secret_opens_only_where_it_belongs() -> None:
     sealed = vault.seal("hünter2", "dev_1")
     assert vault.open(sealed, "dev_1") == "hünter2"
     assert b"nter2" not in sealed
-    for bad, place in ((sealed, "dev_2"), (sealed[:-1], "dev_1"), (sealed[:-1] + bytes([sealed[-1] ^ 1]), "dev_1"), (b"", "x"), (b"\1\xff", "x")):
+    for bad, place in (
+        (sealed, "dev_2"),
+        (sealed[:-1], "dev_1"),
+        (sealed[:-1] + bytes([sealed[-1] ^ 1]), "dev_1"),
+        (b"", "x"),
+        (b"\1\xff", "x"),
+    ):
         with pytest.raises(Unavailable) as caught:
             vault.open(bad, place)
         assert caught.value.code == "SECRET_UNREADABLE"
@@ -149,32 +161,41 @@ def test_after_a_rotation_old_seals_open_and_are_known_to_be_outdated() -> None:
     old, new = AesVault(ring), AesVault(rotated(ring))
     sealed = old.seal("s", "dev_1")
     assert new.open(sealed, "dev_1") == "s"
-    assert (old.outdated(sealed), new.outdated(sealed)) == (False, True)
-    assert not new.outdated(new.seal("s", "dev_1"))
+    assert (old.needs_rekey(sealed), new.needs_rekey(sealed)) == (False, True)
+    assert not new.needs_rekey(new.seal("s", "dev_1"))
 
 
 def test_a_keyed_hash_depends_on_purpose_and_key_and_outlives_a_rotation() -> None:
     ring = KeyRing.generate()
-    digest = RingDigest(ring)
-    assert digest.keyed("otp", "1") == RingDigest(rotated(ring)).keyed("otp", "1")
-    assert len({digest.keyed("otp", "1"), digest.keyed("b", "1"), RingDigest(KeyRing.generate()).keyed("otp", "1")}) == 3
+    digest = KeyRingSecretHasher(ring)
+    assert digest.hmac_sha256("otp", "1") == KeyRingSecretHasher(rotated(ring)).hmac_sha256("otp", "1")
+    assert (
+        len(
+            {
+                digest.hmac_sha256("otp", "1"),
+                digest.hmac_sha256("b", "1"),
+                KeyRingSecretHasher(KeyRing.generate()).hmac_sha256("otp", "1"),
+            }
+        )
+        == 3
+    )
 
 
 async def test_argon2_knows_the_right_password_and_outdated_parameters() -> None:
-    cheap, dear = Argon2Hasher(memory_kib=8, passes=1), Argon2Hasher(memory_kib=16, passes=1)
+    cheap, dear = Argon2PasswordHasher(memory_kib=8, passes=1), Argon2PasswordHasher(memory_kib=16, passes=1)
     made = await cheap.hash("pässword")
     assert made.startswith("$argon2id$")
     assert await dear.verify(made, "pässword")
     assert not await dear.verify(made, "password")
     assert not await dear.verify("no hash", "password")
-    await cheap.verify_nothing("x")
-    assert (cheap.outdated(made), dear.outdated(made), dear.outdated("no hash")) == (False, True, True)
+    await cheap.verify_dummy("x")
+    assert (cheap.needs_rehash(made), dear.needs_rehash(made), dear.needs_rehash("no hash")) == (False, True, True)
     cheap.close()
     dear.close()
 
 
 async def test_a_flood_of_logins_is_refused_not_queued_without_end() -> None:
-    hasher = Argon2Hasher(threads=1, queue=2, memory_kib=8, passes=1)
+    hasher = Argon2PasswordHasher(threads=1, queue=2, memory_kib=8, passes=1)
     results = await asyncio.gather(*(hasher.hash("x") for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(result, Unavailable) for result in results) == 17
     await hasher.hash("and then it works again")
@@ -182,23 +203,23 @@ async def test_a_flood_of_logins_is_refused_not_queued_without_end() -> None:
 
 
 def test_ids_have_the_shape_that_is_promised() -> None:
-    ids = SystemIds()
-    assert all(looks_like(prefix, ids.new(prefix)) for prefix in Prefix)
-    assert {len(ids.digits(6)) for _ in range(2000)} == {6}
-    assert ids.password(32).isalnum()
-    assert len(ids.token(32)) == 32
+    ids = RandomIdGenerator()
+    assert all(has_id_format(prefix, ids.new_id(prefix)) for prefix in IdPrefix)
+    assert {len(ids.random_digits(6)) for _ in range(2000)} == {6}
+    assert ids.random_alphanumeric(32).isalnum()
+    assert len(ids.random_bytes(32)) == 32
 
 
 def test_ids_of_what_comes_by_the_thousand_sort_by_the_time_they_were_made_at() -> None:
     clock = iter(1_800_000_000_000 + 7 * number for number in range(500))
-    ids = SystemIds(lambda: next(clock))
-    made = [ids.new(Prefix.EXECUTION) for _ in range(500)]
+    ids = RandomIdGenerator(lambda: next(clock))
+    made = [ids.new_id(IdPrefix.EXECUTION) for _ in range(500)]
     assert made == sorted(set(made))
-    assert all(looks_like(Prefix.EXECUTION, one) and len(one) == len("exe_") + 20 for one in made)
+    assert all(has_id_format(IdPrefix.EXECUTION, one) and len(one) == len("exe_") + 20 for one in made)
     assert len({one[12:] for one in made}) == 500
 
 
 def test_ids_of_devices_and_keys_tell_nothing_of_their_time() -> None:
-    ids = SystemIds(lambda: 1_800_000_000_000)
-    for prefix in (Prefix.DEVICE, Prefix.KEY, Prefix.ACCOUNT, Prefix.GRANT):
-        assert len({ids.new(prefix)[len(prefix) + 1 :][:3] for _ in range(300)}) > 100
+    ids = RandomIdGenerator(lambda: 1_800_000_000_000)
+    for prefix in (IdPrefix.DEVICE, IdPrefix.KEY, IdPrefix.ACCOUNT, IdPrefix.GRANT):
+        assert len({ids.new_id(prefix)[len(prefix) + 1 :][:3] for _ in range(300)}) > 100

@@ -11,8 +11,8 @@ from email import message_from_bytes, policy
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope
 
-from adapters.mail.log import LogMailer
-from adapters.mail.smtp import SmtpAddress, SmtpMailer
+from adapters.mail.log_mailer import LogMailer
+from adapters.mail.smtp import SmtpMailer, SmtpServerConfig
 from domain.kernel.errors import Unavailable
 
 
@@ -41,7 +41,7 @@ async def port(postbox: Postbox) -> AsyncIterator[int]:
 
 
 async def test_a_mail_arrives_whole(postbox: Postbox, port: int) -> None:
-    mailer = SmtpMailer(SmtpAddress.parse(f"smtp://127.0.0.1:{port}"), sender="noreply@example.com")
+    mailer = SmtpMailer(SmtpServerConfig.parse(f"smtp://127.0.0.1:{port}"), sender="noreply@example.com")
     await mailer.send("ada@example.com", "Your code", "Hällo,\n\n123456\n")
     [envelope] = postbox.envelopes
     assert (envelope.mail_from, envelope.rcpt_tos) == ("noreply@example.com", ["ada@example.com"])
@@ -55,36 +55,40 @@ async def test_a_mail_arrives_whole(postbox: Postbox, port: int) -> None:
 async def test_a_server_that_refuses_is_unavailable(postbox: Postbox, port: int) -> None:
     postbox.answer = "554 no"
     with pytest.raises(Unavailable):
-        await SmtpMailer(SmtpAddress.parse(f"smtp://127.0.0.1:{port}")).send("ada@example.com", "s", "t")
+        await SmtpMailer(SmtpServerConfig.parse(f"smtp://127.0.0.1:{port}")).send("ada@example.com", "s", "t")
 
 
 async def test_a_server_that_is_silent_is_given_up() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        address = SmtpAddress.parse(f"smtp://127.0.0.1:{silent.getsockname()[1]}")
+        address = SmtpServerConfig.parse(f"smtp://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(Unavailable):
             await SmtpMailer(address, timeout_s=0.1).send("ada@example.com", "s", "t")
 
 
 async def test_an_address_cannot_smuggle_headers(postbox: Postbox, port: int) -> None:
     with pytest.raises(Unavailable):
-        await SmtpMailer(SmtpAddress.parse(f"smtp://127.0.0.1:{port}")).send("a@b.de\nBcc: eve@example.com", "s", "t")
+        await SmtpMailer(SmtpServerConfig.parse(f"smtp://127.0.0.1:{port}")).send("a@b.de\nBcc: eve@example.com", "s", "t")
     assert postbox.envelopes == []
 
 
 def test_a_url_says_everything() -> None:
-    address = SmtpAddress.parse("smtps://ada%40example.com:p%2Fw@mail.example.com")
+    address = SmtpServerConfig.parse("smtps://ada%40example.com:p%2Fw@mail.example.com")
     assert (address.host, address.port, address.tls, address.user, address.password) == (
-        "mail.example.com", 465, True, "ada@example.com", "p/w",
-    )  # fmt: skip
+        "mail.example.com",
+        465,
+        True,
+        "ada@example.com",
+        "p/w",
+    )
     assert "p/w" not in repr(address)
 
 
 @pytest.mark.parametrize("url", ["http://host", "smtp://", "host:25", "smtp://host:port", "smtp://host/path"])
 def test_a_bad_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError):
-        SmtpAddress.parse(url)
+        SmtpServerConfig.parse(url)
 
 
 async def test_without_a_server_the_mail_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,14 +7,14 @@ import re
 import pytest
 
 from domain.kernel.caller import Role, Session
-from domain.kernel.errors import Invalid, Refused, Throttled, Unavailable
+from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable, ValidationFailed
 from support.http import PASSWORD, World
 
 NEW = "a better password"
 
 
 async def ask(world: World, caller: Session) -> str:
-    await world.passwords.request_code(caller)
+    await world.passwords.send_code(caller)
     found = re.search(r"\b\d{6}\b", world.mail.mails[-1][2])
     assert found is not None
     return found[0]
@@ -22,8 +22,8 @@ async def ask(world: World, caller: Session) -> str:
 
 async def refused(world: World, caller: Session, code: str) -> bool:
     try:
-        await world.passwords.change(caller, code, NEW)
-    except Invalid as error:
+        await world.passwords.change_password(caller, code, NEW)
+    except ValidationFailed as error:
         return error.code == "OTP_INVALID"
     return False
 
@@ -69,8 +69,8 @@ async def test_a_new_code_ends_the_old_one(world: World, owner: Session) -> None
 async def test_a_minute_lies_between_two_codes(world: World, owner: Session) -> None:
     await ask(world, owner)
     world.clock.forward(seconds=20)
-    with pytest.raises(Throttled) as caught:
-        await world.passwords.request_code(owner)
+    with pytest.raises(RateLimited) as caught:
+        await world.passwords.send_code(owner)
     assert (caught.value.code, caught.value.retry_after) == ("OTP_COOLDOWN", 40)
 
 
@@ -84,7 +84,7 @@ async def test_a_code_of_somebody_else_is_wrong(world: World, owner: Session) ->
 async def test_a_mail_that_could_not_be_sent_leaves_no_cooldown(world: World, owner: Session) -> None:
     world.mail.broken = Unavailable("no route")
     with pytest.raises(Unavailable):
-        await world.passwords.request_code(owner)
+        await world.passwords.send_code(owner)
     world.mail.broken = None
     assert not await refused(world, owner, await ask(world, owner))
 
@@ -92,27 +92,27 @@ async def test_a_mail_that_could_not_be_sent_leaves_no_cooldown(world: World, ow
 async def test_success_ends_all_refresh_tokens_and_the_code_is_nowhere_in_the_log(world: World, owner: Session) -> None:
     signed_in = await world.sessions.login("ada@example.com", PASSWORD, address="192.0.2.1")
     code = await ask(world, owner)
-    await world.passwords.change(owner, code, NEW)
+    await world.passwords.change_password(owner, code, NEW)
     async with world.uow.read() as tx:
-        token = await tx.refresh_tokens.get(world.digest.plain(signed_in.tokens.refresh_token))
-        kept = await tx.one_time_codes.get(owner.user_id)
+        token = await tx.refresh_tokens.get(world.digest.sha256(signed_in.tokens.refresh_token))
+        kept = await tx.one_time_codes.get_for_update(owner.user_id)
     assert token.revoked_ms is not None
     assert code.encode() not in kept.code_hash
-    assert code not in " ".join(fact.description for fact in world.uow.facts)
-    assert NEW not in repr(world.uow.facts)
+    assert code not in " ".join(fact.description for fact in world.uow.emitted_events)
+    assert NEW not in repr(world.uow.emitted_events)
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
 async def test_it_needs_an_admin_or_owner(world: World, owner: Session, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")
-    with pytest.raises(Refused):
-        await world.passwords.request_code(caller)
-    with pytest.raises(Refused):
-        await world.passwords.change(caller, "123456", NEW)
+    with pytest.raises(PermissionDenied):
+        await world.passwords.send_code(caller)
+    with pytest.raises(PermissionDenied):
+        await world.passwords.change_password(caller, "123456", NEW)
 
 
 @pytest.mark.parametrize("password", ["1234567", "x" * 257])
 async def test_the_new_password_has_eight_to_256_characters(world: World, owner: Session, password: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        await world.passwords.change(owner, "123456", password)
+    with pytest.raises(ValidationFailed) as caught:
+        await world.passwords.change_password(owner, "123456", password)
     assert caught.value.details[0].field == "newPassword"

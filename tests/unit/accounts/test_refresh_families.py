@@ -20,10 +20,10 @@ class PlainHasher:
     async def verify(self, password_hash: str, password: str) -> bool:
         return password_hash == password
 
-    async def verify_nothing(self, password: str) -> None:
+    async def verify_dummy(self, password: str) -> None:
         return
 
-    def outdated(self, password_hash: str) -> bool:
+    def needs_rehash(self, password_hash: str) -> bool:
         return False
 
 
@@ -86,7 +86,7 @@ class Families(RuleBasedStateMachine):
 
         async def usable() -> dict[str, bool]:
             async with self.world.uow.read() as tx:
-                rows = {token: await tx.refresh_tokens.get(self.world.digest.plain(token)) for token in self.family_of}
+                rows = {token: await tx.refresh_tokens.get(self.world.digest.sha256(token)) for token in self.family_of}
             return {token: row.spent_ms is None and row.revoked_ms is None for token, row in rows.items()}
 
         expected = {token for token, _ in self.live.values()}

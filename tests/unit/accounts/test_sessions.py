@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from domain.accounts.sessions import SignedIn
+from domain.accounts.sessions import LoginResult
 from domain.kernel.caller import Session
-from domain.kernel.errors import Throttled, Unauthenticated
+from domain.kernel.errors import RateLimited, Unauthenticated
 from support.http import PASSWORD, World
 
 ADA = "ada@example.com"
@@ -20,7 +20,7 @@ async def attempt(world: World, password: str = PASSWORD, address: str = HOME, e
     """`in`, or the code of the refusal."""
     try:
         await world.sessions.login(email, password, address=address)
-    except (Unauthenticated, Throttled) as error:
+    except (Unauthenticated, RateLimited) as error:
         return error.code
     return "in"
 
@@ -33,7 +33,7 @@ async def fail_from(world: World, address: str, times: int) -> None:
 
 
 def kinds(world: World) -> list[str]:
-    return [fact.kind for fact in world.uow.facts]
+    return [fact.kind for fact in world.uow.emitted_events]
 
 
 async def test_the_email_is_taken_in_any_case_and_with_spaces(world: World, owner: Session) -> None:
@@ -61,7 +61,7 @@ async def test_the_pause_doubles_and_is_never_longer_than_a_minute(world: World,
     await fail_from(world, HOME, 5)
     pauses = []
     for _ in range(8):
-        with pytest.raises(Throttled) as caught:
+        with pytest.raises(RateLimited) as caught:
             await world.sessions.login(ADA, "guess", address=HOME)
         pauses.append(caught.value.retry_after)
         world.clock.forward(seconds=pauses[-1])
@@ -94,7 +94,7 @@ async def test_a_guesser_elsewhere_does_not_keep_the_owner_of_an_email_out(world
 async def test_guesses_from_many_addresses_are_slowed_down_a_little(world: World, owner: Session) -> None:
     for network in range(5):
         await fail_from(world, f"203.0.113.{network}", 5)
-    with pytest.raises(Throttled) as caught:
+    with pytest.raises(RateLimited) as caught:
         await world.sessions.login(ADA, "guess", address="198.51.100.1")
     assert caught.value.retry_after <= 10
 
@@ -116,10 +116,10 @@ async def test_guesses_made_at_once_learn_no_more_than_in_a_row(world: World, ow
 async def test_logins_are_told_in_the_log_with_their_address_and_no_password(world: World, owner: Session) -> None:
     await attempt(world, "my other password", ATTACKER)
     await attempt(world)
-    told = {fact.kind: fact for fact in world.uow.facts if fact.kind.startswith("login")}
+    told = {fact.kind: fact for fact in world.uow.emitted_events if fact.kind.startswith("login")}
     assert told["login_failed"].address == ATTACKER
     assert told["login"].address == HOME
-    assert "my other password" not in repr(world.uow.facts)
+    assert "my other password" not in repr(world.uow.emitted_events)
 
 
 async def test_a_token_expires_after_thirty_days(world: World, owner: Session) -> None:
@@ -131,7 +131,7 @@ async def test_a_token_expires_after_thirty_days(world: World, owner: Session) -
 
 
 async def test_of_many_who_spend_one_token_at_once_one_wins_and_the_family_ends(world: World, owner: Session) -> None:
-    signed_in: SignedIn = await world.sessions.login(ADA, PASSWORD, address=HOME)
+    signed_in: LoginResult = await world.sessions.login(ADA, PASSWORD, address=HOME)
     tries = (world.sessions.refresh(signed_in.tokens.refresh_token, address=HOME) for _ in range(20))
     results = await asyncio.gather(*tries, return_exceptions=True)
     [winner] = [result for result in results if not isinstance(result, BaseException)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from adapters.engine import _native
-from app.broker_figures import COUNTERS, GAUGES, BrokerFigures
-from app.metrics import Metrics
+from app.runtime.broker_metrics import COUNTERS, GAUGES, BrokerMetricsCollector
+from app.runtime.metrics import Metrics
 
 
 def test_every_figure_is_one_of_the_embedded_brokers_own() -> None:
@@ -15,8 +15,8 @@ def test_every_figure_is_one_of_the_embedded_brokers_own() -> None:
 
 def test_the_page_shows_gauges_and_counters_by_reason() -> None:
     metrics = Metrics()
-    metrics.add(BrokerFigures(lambda: {"connections": 3, "refused_will": 2, "connects": 5}))
-    page = metrics.text().decode()
+    metrics.register_collector(BrokerMetricsCollector(lambda: {"connections": 3, "refused_will": 2, "connects": 5}))
+    page = metrics.render().decode()
     assert "latchboard_mqtt_connections 3.0" in page
     assert 'latchboard_mqtt_refused_total{reason="will"} 2.0' in page
     assert "latchboard_mqtt_connects_total 5.0" in page
@@ -24,5 +24,5 @@ def test_the_page_shows_gauges_and_counters_by_reason() -> None:
 
 def test_a_link_without_these_figures_shows_none() -> None:
     metrics = Metrics()
-    metrics.add(BrokerFigures(lambda: {"stopped": 0}))
-    assert b"latchboard_mqtt" not in metrics.text()
+    metrics.register_collector(BrokerMetricsCollector(lambda: {"stopped": 0}))
+    assert b"latchboard_mqtt" not in metrics.render()

@@ -10,71 +10,80 @@ import pytest
 from rich.console import Console
 
 from adapters.clock import SystemClock
-from adapters.crypto.passwords import Argon2Hasher
-from adapters.ids import SystemIds
+from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.id_generator import RandomIdGenerator
 from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
-from app import banner
-from app.first_start import FILE, MADE_UP_EMAIL, FirstLogin, first_account
-from app.settings import Settings
-from domain.accounts.operator import OperatorService
+from app.cli import banner
+from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstLogin, create_first_account
+from app.config.settings import Settings
+from domain.accounts.administration import AccountAdminService
 
 
 @pytest.fixture
-def hasher() -> Iterator[Argon2Hasher]:
-    cheap = Argon2Hasher(memory_kib=8, passes=1)
+def hasher() -> Iterator[Argon2PasswordHasher]:
+    cheap = Argon2PasswordHasher(memory_kib=8, passes=1)
     yield cheap
     cheap.close()
 
 
-def program(hasher: Argon2Hasher, settings: Settings) -> Any:
+def program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     """As much of the program as a first start needs, over memory."""
-    ids = SystemIds()
-    operator = OperatorService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
-    return SimpleNamespace(settings=settings, outside=SimpleNamespace(ids=ids, ring=None), services=SimpleNamespace(operator=operator))
+    ids = RandomIdGenerator()
+    operator = AccountAdminService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
+    return SimpleNamespace(
+        settings=settings, outside=SimpleNamespace(ids=ids, ring=None), services=SimpleNamespace(operator=operator)
+    )
 
 
 def shown(settings: Settings, login: FirstLogin | None) -> str:
     screen = io.StringIO()
-    banner.show(settings, login, console=Console(file=screen, width=300, highlight=False))
+    banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False))
     return screen.getvalue()
 
 
-async def test_an_empty_installation_gets_a_login_that_only_its_owner_can_read(tmp_path: Path, hasher: Argon2Hasher) -> None:
+async def test_an_empty_installation_gets_a_login_that_only_its_owner_can_read(
+    tmp_path: Path, hasher: Argon2PasswordHasher
+) -> None:
     settings = Settings(data_dir=tmp_path)
-    login = await first_account(program(hasher, settings))
+    login = await create_first_account(program(hasher, settings))
     assert login is not None
     assert login.password is not None
-    assert (login.email, len(login.password)) == (MADE_UP_EMAIL, 20)
-    kept = tmp_path / FILE
+    assert (login.email, len(login.password)) == (DEFAULT_EMAIL, 20)
+    kept = tmp_path / FIRST_LOGIN_FILE
     assert kept.stat().st_mode & 0o777 == 0o600
     assert login.password in kept.read_text()
     assert login.password not in repr(login)
 
 
-async def test_a_chosen_login_is_neither_shown_nor_kept(tmp_path: Path, hasher: Argon2Hasher) -> None:
+async def test_a_chosen_login_is_neither_shown_nor_kept(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
     settings = Settings(data_dir=tmp_path, owner_email="ada@example.com", owner_password="long enough")
-    login = await first_account(program(hasher, settings))
+    login = await create_first_account(program(hasher, settings))
     assert login == FirstLogin("ada@example.com", None)
     assert list(tmp_path.iterdir()) == []
     assert "long enough" not in shown(settings, login)
 
 
-async def test_the_second_start_makes_nothing(tmp_path: Path, hasher: Argon2Hasher) -> None:
+async def test_the_second_start_makes_nothing(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
     running = program(hasher, Settings(data_dir=tmp_path))
-    assert await first_account(running) is not None
-    assert await first_account(running) is None
+    assert await create_first_account(running) is not None
+    assert await create_first_account(running) is None
 
 
 def test_the_banner_says_where_everything_is_and_how_to_get_in(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, http_port=8081, mqtt_port=1884, mqtt_ws_port=8084)
-    said = shown(settings, FirstLogin("ada@example.com", "secret", tmp_path / FILE))
-    for part in ("http://127.0.0.1:8081/docs", "ws://127.0.0.1:8081/api/v1/ws", "mqtt://127.0.0.1:1884", "ws://127.0.0.1:8084/mqtt"):
+    said = shown(settings, FirstLogin("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
+    for part in (
+        "http://127.0.0.1:8081/docs",
+        "ws://127.0.0.1:8081/api/v1/ws",
+        "mqtt://127.0.0.1:1884",
+        "ws://127.0.0.1:8084/mqtt",
+    ):
         assert part in said
     assert "password secret" in said
 
 
 def test_three_lines_to_copy_register_a_device_and_switch_it() -> None:
-    login, register, switch = banner.three_lines("http://127.0.0.1:8080", "ada@example.com", "secret")
+    login, register, switch = banner.quick_start_commands("http://127.0.0.1:8080", "ada@example.com", "secret")
     assert "/auth/login" in login
     assert "/devices/register" in register
     assert "simulate" in switch

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.fleet.faults import Faults, NotAFault
+from app.simulator.faults import FaultInjectionOptions, InvalidFaultError
 
 
 def test_every_fault_can_be_asked_for() -> None:
-    faults = Faults.parse("silent=5%, slow=0.1:300ms,duplicate=100%,late=0,reconnect=30s,dirty=2m,storm=1.5h")
-    assert faults == Faults(0.05, 1.0, 0.0, 0.1, 0.3, 30.0, 120.0, 5_400.0)
+    faults = FaultInjectionOptions.parse("silent=5%, slow=0.1:300ms,duplicate=100%,late=0,reconnect=30s,dirty=2m,storm=1.5h")
+    assert faults == FaultInjectionOptions(0.05, 1.0, 0.0, 0.1, 0.3, 30.0, 120.0, 5_400.0)
 
 
 def test_nothing_goes_wrong_by_itself() -> None:
-    assert Faults.parse("") == Faults()
+    assert FaultInjectionOptions.parse("") == FaultInjectionOptions()
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_nothing_goes_wrong_by_itself() -> None:
     ],
 )
 def test_what_is_no_fault_is_refused_with_what_would_be(text: str, said: str) -> None:
-    with pytest.raises(NotAFault, match="^" + said):
-        Faults.parse(text)
+    with pytest.raises(InvalidFaultError, match="^" + said):
+        FaultInjectionOptions.parse(text)

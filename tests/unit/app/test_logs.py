@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from app import logs
+from app.runtime import logging as service_logging
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def sign_in(password: str) -> None:
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
 def test_a_failure_shows_its_calls_and_no_values(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(log_format, "INFO")
+    service_logging.configure_logging(log_format, "INFO")
     try:
         sign_in("correct " + "horse")
     except RuntimeError:
@@ -41,7 +41,7 @@ def test_a_failure_shows_its_calls_and_no_values(log_format: str, capsys: pytest
 
 
 def test_a_line_for_machines_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("json", "INFO")
+    service_logging.configure_logging("json", "INFO")
     structlog.get_logger("door").info("opened", device_id="dev_1")
     logging.getLogger("a.package").warning("careful: %s", "hot")
     ours, theirs = (json.loads(line) for line in capsys.readouterr().err.splitlines())

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from app.patience import PatientLock
+from app.runtime.timeout_lock import TimeoutLock
 from domain.kernel.errors import Unavailable
 
 
 async def test_who_waits_too_long_is_told_to_come_back_and_the_lock_stays_its_holders() -> None:
     lock = asyncio.Lock()
-    patient = PatientLock(lock, patience_s=0.02)
+    patient = TimeoutLock(lock, patience_s=0.02)
     async with lock:
         with pytest.raises(Unavailable):
             await patient.__aenter__()

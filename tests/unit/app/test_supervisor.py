@@ -5,8 +5,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from app import supervisor
-from app.supervisor import Supervisor
+from app.runtime import supervisor
+from app.runtime.supervisor import Supervisor
 from domain.kernel.errors import Unavailable
 
 WITHIN_S = 5.0
@@ -46,7 +46,7 @@ class Returning:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "PAUSES_S", (0.001,))
+    monkeypatch.setattr(supervisor, "RESTART_BACKOFF_S", (0.001,))
     monkeypatch.setattr(supervisor, "log", MagicMock())  # drawing tracebacks takes longer than all of it
 
 
@@ -56,19 +56,19 @@ async def test_a_worker_that_fails_is_started_again_and_reported() -> None:
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)
     assert loop.starts == 4
-    assert watched.watches[0].failures == 3
-    assert watched.troubles() == {"stumbling": "ValueError: stumbled"}
+    assert watched.supervised[0].failures == 3
+    assert watched.current_errors() == {"stumbling": "ValueError: stumbled"}
     await watched.stop()
 
 
 async def test_a_worker_that_has_run_steadily_is_healthy_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STEADY_AFTER_S", 0.01)
+    monkeypatch.setattr(supervisor, "STABLE_AFTER_S", 0.01)
     loop = Stumbling()
     watched = Supervisor([loop])
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)
     async with asyncio.timeout(WITHIN_S):
-        while watched.troubles():
+        while watched.current_errors():
             await asyncio.sleep(0.01)
     await watched.stop()
 
@@ -80,7 +80,7 @@ async def test_a_worker_that_returns_counts_as_failed() -> None:
     async with asyncio.timeout(WITHIN_S):
         while loop.starts < 2:
             await asyncio.sleep(0.001)
-    assert "returned" in watched.troubles()["returning"]
+    assert "returned" in watched.current_errors()["returning"]
     await watched.stop()
 
 
@@ -95,32 +95,32 @@ async def test_stopping_lets_each_worker_finish_what_it_has_in_hand() -> None:
 
 
 async def test_a_worker_that_only_fails_is_given_up_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 5)
+    monkeypatch.setattr(supervisor, "MAX_CONSECUTIVE_FAILURES", 5)
     hopeless, troubled = Stumbling("hopeless", failures=1_000_000), Stumbling("troubled", failures=3)
     watched = Supervisor([troubled, hopeless])
     watched.start()
-    await asyncio.wait_for(watched.given_up.wait(), WITHIN_S)
+    await asyncio.wait_for(watched.shutdown_requested.wait(), WITHIN_S)
     assert hopeless.starts >= 5
     assert troubled.working.is_set()
     await watched.stop()
 
 
 async def test_failures_far_apart_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
-    monkeypatch.setattr(supervisor, "STEADY_AFTER_S", 0.0)
+    monkeypatch.setattr(supervisor, "MAX_CONSECUTIVE_FAILURES", 2)
+    monkeypatch.setattr(supervisor, "STABLE_AFTER_S", 0.0)
     loop = Stumbling(failures=4)
     watched = Supervisor([loop])
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)
-    assert not watched.given_up.is_set()
+    assert not watched.shutdown_requested.is_set()
     await watched.stop()
 
 
 async def test_what_is_lacking_from_outside_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "GIVEN_UP_AFTER", 2)
+    monkeypatch.setattr(supervisor, "MAX_CONSECUTIVE_FAILURES", 2)
     loop = Stumbling(failures=4, error=Unavailable("The database is away."))
     watched = Supervisor([loop])
     watched.start()
     await asyncio.wait_for(loop.working.wait(), WITHIN_S)
-    assert not watched.given_up.is_set()
+    assert not watched.shutdown_requested.is_set()
     await watched.stop()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.loops import uplink
-from app.loops.uplink import BATCH, GATHER_S, UplinkLoop
+from app.workers import ingest
+from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 
 
 @dataclass
@@ -42,9 +42,9 @@ async def rests(monkeypatch: pytest.MonkeyPatch, takes_s: float, *sizes: int) ->
     async def absorb(batch: Batch) -> None:
         now[0] += takes_s
 
-    loop: Any = object.__new__(UplinkLoop)
-    loop._link, loop._absorb = Endless(*sizes), absorb
-    monkeypatch.setattr(uplink, "monotonic", lambda: now[0])
+    loop: Any = object.__new__(IngestWorker)
+    loop._link, loop._process_batch = Endless(*sizes), absorb
+    monkeypatch.setattr(ingest, "monotonic", lambda: now[0])
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(Ended):
         await loop.run()
@@ -52,12 +52,12 @@ async def rests(monkeypatch: pytest.MonkeyPatch, takes_s: float, *sizes: int) ->
 
 
 async def test_what_comes_right_after_a_transaction_shares_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await rests(monkeypatch, 0.001, 1, 2) == [round(GATHER_S - 0.001, 6)] * 2
+    assert await rests(monkeypatch, 0.001, 1, 2) == [round(MIN_BATCH_INTERVAL_S - 0.001, 6)] * 2
 
 
 async def test_who_has_waited_for_a_long_transaction_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await rests(monkeypatch, GATHER_S, 1, 2) == []
+    assert await rests(monkeypatch, MIN_BATCH_INTERVAL_S, 1, 2) == []
 
 
 async def test_a_full_batch_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await rests(monkeypatch, 0.001, BATCH, 1) == [round(GATHER_S - 0.001, 6)]
+    assert await rests(monkeypatch, 0.001, BATCH_SIZE, 1) == [round(MIN_BATCH_INTERVAL_S - 0.001, 6)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from domain.approvals.model import WAITS_MS, Approval, ApprovalStatus
+from domain.approvals.model import APPROVAL_TTL_MS, Approval, ApprovalStatus
 from domain.devices.model import Device
-from domain.grants.model import Subject
+from domain.grants.model import GrantSubject
 from domain.kernel.caller import Caller, Role
-from domain.kernel.errors import Conflict, Invalid, NotFound, Refused
+from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import ApprovalId
 from support.schedule_world import ScheduleWorld
 
@@ -60,7 +60,7 @@ async def test_nobody_approves_their_own_request(world: ScheduleWorld) -> None:
     device = await flagged(world)
     admin = world.session(Role.ADMIN)
     approval_id = await ask(world, admin, device)
-    with pytest.raises(Refused) as own:
+    with pytest.raises(PermissionDenied) as own:
         await world.approvals.approve(admin, device.device_id, approval_id)
     assert own.value.code == "OWN_REQUEST"
     assert [fact.data["code"] for fact in world.facts("approval_refused")] == ["OWN_REQUEST"]
@@ -72,7 +72,7 @@ async def test_deciding_needs_an_admin(world: ScheduleWorld, role: Role) -> None
     device = await flagged(world)
     approval_id = await ask(world, world.session(Role.ADMIN), device)
     for decide in (world.approvals.approve, world.approvals.deny):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(PermissionDenied) as refused:
             await decide(world.session(role), device.device_id, approval_id)
         assert refused.value.code == "ROLE_REQUIRED"
 
@@ -91,17 +91,19 @@ async def test_of_a_hundred_decisions_at_once_one_wins(world: ScheduleWorld) -> 
 async def test_a_decision_lost_to_another_instance_undoes_the_command(world: ScheduleWorld) -> None:
     device = await flagged(world)
     approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
-    release = world.commands.release
+    release = world.commands.submit_approved
 
     class Overtaken:
         async def release(self, tx: Any, approval: Approval, *rest: Any) -> Any:
             execution_id = await release(tx, approval, *rest)
-            from domain.approvals.policy import decided
+            from domain.approvals.policy import apply_decision
 
-            await tx.approvals.decide(decided(approval, ApprovalStatus.DENIED, by="user:other", now_ms=world.clock.now_ms()))
+            await tx.approvals.decide_if_pending(
+                apply_decision(approval, ApprovalStatus.DENIED, by="user:other", now_ms=world.clock.now_ms())
+            )
             return execution_id
 
-    world.approvals._release = Overtaken()
+    world.approvals._submitter = Overtaken()
     with pytest.raises(Conflict):
         await world.approvals.approve(world.session(), device.device_id, approval_id)
     assert await world.sent(device) == []
@@ -113,12 +115,12 @@ async def revoke_grant(world: ScheduleWorld, device: Device) -> None:
 
 
 async def disable_device(world: ScheduleWorld, device: Device) -> None:
-    await world.devices.toggle(world.session(), device.device_id)
+    await world.devices.toggle_enabled(world.session(), device.device_id)
 
 
 async def drop_definition(world: ScheduleWorld, device: Device) -> None:
     async with world.uow.write() as tx:
-        for definition in await tx.definitions.of_device(device.device_id):
+        for definition in await tx.definitions.list_by_device(device.device_id):
             await tx.definitions.delete(definition.command_id)
 
 
@@ -130,7 +132,7 @@ async def test_what_may_no_longer_run_is_refused_and_goes_on_waiting(world: Sche
     device = await flagged(world)
     approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
     await meanwhile(world, device)
-    with pytest.raises((Refused, Invalid)) as refused:
+    with pytest.raises((PermissionDenied, ValidationFailed)) as refused:
         await world.approvals.approve(world.session(), device.device_id, approval_id)
     assert refused.value.code == code
     assert (await stored(world, approval_id)).status is ApprovalStatus.PENDING
@@ -149,8 +151,8 @@ async def test_a_request_counts_once_against_the_limit(world: ScheduleWorld) -> 
 async def test_after_a_day_a_request_expires_once(world: ScheduleWorld) -> None:
     device = await flagged(world)
     approval_id = await ask(world, world.session(Role.ADMIN), device)
-    assert await world.approvals.next_expiry_ms() == world.clock.now_ms() + WAITS_MS
-    world.clock.forward(WAITS_MS - 1)
+    assert await world.approvals.next_expiry_ms() == world.clock.now_ms() + APPROVAL_TTL_MS
+    world.clock.forward(APPROVAL_TTL_MS - 1)
     assert await world.approvals.expire_due() == 0
     world.clock.forward(1)
     with pytest.raises(Conflict, match="expired"):
@@ -185,10 +187,10 @@ async def test_an_approval_is_found_only_on_its_device(world: ScheduleWorld) -> 
 async def test_a_member_that_left_gets_nothing_approved(world: ScheduleWorld) -> None:
     device = await flagged(world)
     member = world.session(Role.MEMBER)
-    await world.grant(Subject(membership_id=member.membership_id), device.device_id, ["FLUSH"])
+    await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["FLUSH"])
     caller: Caller = member
     approval_id = await ask(world, caller, device)
     async with world.uow.write() as tx:
         await tx.memberships.delete(member.membership_id)
-    with pytest.raises(Refused, match="no access"):
+    with pytest.raises(PermissionDenied, match="no access"):
         await world.approvals.approve(world.session(), device.device_id, approval_id)

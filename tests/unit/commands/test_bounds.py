@@ -6,37 +6,39 @@ import pytest
 
 from domain.commands import device_types
 from domain.commands import policy as commands
-from domain.commands.definitions import Draft
+from domain.commands.definitions import CommandDefinitionInput
 from domain.devices import service as devices
-from domain.devices.service import Registration
+from domain.devices.service import DeviceRegistration
 from domain.kernel.errors import Conflict
 from support.device_world import DeviceWorld
 
-PUMP = Registration("Pump", "ESP32", "PUMP")
+PUMP = DeviceRegistration("Pump", "ESP32", "PUMP")
 
 
 async def test_a_device_takes_so_many_commands_of_its_own(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "MAX_DEFINITIONS", 2)
     device, other = await world.device(), await world.device()
     for name in ("SPIN", "DRAIN"):
-        await world.definitions.create(world.session(), device.device_id, Draft(name, "x"))
+        await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput(name, "x"))
     with pytest.raises(Conflict, match="at most 2 commands") as refused:
-        await world.definitions.create(world.session(), device.device_id, Draft("FLUSH", "x"))
+        await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput("FLUSH", "x"))
     assert refused.value.code == "TOO_MANY_COMMANDS"
-    await world.definitions.create(world.session(), other.device_id, Draft("FLUSH", "x"))
+    await world.definitions.create(world.session(), other.device_id, CommandDefinitionInput("FLUSH", "x"))
 
 
-async def test_an_account_takes_so_many_device_types_and_each_may_be_renamed(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_types, "MAX_TYPES", 2)
+async def test_an_account_takes_so_many_device_types_and_each_may_be_renamed(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_types, "MAX_DEVICE_TYPES", 2)
     first = await world.types.create(world.session(), "Pump", [])
     await world.types.create(world.session(), "Gate", [])
     with pytest.raises(Conflict) as refused:
         await world.types.create(world.session(), "Lamp", [])
     assert refused.value.code == "TOO_MANY_DEVICE_TYPES"
-    renamed = await world.types.edit(world.session(), first.device_type.device_type_id, "Lamp", None)
+    renamed = await world.types.update(world.session(), first.device_type.device_type_id, "Lamp", None)
     assert renamed.device_type.name == "Lamp"
     with pytest.raises(Conflict) as taken:
-        await world.types.edit(world.session(), first.device_type.device_type_id, "Gate", None)
+        await world.types.update(world.session(), first.device_type.device_type_id, "Gate", None)
     assert taken.value.code == "DEVICE_TYPE_EXISTS"
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from domain.commands.definitions import Draft
-from domain.commands.model import FOLLOWS, Execution, ExecutionStatus
-from domain.devices.codec import RelayReport, ResultReport
-from domain.devices.model import Device, Profile
+from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
+from domain.devices.codec import CommandResultReport, RelayReport
+from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
 
@@ -33,15 +33,18 @@ async def stored(world: DeviceWorld, execution: Execution) -> Execution:
 
 
 async def says(
-    world: DeviceWorld, device: Device, execution_id: str, status: str, code: str | None = None,
-    relay: bool | None = None, data: Any = None,
-) -> None:  # fmt: skip
-    await world.report(device.device_id, ResultReport(execution_id, status, code, relay, data))
-
-
-async def relay(
-    world: DeviceWorld, device: Device, on: bool, execution_id: str | None = None, by: str | None = None
+    world: DeviceWorld,
+    device: Device,
+    execution_id: str,
+    status: str,
+    code: str | None = None,
+    relay: bool | None = None,
+    data: Any = None,
 ) -> None:
+    await world.report(device.device_id, CommandResultReport(execution_id, status, code, relay, data))
+
+
+async def relay(world: DeviceWorld, device: Device, on: bool, execution_id: str | None = None, by: str | None = None) -> None:
     await world.report(device.device_id, RelayReport(on, execution_id, by))
 
 
@@ -65,9 +68,7 @@ async def test_a_command_for_a_device_that_listens_is_sent_with_id_and_deadline(
     assert execution.status is ExecutionStatus.SENT
     assert execution.sent_ms == world.clock.now_ms()
     (told,) = world.link.sent
-    assert json.loads(told.payload) == {
-        "id": execution.execution_id, "cmd": "ON", "params": None, "exp": execution.expires_ms
-    }  # fmt: skip
+    assert json.loads(told.payload) == {"id": execution.execution_id, "cmd": "ON", "params": None, "exp": execution.expires_ms}
     assert told.expiry_s == 60
 
 
@@ -174,7 +175,7 @@ class TestAbsence:
         await world.dispatch_all()
         assert world.link.sent == []
         assert await world.dispatch.next_expiry_ms() == execution.expires_ms
-        assert not await world.dispatch.expire()
+        assert not await world.dispatch.expire_batch()
         assert (await stored(world, execution)).status is ExecutionStatus.EXPIRED
         assert world.facts("command_result")[0].data["code"] == "NOT_DELIVERED"
         assert await world.dispatch.next_expiry_ms() is None
@@ -183,15 +184,13 @@ class TestAbsence:
         device = await world.device(online=True)
         execution = await send(world, device)
         world.clock.forward(60_000)
-        await world.dispatch.expire()
+        await world.dispatch.expire_batch()
         assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
         await says(world, device, execution.execution_id, "done")
         assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
         assert world.reports.ignored == {"late": 1}
 
-    async def test_an_unanswered_command_is_sent_again_with_the_same_id_when_the_device_returns(
-        self, world: DeviceWorld
-    ) -> None:
+    async def test_an_unanswered_command_is_sent_again_with_the_same_id_when_the_device_returns(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         acked = await send(world, device, "OFF")
@@ -203,7 +202,7 @@ class TestAbsence:
     async def test_a_disabled_device_is_sent_nothing(self, world: DeviceWorld) -> None:
         device = await world.device()
         await send(world, device)
-        await world.devices.toggle(world.session(), device.device_id)
+        await world.devices.toggle_enabled(world.session(), device.device_id)
         world.link.listening.add(device.device_id)
         world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
         await world.dispatch_all()
@@ -313,21 +312,21 @@ class TestRelay:
 
 class TestStockFirmware:
     async def test_esphome_answers_with_its_state(self, world: DeviceWorld) -> None:
-        device = await world.device(online=True, profile=Profile.ESPHOME)
+        device = await world.device(online=True, profile=FirmwareProfile.ESPHOME)
         execution = await send(world, device)
         await relay(world, device, True)
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
         assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
 
     async def test_esphome_does_not_answer_what_it_is_already(self, world: DeviceWorld) -> None:
-        device = await world.device(online=True, profile=Profile.ESPHOME)
+        device = await world.device(online=True, profile=FirmwareProfile.ESPHOME)
         await relay(world, device, True)
         execution = await send(world, device)
         assert execution.status is ExecutionStatus.DONE
         assert len(world.link.sent) == 1
 
     async def test_tasmota_is_not_told_twice_to_toggle(self, world: DeviceWorld) -> None:
-        device = await world.device(online=True, profile=Profile.TASMOTA)
+        device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)
         await send(world, device, "TOGGLE")
         await send(world, device, "ON")
         world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
@@ -336,7 +335,7 @@ class TestStockFirmware:
         assert steps == ["Power1 TOGGLE", "Power1 ON", "Power1 ON"]
 
     async def test_tasmotas_relay_change_is_the_commands_doing(self, world: DeviceWorld) -> None:
-        device = await world.device(online=True, profile=Profile.TASMOTA)
+        device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)
         execution = await send(world, device)
         await relay(world, device, True)
         assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
@@ -345,8 +344,8 @@ class TestStockFirmware:
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
 
     async def test_what_a_firmware_has_no_words_for_fails_at_once(self, world: DeviceWorld) -> None:
-        device = await world.device(online=True, profile=Profile.SHELLY)
-        await world.definitions.create(world.session(), device.device_id, Draft("SPIN", "Spin"))
+        device = await world.device(online=True, profile=FirmwareProfile.SHELLY)
+        await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput("SPIN", "Spin"))
         execution = await send(world, device, "SPIN")
         assert execution.status is ExecutionStatus.FAILED
         assert world.facts("command_result")[0].data["code"] == "UNSUPPORTED"
@@ -356,23 +355,23 @@ class TestWaiting:
     async def test_the_answer_is_held_until_the_device_has_said(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
-        waiting = asyncio.create_task(world.commands.outcome(execution, 5.0))
+        waiting = asyncio.create_task(world.commands.wait_for_result(execution, 5.0))
         await asyncio.sleep(0)
         await says(world, device, execution.execution_id, "done")
         assert (await waiting).status is ExecutionStatus.DONE
-        assert world.outcomes.watchers == 0
+        assert world.outcomes.watcher_count == 0
 
     async def test_a_result_that_was_there_before_is_not_waited_for(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done")
-        asked = asyncio.create_task(world.commands.outcome(execution, 3600.0))
+        asked = asyncio.create_task(world.commands.wait_for_result(execution, 3600.0))
         assert (await asyncio.wait_for(asked, 5)).status is ExecutionStatus.DONE
 
     async def test_when_the_time_is_up_the_answer_is_how_it_stands(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
-        assert (await world.commands.outcome(execution, 0.01)).status is ExecutionStatus.SENT
+        assert (await world.commands.wait_for_result(execution, 0.01)).status is ExecutionStatus.SENT
 
 
 async def test_many_queued_commands_are_handed_over_in_bounded_rounds(world: DeviceWorld) -> None:
@@ -388,6 +387,6 @@ async def test_many_queued_commands_are_handed_over_in_bounded_rounds(world: Dev
 
 
 def test_a_final_state_is_final() -> None:
-    for status, following in FOLLOWS.items():
+    for status, following in ALLOWED_TRANSITIONS.items():
         assert status.is_final is (following == frozenset())
         assert status not in following

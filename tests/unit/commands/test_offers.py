@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from domain.commands import offers
-from domain.commands.desk import Errand, Request
+from domain.commands import dispatch_queue
+from domain.commands.command_context import AutomationCommand, CommandRequest
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
-from domain.devices.codec import ResultReport
-from domain.kernel.caller import System
-from domain.kernel.errors import Conflict, Invalid, Refused
+from domain.devices.codec import CommandResultReport
+from domain.kernel.caller import SystemCaller
+from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
 from support.device_world import ACCOUNT, DeviceWorld
 
 
@@ -43,7 +43,7 @@ async def test_what_a_look_through_the_queue_has_sent_is_not_sent_again_for_its_
     device = await world.device(online=True)
     for _ in range(3):
         await world.commands.submit(world.session(), device.device_id, "TOGGLE")
-    world.dispatch.look_again()
+    world.dispatch.rescan()
     await world.dispatch_all()
     assert len(ids(world)) == len(set(ids(world))) == 3
 
@@ -51,8 +51,8 @@ async def test_what_a_look_through_the_queue_has_sent_is_not_sent_again_for_its_
 async def test_an_offer_that_comes_after_its_command_was_found_sends_nothing(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await world.commands.submit(world.session(), device.device_id, "ON")
-    late = world.offers.take(9)
-    world.dispatch.look_again()
+    late = world.offers.pop_batch(9)
+    world.dispatch.rescan()
     await world.dispatch_all()
     world.offers.put(late)
     await world.dispatch_all()
@@ -80,7 +80,7 @@ async def test_a_long_queue_of_others_holds_up_no_new_command(world: DeviceWorld
         for _ in range(90):
             await world.commands.submit(world.session(), other.device_id, "TOGGLE")
     await world.dispatch_all()
-    world.dispatch.look_again()
+    world.dispatch.rescan()
     await world.commands.submit(world.session(), here.device_id, "ON")
     assert await world.dispatch.send_queued(), "the queue is longer than one round looks at"
     assert sent(world) == ["ON"]
@@ -89,7 +89,7 @@ async def test_a_long_queue_of_others_holds_up_no_new_command(world: DeviceWorld
 
 
 async def test_more_offers_than_are_kept_are_found_in_the_queue(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "MOST", 2)
+    monkeypatch.setattr(dispatch_queue, "MAX_QUEUED", 2)
     device = await world.device(online=True)
     await world.dispatch_all()
     for cmd in ("ON", "OFF", "TOGGLE", "STATUS"):
@@ -108,25 +108,32 @@ async def test_the_next_deadline_is_asked_for_once_and_told_by_each_new_command(
     await world.dispatch_all()
     assert await world.dispatch.next_expiry_ms() == world.clock.now_ms() + 5_000
     world.clock.forward(5_000)
-    assert not await world.dispatch.expire()
+    assert not await world.dispatch.expire_batch()
     assert await world.dispatch.next_expiry_ms() == first_ms
 
 
 async def test_errands_are_each_answered_for_themselves(world: DeviceWorld) -> None:
     good, off, full = [await world.device(online=True) for _ in range(3)]
-    await world.devices.toggle(world.session(), off.device_id)
+    await world.devices.toggle_enabled(world.session(), off.device_id)
     for _ in range(100):
         await world.commands.submit(world.session(), full.device_id, "STATUS")
-    caller = System(ACCOUNT, "rule", "rul_1", on_behalf_of=world.session().membership_id)
-    wanted = [(good, "ON", None), (off, "ON", None), (good, "FLY", None), (full, "ON", None), (good, "OFF", 1), (good, "OFF", None)]
+    caller = SystemCaller(ACCOUNT, "rule", "rul_1", on_behalf_of=world.session().membership_id)
+    wanted = [
+        (good, "ON", None),
+        (off, "ON", None),
+        (good, "FLY", None),
+        (full, "ON", None),
+        (good, "OFF", 1),
+        (good, "OFF", None),
+    ]
     errands = [
-        Errand(caller, Request(await world.stored(device.device_id), cmd, params, 60_000), TriggeredBy.RULE)
+        AutomationCommand(caller, CommandRequest(await world.stored(device.device_id), cmd, params, 60_000), TriggeredBy.RULE)
         for device, cmd, params in wanted
     ]
     async with world.uow.write() as tx:
-        outcomes = await world.commands.run_all(tx, errands, world.clock.now_ms())
+        outcomes = await world.commands.run_many_unattended(tx, errands, world.clock.now_ms())
     kinds = [type(outcome) for outcome in outcomes]
-    assert kinds == [Execution, Refused, Invalid, Conflict, Invalid, Execution]
+    assert kinds == [Execution, PermissionDenied, ValidationFailed, Conflict, ValidationFailed, Execution]
     async with world.uow.read() as tx:
         page = await tx.executions.page(good.device_id, limit=9)
     assert [execution.cmd for execution in page] == ["OFF", "ON"]
@@ -140,10 +147,10 @@ async def test_results_of_one_batch_see_those_before_them(world: DeviceWorld) ->
     assert off is not None
     await world.report(
         device.device_id,
-        ResultReport(on.execution_id, "ack"),
-        ResultReport(on.execution_id, "done", relay=True),
-        ResultReport(off.execution_id, "done", relay=False),
-        ResultReport(off.execution_id, "done", relay=False),
+        CommandResultReport(on.execution_id, "ack"),
+        CommandResultReport(on.execution_id, "done", relay=True),
+        CommandResultReport(off.execution_id, "done", relay=False),
+        CommandResultReport(off.execution_id, "done", relay=False),
     )
     assert [fact.data["relay"] for fact in world.facts("relay_changed")] == ["ON", "OFF"]
     assert [fact.data["cmd"] for fact in world.facts("command_result")] == ["ON", "OFF"]

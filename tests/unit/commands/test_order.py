@@ -81,7 +81,7 @@ async def test_news_that_never_come_are_not_waited_for_without_end(world: Device
     for _ in range(2):
         await world.dispatch_all()
         assert sent(world) == []
-        world.dispatch.look_after_all()
+        world.dispatch.rescan_and_reset()
     await world.dispatch_all()
     assert sent(world) == ["ON"]
 
@@ -99,7 +99,7 @@ async def test_what_is_queued_while_its_queue_is_read_is_not_forgotten(
     else:
         await given(world, device, "STATUS")
     repository: Any = type((await world.uow.read().__aenter__()).executions)
-    open_of, given_meanwhile = repository.open_of, []
+    open_of, given_meanwhile = repository.list_open_by_device, []
 
     async def slow(self: Any, device_id: Any) -> Any:
         found = await open_of(self, device_id)
@@ -107,7 +107,7 @@ async def test_what_is_queued_while_its_queue_is_read_is_not_forgotten(
             given_meanwhile.append(await given(world, device, "OFF"))
         return found
 
-    monkeypatch.setattr(repository, "open_of", slow)
+    monkeypatch.setattr(repository, "list_open_by_device", slow)
     await world.dispatch_all()
     assert sent(world) == ["ON", "OFF"] if returned else ["ON", "STATUS", "OFF"]
     async with world.uow.read() as tx:

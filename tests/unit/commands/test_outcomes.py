@@ -6,7 +6,7 @@ import asyncio
 from contextlib import ExitStack
 from typing import Any, cast
 
-from adapters.outcomes import InProcessOutcomes
+from adapters.execution_waiter import InProcessExecutionWaiter
 from domain.commands.model import Execution
 from domain.kernel.ids import ExecutionId
 
@@ -19,16 +19,16 @@ class Ended:
 
 
 async def test_everybody_who_waits_is_told_once_it_has_ended() -> None:
-    outcomes, done = InProcessOutcomes(), cast(Execution, Ended("exe_1"))
+    outcomes, done = InProcessExecutionWaiter(), cast(Execution, Ended("exe_1"))
     with outcomes.watch(done.execution_id, "user:1") as one, outcomes.watch(done.execution_id, "user:2") as other:
-        assert outcomes.awaited(done.execution_id)
-        outcomes.announce(done)
+        assert outcomes.has_waiters(done.execution_id)
+        outcomes.notify(done)
         assert [await one.wait(1), await other.wait(1)] == [done, done]
-    assert not outcomes.awaited(done.execution_id)
+    assert not outcomes.has_waiters(done.execution_id)
 
 
 async def test_a_caller_who_waits_too_often_keeps_nobody_else_from_waiting() -> None:
-    outcomes = InProcessOutcomes(most=4, most_of_one=2)
+    outcomes = InProcessExecutionWaiter(most=4, most_of_one=2)
     with ExitStack() as held:
 
         def watch(number: int, by: str) -> Any:
@@ -36,13 +36,13 @@ async def test_a_caller_who_waits_too_often_keeps_nobody_else_from_waiting() -> 
 
         greedy = [watch(number, "apikey:1") for number in range(5)]
         modest = watch(5, "user:1")
-        assert outcomes.watchers == 3
+        assert outcomes.watcher_count == 3
         async with asyncio.timeout(5):
             assert [await one.wait(30) for one in greedy[2:]] == [None] * 3
         done = cast(Execution, Ended("exe_5"))
-        outcomes.announce(done)
+        outcomes.notify(done)
         assert await modest.wait(1) is done
         more = [watch(6, "user:2"), watch(7, "user:3")]
         async with asyncio.timeout(5):
             assert await more[1].wait(30) is None
-    assert (outcomes.watchers, outcomes._by) == (0, {})
+    assert (outcomes.watcher_count, outcomes._watchers_by_caller) == (0, {})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.params import MAX_FAULTS, MAX_SCHEMA_BYTES, JsonSchemaChecker
+from adapters.params_validator import MAX_FAULTS, MAX_SCHEMA_BYTES, JsonSchemaParamsValidator
 
 LEVEL = {
     "type": "object",
@@ -15,38 +15,38 @@ LEVEL = {
 
 
 @pytest.fixture
-def checker() -> JsonSchemaChecker:
-    return JsonSchemaChecker()
+def checker() -> JsonSchemaParamsValidator:
+    return JsonSchemaParamsValidator()
 
 
-def test_every_fault_has_the_path_of_what_is_wrong(checker: JsonSchemaChecker) -> None:
-    assert [fault.field for fault in checker.check(LEVEL, {"level": 500})] == ["params.level"]
-    assert [fault.field for fault in checker.check(LEVEL, {})] == ["params.level"]
-    assert {fault.field for fault in checker.check(LEVEL, {"level": 1, "lvel": 2})} == {"params.lvel"}
-    assert [fault.field for fault in checker.check(LEVEL, None)] == ["params"]
+def test_every_fault_has_the_path_of_what_is_wrong(checker: JsonSchemaParamsValidator) -> None:
+    assert [fault.field for fault in checker.validate(LEVEL, {"level": 500})] == ["params.level"]
+    assert [fault.field for fault in checker.validate(LEVEL, {})] == ["params.level"]
+    assert {fault.field for fault in checker.validate(LEVEL, {"level": 1, "lvel": 2})} == {"params.lvel"}
+    assert [fault.field for fault in checker.validate(LEVEL, None)] == ["params"]
     nested: dict[str, Any] = {"properties": {"a": {"items": {"type": "string"}}}}
-    assert [fault.field for fault in checker.check(nested, {"a": ["x", 1]})] == ["params.a.1"]
+    assert [fault.field for fault in checker.validate(nested, {"a": ["x", 1]})] == ["params.a.1"]
 
 
-def test_what_fits_has_no_fault(checker: JsonSchemaChecker) -> None:
-    assert checker.check(LEVEL, {"level": 100}) == []
+def test_what_fits_has_no_fault(checker: JsonSchemaParamsValidator) -> None:
+    assert checker.validate(LEVEL, {"level": 100}) == []
 
 
-def test_a_schema_is_compiled_once(checker: JsonSchemaChecker) -> None:
+def test_a_schema_is_compiled_once(checker: JsonSchemaParamsValidator) -> None:
     for level in range(5):
-        checker.check(dict(LEVEL), {"level": level})
-    assert checker.compilations == 1
+        checker.validate(dict(LEVEL), {"level": level})
+    assert checker.compilation_count == 1
 
 
 def test_compiled_schemas_are_bounded() -> None:
-    checker = JsonSchemaChecker(size=2)
+    checker = JsonSchemaParamsValidator(size=2)
     for bound in (1, 2, 3, 1):
-        checker.check({"maximum": bound}, 0)
-    assert checker.compilations == 4
+        checker.validate({"maximum": bound}, 0)
+    assert checker.compilation_count == 4
 
 
-def test_faults_are_bounded(checker: JsonSchemaChecker) -> None:
-    assert len(checker.check({"items": {"type": "string"}}, list(range(1000)))) == MAX_FAULTS
+def test_faults_are_bounded(checker: JsonSchemaParamsValidator) -> None:
+    assert len(checker.validate({"items": {"type": "string"}}, list(range(1000)))) == MAX_FAULTS
 
 
 def chain(links: int) -> dict[str, Any]:
@@ -86,18 +86,18 @@ def doubling(links: int) -> dict[str, Any]:
     ],
 )
 def test_a_schema_that_is_wrong_or_costs_too_much_is_refused_with_its_place(
-    checker: JsonSchemaChecker, schema: dict[str, Any]
+    checker: JsonSchemaParamsValidator, schema: dict[str, Any]
 ) -> None:
-    (fault,) = checker.check_schema(schema)
+    (fault,) = checker.validate_schema(schema)
     assert fault.field.startswith("paramsSchema") or fault.field.startswith("…")
     assert fault.message
 
 
-def test_a_schema_nested_without_end_is_refused(checker: JsonSchemaChecker) -> None:
+def test_a_schema_nested_without_end_is_refused(checker: JsonSchemaParamsValidator) -> None:
     schema: dict[str, Any] = {}
     for _ in range(5000):
         schema = {"not": schema}
-    assert checker.check_schema(schema)
+    assert checker.validate_schema(schema)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_a_schema_nested_without_end_is_refused(checker: JsonSchemaChecker) -> N
         chain(3),
     ],
 )
-def test_an_honest_schema_is_taken(checker: JsonSchemaChecker, schema: dict[str, Any]) -> None:
-    assert checker.check_schema(schema) == ()
+def test_an_honest_schema_is_taken(checker: JsonSchemaParamsValidator, schema: dict[str, Any]) -> None:
+    assert checker.validate_schema(schema) == ()
 
 
-def test_a_pattern_that_ruins_backtracking_engines_is_answered(checker: JsonSchemaChecker) -> None:
-    assert checker.check({"pattern": "^(a+)+$"}, "a" * 50_000 + "b")
+def test_a_pattern_that_ruins_backtracking_engines_is_answered(checker: JsonSchemaParamsValidator) -> None:
+    assert checker.validate({"pattern": "^(a+)+$"}, "a" * 50_000 + "b")
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_a_pattern_that_ruins_backtracking_engines_is_answered(checker: JsonSche
         {"$defs": {"a": {"allOf": [{"type": "number"}] * 60}}, "items": {"allOf": [{"$ref": "#/$defs/a"}] * 20}},
     ],
 )
-def test_a_check_that_would_take_seconds_is_refused(checker: JsonSchemaChecker, schema: dict[str, Any]) -> None:
-    assert not checker.check_schema(schema)
-    [fault] = checker.check(schema, [1] * 8_000)
+def test_a_check_that_would_take_seconds_is_refused(checker: JsonSchemaParamsValidator, schema: dict[str, Any]) -> None:
+    assert not checker.validate_schema(schema)
+    [fault] = checker.validate(schema, [1] * 8_000)
     assert fault.field == "params"
     assert "more values" in fault.message
-    assert not any("more values" in fault.message for fault in checker.check(schema, [1] * 20))
+    assert not any("more values" in fault.message for fault in checker.validate(schema, [1] * 20))

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from domain.approvals.model import ApprovalStatus
-from domain.commands.definitions import Draft
+from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import CommandKind, ExecutionStatus, TriggeredBy
-from domain.commands.policy import MAX_OPEN
+from domain.commands.policy import MAX_OPEN_EXECUTIONS
 from domain.devices.model import Device
-from domain.grants.model import Scope, Subject
-from domain.kernel.caller import Role, Session, System
-from domain.kernel.errors import Conflict, DomainError, Invalid, NotFound, Refused, Throttled
+from domain.grants.model import GrantSubject, Scope
+from domain.kernel.caller import Role, Session, SystemCaller
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
 from domain.kernel.ids import AccountId, DeviceId
 from support.device_world import ACCOUNT, DeviceWorld
 
@@ -25,7 +25,7 @@ async def refusal(world: DeviceWorld, caller: Any, device_id: DeviceId, cmd: str
 
 
 async def define(world: DeviceWorld, device: Device, **fields: Any) -> None:
-    await world.definitions.create(world.session(), device.device_id, Draft(**{"label": "x"} | fields))
+    await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput(**{"label": "x"} | fields))
 
 
 async def test_a_command_is_queued_on_the_record_and_rings_the_dispatcher(world: DeviceWorld) -> None:
@@ -96,7 +96,7 @@ async def test_oversize_parameters_are_refused(world: DeviceWorld) -> None:
 
 async def test_commands_of_one_device_do_not_pile_up_without_end(world: DeviceWorld) -> None:
     device = await world.device()
-    for _ in range(MAX_OPEN):
+    for _ in range(MAX_OPEN_EXECUTIONS):
         await world.commands.submit(world.session(), device.device_id, "ON")
     with pytest.raises(Conflict) as refused:
         await world.commands.submit(world.session(), device.device_id, "ON")
@@ -108,7 +108,7 @@ async def test_a_refused_command_leaves_no_trace_of_a_use(world: DeviceWorld) ->
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
     assert await refusal(world, key, device.device_id, "OFF") == "COMMAND_NOT_GRANTED"
     await world.commands.submit(key, device.device_id, "ON")
-    with pytest.raises(Throttled):
+    with pytest.raises(RateLimited):
         await world.commands.submit(key, device.device_id, "ON")
     assert len(world.facts("command_sent")) == 1
 
@@ -119,7 +119,7 @@ class TestApproval:
         device = await world.device()
         await define(world, device, name="ON", requires_approval=True)
         caller = world.session(role)
-        await world.grant(Subject(membership_id=caller.membership_id), device.device_id, ["ON"])
+        await world.grant(GrantSubject(membership_id=caller.membership_id), device.device_id, ["ON"])
         submitted = await world.commands.submit(caller, device.device_id, "ON")
         assert (submitted.approval is None) is (role is Role.OWNER)
         assert (submitted.execution is None) is (role is not Role.OWNER)
@@ -136,7 +136,7 @@ class TestApproval:
         assert world.link.sent == []
         world.clock.forward(1_000)
         async with world.uow.write() as tx:
-            execution_id = await world.commands.release(tx, approval, device, world.clock.now_ms())
+            execution_id = await world.commands.submit_approved(tx, approval, device, world.clock.now_ms())
             execution = await tx.executions.find(execution_id)
         assert execution is not None
         assert execution.source is TriggeredBy.APIKEY
@@ -149,11 +149,11 @@ class TestApproval:
         approval = (await world.commands.submit(key, device.device_id, "ON")).approval
         assert approval is not None
         async with world.uow.write() as tx:
-            for grant in await tx.grants.of_key(ACCOUNT, key.key_id):
+            for grant in await tx.grants.list_by_key(ACCOUNT, key.key_id):
                 await tx.grants.delete(grant.grant_id)
         async with world.uow.write() as tx:
-            with pytest.raises(Refused):
-                await world.commands.release(tx, approval, device, world.clock.now_ms())
+            with pytest.raises(PermissionDenied):
+                await world.commands.submit_approved(tx, approval, device, world.clock.now_ms())
 
     async def test_a_key_that_is_gone_or_a_device_disabled_meanwhile_stops_the_release(self, world: DeviceWorld) -> None:
         device = await world.device()
@@ -161,14 +161,14 @@ class TestApproval:
         key = await world.key((device.device_id, ["ON"]))
         approval = (await world.commands.submit(key, device.device_id, "ON")).approval
         assert approval is not None
-        disabled = await world.devices.toggle(world.session(), device.device_id)
+        disabled = await world.devices.toggle_enabled(world.session(), device.device_id)
         async with world.uow.write() as tx:
-            with pytest.raises(Refused) as refused:
-                await world.commands.release(tx, approval, disabled, world.clock.now_ms())
+            with pytest.raises(PermissionDenied) as refused:
+                await world.commands.submit_approved(tx, approval, disabled, world.clock.now_ms())
             assert refused.value.code == "DEVICE_DISABLED"
-            await tx.keys.delete(key.key_id)
-            with pytest.raises(Refused):
-                await world.commands.release(tx, approval, device, world.clock.now_ms())
+            await tx.api_keys.delete(key.key_id)
+            with pytest.raises(PermissionDenied):
+                await world.commands.submit_approved(tx, approval, device, world.clock.now_ms())
 
 
 class TestUnattended:
@@ -176,7 +176,7 @@ class TestUnattended:
         device = await world.device()
         await define(world, device, name="ON", requires_approval=True)
         async with world.uow.read() as tx:
-            with pytest.raises(Invalid) as refused:
+            with pytest.raises(ValidationFailed) as refused:
                 await world.commands.check_unattended(tx, world.session(), device, "ON", None, world.clock.now_ms())
         assert refused.value.code == "COMMAND_NEEDS_APPROVAL"
 
@@ -184,9 +184,9 @@ class TestUnattended:
         device = await world.device()
         member = world.session(Role.MEMBER)
         async with world.uow.read() as tx:
-            with pytest.raises(Refused):
+            with pytest.raises(PermissionDenied):
                 await world.commands.check_unattended(tx, member, device, "ON", None, world.clock.now_ms())
-        await world.grant(Subject(membership_id=member.membership_id), device.device_id, ["ON"])
+        await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["ON"])
         world.windows.open = False
         async with world.uow.read() as tx:
             definition = await world.commands.check_unattended(tx, member, device, "ON", None, world.clock.now_ms())
@@ -194,7 +194,7 @@ class TestUnattended:
 
     async def test_it_is_checked_again_when_it_fires(self, world: DeviceWorld) -> None:
         device = await world.device()
-        system = System(ACCOUNT, "schedule", "sched_1")
+        system = SystemCaller(ACCOUNT, "schedule", "sched_1")
         async with world.uow.write() as tx:
             execution = await world.commands.run_unattended(
                 tx, system, device, "ON", None, source=TriggeredBy.SCHEDULE, now_ms=world.clock.now_ms()
@@ -202,7 +202,7 @@ class TestUnattended:
         assert (execution.source, execution.requested_by) == (TriggeredBy.SCHEDULE, "schedule:sched_1")
         await define(world, device, name="ON", requires_approval=True)
         async with world.uow.write() as tx:
-            with pytest.raises(Invalid):
+            with pytest.raises(ValidationFailed):
                 await world.commands.run_unattended(
                     tx, system, device, "ON", None, source=TriggeredBy.SCHEDULE, now_ms=world.clock.now_ms()
                 )
@@ -211,7 +211,13 @@ class TestUnattended:
 class TestDefinitions:
     async def test_device_beats_type_beats_built_in(self, world: DeviceWorld) -> None:
         made = await world.types.create(
-            world.session(), "Pump", [Draft("ON", "Type"), Draft("SPIN", "Type"), Draft("DRAIN", "Type")]
+            world.session(),
+            "Pump",
+            [
+                CommandDefinitionInput("ON", "Type"),
+                CommandDefinitionInput("SPIN", "Type"),
+                CommandDefinitionInput("DRAIN", "Type"),
+            ],
         )
         device = await world.device(device_type_id=made.device_type.device_type_id)
         await define(world, device, name="SPIN", label="Device")
@@ -230,33 +236,36 @@ class TestDefinitions:
 
     async def test_a_built_in_keeps_its_kind(self, world: DeviceWorld) -> None:
         device = await world.device()
-        with pytest.raises(Invalid):
+        with pytest.raises(ValidationFailed):
             await define(world, device, name="ON", kind=CommandKind.QUERY)
 
     async def test_a_member_cannot_take_an_approval_away(self, world: DeviceWorld) -> None:
         device = await world.device()
         admin, member = world.session(Role.ADMIN), world.session(Role.MEMBER)
-        made = await world.definitions.create(admin, device.device_id, Draft("ON", "On", requires_approval=True))
+        made = await world.definitions.create(admin, device.device_id, CommandDefinitionInput("ON", "On", requires_approval=True))
         assert made.command_id is not None
-        with pytest.raises(Refused):
-            await world.definitions.edit(member, device.device_id, made.command_id, {"requires_approval": False})
-        with pytest.raises(Refused):
+        with pytest.raises(PermissionDenied):
+            await world.definitions.update(member, device.device_id, made.command_id, {"requires_approval": False})
+        with pytest.raises(PermissionDenied):
             await world.definitions.delete(member, device.device_id, made.command_id)
-        await world.definitions.edit(admin, device.device_id, made.command_id, {"requires_approval": False})
+        await world.definitions.update(admin, device.device_id, made.command_id, {"requires_approval": False})
         await world.definitions.delete(member, device.device_id, made.command_id)
 
-    async def test_a_member_cannot_cover_the_types_approval_with_a_definition_of_the_device(
-        self, world: DeviceWorld
-    ) -> None:
-        made = await world.types.create(world.session(), "Pump", [Draft("ON", "On", requires_approval=True)])
+    async def test_a_member_cannot_cover_the_types_approval_with_a_definition_of_the_device(self, world: DeviceWorld) -> None:
+        made = await world.types.create(world.session(), "Pump", [CommandDefinitionInput("ON", "On", requires_approval=True)])
         device = await world.device(device_type_id=made.device_type.device_type_id)
-        with pytest.raises(Refused):
-            await world.definitions.create(world.session(Role.MEMBER), device.device_id, Draft("ON", "Free"))
+        with pytest.raises(PermissionDenied):
+            await world.definitions.create(world.session(Role.MEMBER), device.device_id, CommandDefinitionInput("ON", "Free"))
 
     async def test_a_type_keeps_the_ids_of_commands_that_stay(self, world: DeviceWorld) -> None:
-        made = await world.types.create(world.session(), "Pump", [Draft("A", "a"), Draft("B", "b")])
-        after = await world.types.edit(
-            world.session(), made.device_type.device_type_id, None, [Draft("B", "b2"), Draft("C", "c")]
+        made = await world.types.create(
+            world.session(), "Pump", [CommandDefinitionInput("A", "a"), CommandDefinitionInput("B", "b")]
+        )
+        after = await world.types.update(
+            world.session(),
+            made.device_type.device_type_id,
+            None,
+            [CommandDefinitionInput("B", "b2"), CommandDefinitionInput("C", "c")],
         )
         ids = {one.name: one.command_id for one in made.commands}
         assert {one.name: one.label for one in after.commands} == {"B": "b2", "C": "c"}
@@ -271,7 +280,7 @@ class TestDefinitions:
 
     async def test_a_key_without_a_grant_reads_no_definitions(self, world: DeviceWorld) -> None:
         device = await world.device()
-        with pytest.raises(Refused):
+        with pytest.raises(PermissionDenied):
             await world.definitions.list(await world.key(), device.device_id)
 
 
@@ -279,19 +288,17 @@ class TestControl:
     async def test_a_key_sees_only_what_a_grant_that_has_not_expired_covers(self, world: DeviceWorld) -> None:
         mine, _, old = await world.device(), await world.device(), await world.device()
         key = await world.key((mine.device_id, ["ON"]))
-        await world.grant(Subject(key_id=key.key_id), old.device_id, ["*"], expires_ms=world.clock.now_ms())
-        assert [one.device.device_id for one in await world.control.devices(key)] == [mine.device_id]
-        assert len(await world.control.devices(world.session(Role.VIEWER))) == 3
+        await world.grant(GrantSubject(key_id=key.key_id), old.device_id, ["*"], expires_ms=world.clock.now_ms())
+        assert [one.device.device_id for one in await world.control.list_devices(key)] == [mine.device_id]
+        assert len(await world.control.list_devices(world.session(Role.VIEWER))) == 3
 
     async def test_executions_come_newest_first_page_by_page(self, world: DeviceWorld) -> None:
         device = await world.device()
         for cmd in ("ON", "OFF", "TOGGLE"):
             await world.commands.submit(world.session(), device.device_id, cmd)
-        first = await world.control.executions(world.session(), device.device_id, limit=2)
+        first = await world.control.list_executions(world.session(), device.device_id, limit=2)
         assert [one.cmd for one in first.executions] == ["TOGGLE", "OFF"]
-        second = await world.control.executions(
-            world.session(), device.device_id, limit=2, before_seq=first.next_seq
-        )
+        second = await world.control.list_executions(world.session(), device.device_id, limit=2, before_seq=first.next_seq)
         assert [one.cmd for one in second.executions] == ["ON"]
         assert second.next_seq is None
 
@@ -300,4 +307,4 @@ class TestControl:
         execution = (await world.commands.submit(world.session(), device.device_id, "ON")).execution
         assert execution is not None
         with pytest.raises(NotFound):
-            await world.control.execution(world.session(), other.device_id, execution.execution_id)
+            await world.control.get_execution(world.session(), other.device_id, execution.execution_id)

@@ -11,19 +11,26 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.devices.configblock import PLACEHOLDER, ConfigFormat, ConfigValues, Endpoint, note, render
+from domain.devices.firmware_config import (
+    PASSWORD_PLACEHOLDER,
+    BrokerEndpoint,
+    FirmwareConfigFormat,
+    FirmwareConfigValues,
+    render_config,
+    setup_note,
+)
 
-NASTY = 'P"u\'mp\\; */ #{x}\nMqttHost evil\t??/ %s ü€𝄞'
+NASTY = "P\"u'mp\\; */ #{x}\nMqttHost evil\t??/ %s ü€𝄞"
 names = st.text(max_size=60)
 
 
-def values(name: str = NASTY, host: str = "mqtt.example", password: str = "pw") -> ConfigValues:
-    return ConfigValues("dev_0123456789abcdefghij", name, Endpoint(host, 1883, 8083, 8883), password)
+def values(name: str = NASTY, host: str = "mqtt.example", password: str = "pw") -> FirmwareConfigValues:
+    return FirmwareConfigValues("dev_0123456789abcdefghij", name, BrokerEndpoint(host, 1883, 8083, 8883), password)
 
 
 @given(names, names)
 def test_micropython_is_python_and_says_what_was_meant(name: str, password: str) -> None:
-    tree = ast.parse(render(ConfigFormat.MICROPYTHON, values(name, password=password)))
+    tree = ast.parse(render_config(FirmwareConfigFormat.MICROPYTHON, values(name, password=password)))
     constants = {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body}  # type: ignore[attr-defined]
     assert constants["MQTT_PORT"] == 1883
     assert constants["MQTT_TLS_PORT"] == 8883
@@ -32,7 +39,7 @@ def test_micropython_is_python_and_says_what_was_meant(name: str, password: str)
 
 @given(names, names)
 def test_esphome_is_yaml_and_says_what_was_meant(name: str, password: str) -> None:
-    document = yaml.safe_load(render(ConfigFormat.ESPHOME, values(name, password=password)))
+    document = yaml.safe_load(render_config(FirmwareConfigFormat.ESPHOME, values(name, password=password)))
     assert document["mqtt"]["topic_prefix"] == "devices/dev_0123456789abcdefghij"
     assert set(document) == {"mqtt", "switch"}
     assert document["mqtt"]["password"] == password
@@ -40,7 +47,7 @@ def test_esphome_is_yaml_and_says_what_was_meant(name: str, password: str) -> No
 
 @given(names, names)
 def test_shelly_is_one_rpc_call(name: str, password: str) -> None:
-    call = json.loads(render(ConfigFormat.SHELLY, values(name, password=password)))
+    call = json.loads(render_config(FirmwareConfigFormat.SHELLY, values(name, password=password)))
     assert call["method"] == "Mqtt.SetConfig"
     assert call["params"]["config"]["pass"] == password
     assert call["params"]["config"]["server"] == "mqtt.example:1883"
@@ -48,20 +55,20 @@ def test_shelly_is_one_rpc_call(name: str, password: str) -> None:
 
 @given(names)
 def test_tasmota_is_one_line_whose_steps_nobody_can_add_to(name: str) -> None:
-    block = render(ConfigFormat.TASMOTA, values(name, host=name))
-    plain = render(ConfigFormat.TASMOTA, values())
+    block = render_config(FirmwareConfigFormat.TASMOTA, values(name, host=name))
+    plain = render_config(FirmwareConfigFormat.TASMOTA, values())
     assert block.count(";") == plain.count(";")
     assert block.count("\n") == 1
 
 
 def test_tasmota_talks_below_the_device_prefix() -> None:
-    assert "FullTopic devices/dev_0123456789abcdefghij/%prefix%/;" in render(ConfigFormat.TASMOTA, values())
+    assert "FullTopic devices/dev_0123456789abcdefghij/%prefix%/;" in render_config(FirmwareConfigFormat.TASMOTA, values())
 
 
 @given(names)
 def test_an_arduino_comment_stays_one_line(name: str) -> None:
-    block = render(ConfigFormat.ARDUINO, values(name))
-    assert len(block.splitlines()) == len(render(ConfigFormat.ARDUINO, values("x")).splitlines())
+    block = render_config(FirmwareConfigFormat.ARDUINO, values(name))
+    assert len(block.splitlines()) == len(render_config(FirmwareConfigFormat.ARDUINO, values("x")).splitlines())
     assert not block.splitlines()[0].endswith("\\")
 
 
@@ -70,7 +77,7 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
     every = "".join(f"{chr(code)}7" for code in range(1, 0x180))
     password = 'a"b\\c??/d\x01' + every + "9ü𝄞"
     header = tmp_path / "config.h"
-    header.write_text(render(ConfigFormat.ARDUINO, values(password=password)))
+    header.write_text(render_config(FirmwareConfigFormat.ARDUINO, values(password=password)))
     program = tmp_path / "main.c"
     includes = '#include <stdint.h>\n#include <stdio.h>\n#include "config.h"\n'
     program.write_text(includes + "int main(void){fputs(MQTT_PASSWORD, stdout);}")
@@ -82,26 +89,26 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
 
 
 def test_a_tasmota_console_takes_the_line_whole() -> None:
-    longest = render(ConfigFormat.TASMOTA, values(host="h" * 60, password="p" * 32))
+    longest = render_config(FirmwareConfigFormat.TASMOTA, values(host="h" * 60, password="p" * 32))
     assert len(longest) < 500
 
 
 def test_tasmota_is_given_the_password_by_the_command_that_does_not_echo_it() -> None:
-    steps = render(ConfigFormat.TASMOTA, values()).removeprefix("Backlog ").strip().split("; ")
+    steps = render_config(FirmwareConfigFormat.TASMOTA, values()).removeprefix("Backlog ").strip().split("; ")
     assert [step for step in steps if "pw" in step] == ["MqttPassword2 pw"]
 
 
 @pytest.mark.parametrize(("host", "server"), [("mqtt.example", "mqtt.example:1883"), ("fd00::2", "[fd00::2]:1883")])
 def test_shelly_is_told_where_the_host_ends_and_the_port_begins(host: str, server: str) -> None:
-    assert json.loads(render(ConfigFormat.SHELLY, values(host=host)))["params"]["config"]["server"] == server
+    assert json.loads(render_config(FirmwareConfigFormat.SHELLY, values(host=host)))["params"]["config"]["server"] == server
 
 
-@pytest.mark.parametrize("form", list(ConfigFormat))
-def test_how_to_encrypt_is_said_where_there_is_tls_and_only_there(form: ConfigFormat) -> None:
-    plain, encrypted = Endpoint("mqtt.example", 1883, 8083), Endpoint("mqtt.example", 1883, 8083, 8883)
-    assert "Encrypted" not in note(form, plain)
-    assert "Encrypted" in note(form, encrypted)
-    assert "8883" in note(form, encrypted) or "MQTT_TLS_PORT" in note(form, encrypted)
+@pytest.mark.parametrize("form", list(FirmwareConfigFormat))
+def test_how_to_encrypt_is_said_where_there_is_tls_and_only_there(form: FirmwareConfigFormat) -> None:
+    plain, encrypted = BrokerEndpoint("mqtt.example", 1883, 8083), BrokerEndpoint("mqtt.example", 1883, 8083, 8883)
+    assert "Encrypted" not in setup_note(form, plain)
+    assert "Encrypted" in setup_note(form, encrypted)
+    assert "8883" in setup_note(form, encrypted) or "MQTT_TLS_PORT" in setup_note(form, encrypted)
     for endpoint in (plain, encrypted):
-        block = render(form, ConfigValues("dev_0123456789abcdefghij", "Pump", endpoint))
-        assert block.count(PLACEHOLDER) == 1
+        block = render_config(form, FirmwareConfigValues("dev_0123456789abcdefghij", "Pump", endpoint))
+        assert block.count(PASSWORD_PLACEHOLDER) == 1

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from app.loops.device_upkeep import DeviceUpkeepLoop
-from app.loops.dispatch import DispatchLoop
-from app.loops.doorbell import Doorbell
-from app.loops.presence import PresenceLoop
+from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.device_cleanup import DeviceCleanupWorker
+from app.workers.presence import PresenceWorker
+from app.workers.wake_event import WakeEvent
 from domain.commands.model import ExecutionStatus
-from domain.devices.presence import RETURN_MS
+from domain.devices.presence import RESTART_GRACE_MS
 from domain.kernel.errors import Unavailable
 from support.device_world import DeviceWorld
 
@@ -43,18 +43,18 @@ async def until(true: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> Non
 
 async def test_a_queued_command_is_sent_when_the_bell_rings(world: DeviceWorld) -> None:
     device = await world.device(online=True)
-    bell = Doorbell()
-    async with running(DispatchLoop(dispatch=world.dispatch, clock=world.clock, bell=bell)):
+    bell = WakeEvent()
+    async with running(CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, bell=bell)):
         await asyncio.sleep(0.01)
         await world.commands.submit(world.session(), device.device_id, "ON")
-        bell.ring()
+        bell.set()
         await until(lambda: len(world.link.sent) == 1)
 
 
 async def test_the_dispatcher_goes_on_after_the_link_failed(world: DeviceWorld) -> None:
     device = await world.device(online=True)
-    bell = Doorbell()
-    loop = DispatchLoop(dispatch=world.dispatch, clock=world.clock, bell=bell)
+    bell = WakeEvent()
+    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, bell=bell)
     world.link.broken = Unavailable("the broker is away")
     await world.commands.submit(world.session(), device.device_id, "ON")
     async with running(loop):
@@ -68,29 +68,29 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
     await world.commands.submit(world.session(), late.device_id, "ON", ttl_ms=1_000)
     world.clock.forward(1_000)
     await world.commands.submit(world.session(), device.device_id, "ON")
-    bell = Doorbell()
-    loop = DispatchLoop(dispatch=world.dispatch, clock=world.clock, bell=bell)
+    bell = WakeEvent()
+    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, bell=bell)
 
     async def expired() -> bool:
-        page = await world.control.executions(world.session(), late.device_id, limit=1)
+        page = await world.control.list_executions(world.session(), late.device_id, limit=1)
         return page.executions[0].status is ExecutionStatus.EXPIRED
 
     async with running(loop):
         await until(expired)
         world.link.listening.add(device.device_id)
-        loop.ready([(device.device_no, world.clock.now_ms() + 1)])
-        bell.ring()
+        loop.on_devices_ready([(device.device_no, world.clock.now_ms() + 1)])
+        bell.set()
         await until(lambda: len(world.link.sent) == 1)
 
 
 async def test_after_a_start_devices_that_do_not_return_are_announced_as_lost(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     world.link.listening.clear()
-    bell = Doorbell()
-    async with running(PresenceLoop(presence=world.presence, clock=world.clock, bell=bell)):
+    bell = WakeEvent()
+    async with running(PresenceWorker(presence=world.presence, clock=world.clock, bell=bell)):
         await until(lambda: world.presence.next_due_ms() is not None)
-        world.clock.forward(RETURN_MS)
-        bell.ring()
+        world.clock.forward(RESTART_GRACE_MS)
+        bell.set()
         await until(lambda: len(world.facts("device_offline")) == 1)
     assert not (await world.stored(device.device_id)).is_online
 
@@ -99,8 +99,8 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: DeviceW
     device = await world.device()
     world.link.broken = Unavailable("the broker is away")
     await world.credentials.revoke(world.session(), device.device_id)
-    bell = Doorbell()
-    async with running(DeviceUpkeepLoop(erasure=world.erasure, admission=world.admission, clock=world.clock, bell=bell)):
+    bell = WakeEvent()
+    async with running(DeviceCleanupWorker(erasure=world.erasure, admission=world.admission, clock=world.clock, bell=bell)):
         await asyncio.sleep(0.01)
         world.link.broken = None
         await until(lambda: world.link.expelled == [device.device_id])

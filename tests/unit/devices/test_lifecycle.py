@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.erasure import OPEN_MS, STEP_ROWS
-from domain.devices.model import TRANSITIONS, DeviceStatus, Profile, Trigger
-from domain.devices.service import Registration
+from domain.devices.erasure import BATCH_ROWS, TOMBSTONE_RETENTION_MS
+from domain.devices.model import TRANSITIONS, DeviceLifecycleTrigger, DeviceStatus, FirmwareProfile
+from domain.devices.service import DeviceRegistration
 from domain.kernel.caller import Role
-from domain.kernel.errors import Conflict, NotFound, Refused, Stale, Unavailable
+from domain.kernel.errors import Conflict, NotFound, PermissionDenied, Unavailable, VersionMismatch
 from domain.kernel.ids import ProjectId
 from support.device_world import DeviceWorld
 
@@ -16,10 +16,10 @@ async def at_once() -> None:
 
 
 async def test_a_registered_device_is_pending_in_the_default_project_without_credentials(world: DeviceWorld) -> None:
-    device = await world.devices.register(world.session(), Registration("Pump", "ESP32", "PUMP"))
+    device = await world.devices.register(world.session(), DeviceRegistration("Pump", "ESP32", "PUMP"))
     found = await world.devices.get(world.session(), device.device_id)
     assert found.device.status is DeviceStatus.PENDING
-    assert not found.device.enabled
+    assert not found.device.is_active
     assert found.project.name == "Default"
     assert world.link.admitted == {}
     assert [fact.device_id for fact in world.facts("device_registered")] == [device.device_id]
@@ -28,28 +28,28 @@ async def test_a_registered_device_is_pending_in_the_default_project_without_cre
 @pytest.mark.parametrize(
     ("board", "app", "profile"),
     [
-        ("ESP32", "PUMP", Profile.NATIVE),
-        ("Sonoff Basic R2", "RELAY", Profile.TASMOTA),
-        ("ESP8266", "Tasmota", Profile.TASMOTA),
-        ("Shelly Plus 1", "RELAY", Profile.SHELLY),
-        ("ESP32", "ESPHome", Profile.ESPHOME),
+        ("ESP32", "PUMP", FirmwareProfile.NATIVE),
+        ("Sonoff Basic R2", "RELAY", FirmwareProfile.TASMOTA),
+        ("ESP8266", "Tasmota", FirmwareProfile.TASMOTA),
+        ("Shelly Plus 1", "RELAY", FirmwareProfile.SHELLY),
+        ("ESP32", "ESPHome", FirmwareProfile.ESPHOME),
     ],
 )
 async def test_the_profile_is_found_from_board_and_application(
-    world: DeviceWorld, board: str, app: str, profile: Profile
+    world: DeviceWorld, board: str, app: str, profile: FirmwareProfile
 ) -> None:
     assert (await world.device(active=False, board_type=board, app_type=app)).profile is profile
 
 
 async def test_a_viewer_registers_nothing(world: DeviceWorld) -> None:
-    with pytest.raises(Refused):
-        await world.devices.register(world.session(Role.VIEWER), Registration("Pump", "ESP32", "PUMP"))
+    with pytest.raises(PermissionDenied):
+        await world.devices.register(world.session(Role.VIEWER), DeviceRegistration("Pump", "ESP32", "PUMP"))
 
 
 async def test_an_unknown_project_is_refused(world: DeviceWorld) -> None:
     with pytest.raises(NotFound):
         await world.devices.register(
-            world.session(), Registration("Pump", "ESP32", "PUMP", project_id=ProjectId("prj_nowhere"))
+            world.session(), DeviceRegistration("Pump", "ESP32", "PUMP", project_id=ProjectId("prj_nowhere"))
         )
 
 
@@ -75,7 +75,7 @@ async def test_credentials_are_not_replaced_unless_asked(world: DeviceWorld) -> 
 
 async def test_rotating_a_disabled_device_does_not_let_it_in(world: DeviceWorld) -> None:
     device = await world.device()
-    await world.devices.toggle(world.session(), device.device_id)
+    await world.devices.toggle_enabled(world.session(), device.device_id)
     await world.credentials.generate(world.session(), device.device_id, rotate=True)
     assert (await world.stored(device.device_id)).status is DeviceStatus.DISABLED
     assert device.device_id not in world.link.admitted
@@ -88,17 +88,17 @@ async def test_revoking_destroys_the_secret_shuts_out_and_says_offline(world: De
     assert world.link.expelled == [device.device_id]
     assert [fact.data["reason"] for fact in world.facts("device_offline")] == ["revoked"]
     async with world.uow.read() as tx:
-        assert await tx.credentials.get(device.device_id) is None
+        assert await tx.credentials.get_for_update(device.device_id) is None
 
 
 async def test_a_link_that_fails_does_not_lose_the_revocation_and_is_told_later(world: DeviceWorld) -> None:
     device = await world.device()
     world.link.broken = Unavailable("the broker is away")
     assert (await world.credentials.revoke(world.session(), device.device_id)).status is DeviceStatus.REVOKED
-    assert world.admission.owed == 1
-    assert not await world.admission.settle_owed()
+    assert world.admission.pending_count == 1
+    assert not await world.admission.retry_pending()
     world.link.broken = None
-    assert await world.admission.settle_owed()
+    assert await world.admission.retry_pending()
     assert world.link.expelled == [device.device_id]
 
 
@@ -108,7 +108,7 @@ async def test_what_the_link_is_told_late_is_the_present_state_not_the_old_chang
     await world.credentials.revoke(world.session(), device.device_id)
     await world.credentials.generate(world.session(), device.device_id)
     world.link.broken = None
-    assert await world.admission.settle_owed()
+    assert await world.admission.retry_pending()
     assert device.device_id in world.link.admitted
     assert world.link.expelled == []
 
@@ -116,22 +116,22 @@ async def test_what_the_link_is_told_late_is_the_present_state_not_the_old_chang
 async def test_a_start_admits_every_active_device_and_no_other(world: DeviceWorld) -> None:
     active = await world.device()
     disabled = await world.device()
-    await world.devices.toggle(world.session(), disabled.device_id)
+    await world.devices.toggle_enabled(world.session(), disabled.device_id)
     await world.device(active=False)
     world.link.admitted.clear()
-    assert await world.make_admission().admit_all() == 1
+    assert await world.make_admission().sync_all() == 1
     assert list(world.link.admitted) == [active.device_id]
 
 
 async def test_toggle_disables_and_enables_and_refuses_a_pending_device(world: DeviceWorld) -> None:
     device = await world.device(online=True)
-    assert (await world.devices.toggle(world.session(), device.device_id)).status is DeviceStatus.DISABLED
+    assert (await world.devices.toggle_enabled(world.session(), device.device_id)).status is DeviceStatus.DISABLED
     assert device.device_id not in world.link.admitted
-    assert (await world.devices.toggle(world.session(), device.device_id)).status is DeviceStatus.ACTIVE
+    assert (await world.devices.toggle_enabled(world.session(), device.device_id)).status is DeviceStatus.ACTIVE
     assert device.device_id in world.link.admitted
     pending = await world.device(active=False)
     with pytest.raises(Conflict) as refused:
-        await world.devices.toggle(world.session(), pending.device_id)
+        await world.devices.toggle_enabled(world.session(), pending.device_id)
     assert refused.value.code == "DEVICE_STATE"
 
 
@@ -139,7 +139,7 @@ async def test_an_update_with_an_old_version_is_stale(world: DeviceWorld) -> Non
     device = await world.device()
     after = await world.devices.update(world.session(), device.device_id, {"name": "A"}, version=device.version)
     assert after.version == (await world.stored(device.device_id)).version
-    with pytest.raises(Stale):
+    with pytest.raises(VersionMismatch):
         await world.devices.update(world.session(), device.device_id, {"name": "B"}, version=device.version)
     assert (await world.stored(device.device_id)).name == "A"
 
@@ -154,48 +154,50 @@ async def test_an_update_changes_only_what_it_names(world: DeviceWorld) -> None:
 
 async def test_another_profile_is_told_to_the_link(world: DeviceWorld) -> None:
     device = await world.device()
-    await world.devices.update(world.session(), device.device_id, {"profile": Profile.TASMOTA})
+    await world.devices.update(world.session(), device.device_id, {"profile": FirmwareProfile.TASMOTA})
     assert world.link.admitted[device.device_id][2] == "tasmota"
 
 
 async def test_a_deleted_device_is_gone_with_its_connection_and_its_readings_follow(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     async with world.uow.write() as tx:
-        await tx.readings.add([(device.device_no, at, 0, b"x") for at in range(STEP_ROWS + 1)])
-        await tx.rollups.put([(device.device_no, hour, b"") for hour in range(3)])
-        await tx.rollups.mark([(device.device_no, 4)], 1)
+        await tx.readings.add_many([(device.device_no, at, 0, b"x") for at in range(BATCH_ROWS + 1)])
+        await tx.rollups.upsert([(device.device_no, hour, b"") for hour in range(3)])
+        await tx.rollups.mark_due([(device.device_no, 4)], 1)
     await world.devices.delete(world.session(), device.device_id)
     with pytest.raises(NotFound):
         await world.devices.get(world.session(), device.device_id)
-    assert await world.control.devices(world.session()) == []
+    assert await world.control.list_devices(world.session()) == []
     assert world.link.expelled == [device.device_id]
     assert world.deleted == [device.device_no]
     assert len(world.facts("device_deleted")) == 1
-    await world.erasure.finish(at_once)
+    await world.erasure.erase_pending(at_once)
     assert await left_of(world, device.device_no) == 0
 
 
 async def left_of(world: DeviceWorld, device_no: int) -> int:
     async with world.uow.read() as tx:
-        readings = len(await tx.readings.between(device_no, 0, 10**15, 10))
-        rollups = len(await tx.rollups.between(device_no, 0, 10**15, 10))
-        values = len(await tx.readings.metrics(device_no)) + sum(row[0] == device_no for row in await tx.readings.latest())
-        return readings + rollups + values + len(await tx.rollups.due_of(device_no, 0, 10**15))
+        readings = len(await tx.readings.list_between(device_no, 0, 10**15, 10))
+        rollups = len(await tx.rollups.list_between(device_no, 0, 10**15, 10))
+        values = len(await tx.readings.list_device_metrics(device_no)) + sum(
+            row[0] == device_no for row in await tx.readings.list_checkpoints()
+        )
+        return readings + rollups + values + len(await tx.rollups.list_due_hours(device_no, 0, 10**15))
 
 
 async def test_what_a_deleted_device_had_on_its_way_does_not_stay(world: DeviceWorld) -> None:
     device = await world.device()
     await world.devices.delete(world.session(), device.device_id)
-    again_ms = await world.erasure.finish(at_once)
+    again_ms = await world.erasure.erase_pending(at_once)
     async with world.uow.write() as tx:
-        await tx.readings.add([(device.device_no, 5, 0, b"late")])
-        await tx.readings.add_names([(1, "temperature")])
-        await tx.readings.add_metrics([(device.device_no, 1, None)])
-        await tx.readings.put_latest([(device.device_no, 5, b"late")])
-        await tx.rollups.mark([(device.device_no, 0)], 1)
-    assert again_ms == world.clock.now_ms() + OPEN_MS
-    world.clock.forward(OPEN_MS)
-    assert await world.erasure.finish(at_once) is None
+        await tx.readings.add_many([(device.device_no, 5, 0, b"late")])
+        await tx.readings.add_metric_names([(1, "temperature")])
+        await tx.readings.upsert_device_metrics([(device.device_no, 1, None)])
+        await tx.readings.upsert_checkpoints([(device.device_no, 5, b"late")])
+        await tx.rollups.mark_due([(device.device_no, 0)], 1)
+    assert again_ms == world.clock.now_ms() + TOMBSTONE_RETENTION_MS
+    world.clock.forward(TOMBSTONE_RETENTION_MS)
+    assert await world.erasure.erase_pending(at_once) is None
     assert await left_of(world, device.device_no) == 0
     assert world.deleted == [device.device_no, device.device_no]
 
@@ -211,7 +213,7 @@ async def test_a_device_with_very_many_commands_is_gone_at_once_and_erased_by_th
     with pytest.raises(NotFound):
         await world.devices.get(world.session(), device.device_id)
     world.erasure.erase = erase  # type: ignore[method-assign]
-    await world.erasure.finish(at_once)
+    await world.erasure.erase_pending(at_once)
     async with world.uow.read() as tx:
         assert await tx.devices.find(device.device_id) is None
 
@@ -226,14 +228,14 @@ async def test_a_crash_while_deleting_is_taken_up_at_the_next_start(world: Devic
     with pytest.raises(RuntimeError):
         await world.devices.delete(world.session(), device.device_id)
     world.erasure.erase = erase  # type: ignore[method-assign]
-    await world.erasure.finish(at_once)
+    await world.erasure.erase_pending(at_once)
     assert world.deleted[0] == device.device_no
 
 
 @pytest.mark.parametrize("status", [one for one in DeviceStatus if one is not DeviceStatus.DELETING])
 def test_every_state_can_be_revoked_and_deleted(status: DeviceStatus) -> None:
-    assert TRANSITIONS[(status, Trigger.REVOKE)] is DeviceStatus.REVOKED
-    assert TRANSITIONS[(status, Trigger.DELETE)] is DeviceStatus.DELETING
+    assert TRANSITIONS[(status, DeviceLifecycleTrigger.REVOKE)] is DeviceStatus.REVOKED
+    assert TRANSITIONS[(status, DeviceLifecycleTrigger.DELETE)] is DeviceStatus.DELETING
 
 
 def test_nothing_leads_back_out_of_a_deletion() -> None:
@@ -243,5 +245,5 @@ def test_nothing_leads_back_out_of_a_deletion() -> None:
 async def test_a_member_cannot_take_a_device_off_its_type(world: DeviceWorld) -> None:
     made = await world.types.create(world.session(), "Pump", [])
     device = await world.device(device_type_id=made.device_type.device_type_id)
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await world.devices.update(world.session(Role.MEMBER), device.device_id, {"device_type_id": None})

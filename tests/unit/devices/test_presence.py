@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from domain.devices.model import Device
-from domain.devices.presence import GRACE_MS, RETURN_MS, PresenceService
+from domain.devices.presence import OFFLINE_GRACE_MS, RESTART_GRACE_MS, PresenceService
 from domain.kernel.ids import DeviceId
 from support.device_world import DeviceWorld
 
@@ -20,7 +20,7 @@ async def says(world: DeviceWorld, device_id: DeviceId, online: bool) -> None:
 def changes(world: DeviceWorld) -> list[str]:
     return [
         f"{fact.kind.removeprefix('device_')}:{fact.data['reason']}"
-        for fact in world.uow.facts
+        for fact in world.uow.emitted_events
         if fact.kind in ("device_online", "device_offline")
     ]
 
@@ -36,11 +36,11 @@ async def test_connecting_twice_is_one_change(world: DeviceWorld) -> None:
 async def test_a_device_that_stays_away_is_offline_after_the_grace(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await leave(world, device, "disconnected")
-    assert world.presence.next_due_ms() == world.clock.now_ms() + GRACE_MS
-    world.clock.forward(GRACE_MS - 1)
-    assert await world.presence.expire() == 0
+    assert world.presence.next_due_ms() == world.clock.now_ms() + OFFLINE_GRACE_MS
+    world.clock.forward(OFFLINE_GRACE_MS - 1)
+    assert await world.presence.expire_due() == 0
     world.clock.forward(1)
-    assert await world.presence.expire() == 1
+    assert await world.presence.expire_due() == 1
     assert changes(world) == ["online:connected", "offline:disconnected"]
     assert world.presence.next_due_ms() is None
 
@@ -48,18 +48,18 @@ async def test_a_device_that_stays_away_is_offline_after_the_grace(world: Device
 async def test_a_reconnect_within_the_grace_is_no_flap(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await leave(world, device)
-    world.clock.forward(GRACE_MS // 2)
+    world.clock.forward(OFFLINE_GRACE_MS // 2)
     await world.connect(device.device_id)
-    world.clock.forward(GRACE_MS)
-    assert await world.presence.expire() == 0
+    world.clock.forward(OFFLINE_GRACE_MS)
+    assert await world.presence.expire_due() == 0
     assert changes(world) == ["online:connected"]
 
 
 async def test_the_late_will_of_a_replaced_connection_is_no_flap(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await says(world, device.device_id, False)
-    world.clock.forward(GRACE_MS)
-    await world.presence.expire()
+    world.clock.forward(OFFLINE_GRACE_MS)
+    await world.presence.expire_due()
     assert changes(world) == ["online:connected"]
 
 
@@ -67,11 +67,11 @@ async def test_will_and_disconnect_are_one_change_with_the_links_reason(world: D
     device = await world.device(online=True)
     await says(world, device.device_id, False)
     await leave(world, device, "lost")
-    world.clock.forward(GRACE_MS)
-    await world.presence.expire()
+    world.clock.forward(OFFLINE_GRACE_MS)
+    await world.presence.expire_due()
     await says(world, device.device_id, False)
-    world.clock.forward(GRACE_MS)
-    await world.presence.expire()
+    world.clock.forward(OFFLINE_GRACE_MS)
+    await world.presence.expire_due()
     assert changes(world) == ["online:connected", "offline:lost"]
 
 
@@ -82,8 +82,8 @@ async def test_after_a_restart_who_does_not_return_is_lost_and_who_returns_was_n
     world.presence = PresenceService(uow=world.uow, clock=world.clock, link=world.link, bell=world.bell)
     assert await world.presence.recover() == 2
     await world.connect(returns.device_id)
-    world.clock.forward(RETURN_MS)
-    while await world.presence.expire():
+    world.clock.forward(RESTART_GRACE_MS)
+    while await world.presence.expire_due():
         pass
     assert changes(world) == ["online:connected", "online:connected", "offline:lost"]
     assert not (await world.stored(stays.device_id)).is_online
@@ -93,10 +93,10 @@ async def test_after_a_restart_who_does_not_return_is_lost_and_who_returns_was_n
 async def test_a_stopped_broker_says_nothing_about_devices_for_a_while(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await leave(world, device, "stopped")
-    world.clock.forward(GRACE_MS)
-    assert await world.presence.expire() == 0
-    world.clock.forward(RETURN_MS)
-    assert await world.presence.expire() == 1
+    world.clock.forward(OFFLINE_GRACE_MS)
+    assert await world.presence.expire_due() == 0
+    world.clock.forward(RESTART_GRACE_MS)
+    assert await world.presence.expire_due() == 1
     assert changes(world)[-1] == "offline:lost"
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from domain.devices.configblock import PLACEHOLDER, ConfigFormat
-from domain.devices.credentials import WRONG_TRIES, WRONG_WINDOW_MS
+from domain.devices.credentials import MAX_WRONG_PASSWORDS, WRONG_PASSWORD_WINDOW_MS
+from domain.devices.firmware_config import PASSWORD_PLACEHOLDER, FirmwareConfigFormat
 from domain.kernel.caller import Role
-from domain.kernel.errors import Conflict, DomainError, NotFound, Refused, Throttled
+from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from support.device_world import DeviceWorld
 
 
@@ -20,7 +20,7 @@ async def test_the_account_password_shows_the_credentials_and_the_call_is_on_the
 
 async def test_a_wrong_password_is_refused_and_on_the_record(world: DeviceWorld) -> None:
     device = await world.device()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PermissionDenied) as refused:
         await world.credentials.reveal(world.session(), device.device_id, "wrong")
     assert refused.value.code == "PASSWORD_MISMATCH"
     assert [fact.data["code"] for fact in world.facts("credentials_reveal_refused")] == ["PASSWORD_MISMATCH"]
@@ -44,7 +44,7 @@ async def test_revoked_credentials_are_not_shown(world: DeviceWorld) -> None:
 
 async def test_a_viewer_is_refused_and_on_the_record(world: DeviceWorld) -> None:
     device = await world.device()
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await world.credentials.reveal(world.session(Role.VIEWER), device.device_id, "secret")
     assert [fact.data["code"] for fact in world.facts("credentials_reveal_refused")] == ["ROLE_REQUIRED"]
 
@@ -53,13 +53,13 @@ async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_t
     world: DeviceWorld,
 ) -> None:
     device = await world.device()
-    for _ in range(WRONG_TRIES):
-        with pytest.raises(Refused):
+    for _ in range(MAX_WRONG_PASSWORDS):
+        with pytest.raises(PermissionDenied):
             await world.credentials.reveal(world.session(), device.device_id, "wrong")
-    with pytest.raises(Throttled) as throttled:
+    with pytest.raises(RateLimited) as throttled:
         await world.credentials.reveal(world.session(), device.device_id, "secret")
-    assert throttled.value.retry_after == WRONG_WINDOW_MS // 1000
-    world.clock.forward(WRONG_WINDOW_MS)
+    assert throttled.value.retry_after == WRONG_PASSWORD_WINDOW_MS // 1000
+    world.clock.forward(WRONG_PASSWORD_WINDOW_MS)
     await world.credentials.reveal(world.session(), device.device_id, "secret")
 
 
@@ -68,22 +68,24 @@ async def test_no_fact_ever_holds_a_password(world: DeviceWorld) -> None:
     shown = await world.credentials.reveal(world.session(), device.device_id, "secret")
     with pytest.raises(DomainError):
         await world.credentials.reveal(world.session(), device.device_id, "hunter2")
-    told = repr(world.uow.facts)
+    told = repr(world.uow.emitted_events)
     assert shown.password not in told
     assert "hunter2" not in told
 
 
-@pytest.mark.parametrize("form", list(ConfigFormat))
-async def test_the_config_without_a_reveal_has_a_placeholder_in_every_form(world: DeviceWorld, form: ConfigFormat) -> None:
+@pytest.mark.parametrize("form", list(FirmwareConfigFormat))
+async def test_the_config_without_a_reveal_has_a_placeholder_in_every_form(
+    world: DeviceWorld, form: FirmwareConfigFormat
+) -> None:
     device = await world.device()
-    config = await world.credentials.config(world.session(), device.device_id, form)
-    assert PLACEHOLDER in config.config_block
-    assert PLACEHOLDER in config.note
+    config = await world.credentials.get_config(world.session(), device.device_id, form)
+    assert PASSWORD_PLACEHOLDER in config.config_block
+    assert PASSWORD_PLACEHOLDER in config.note
     assert world.link.admitted[device.device_id][1] not in config.config_block
 
 
 async def test_the_form_follows_the_firmware(world: DeviceWorld) -> None:
     tasmota = await world.device(board_type="Sonoff")
     pico = await world.device(board_type="Pico W")
-    assert (await world.credentials.config(world.session(), tasmota.device_id)).config_block.startswith("Backlog ")
-    assert "MQTT_HOST = " in (await world.credentials.config(world.session(), pico.device_id)).config_block
+    assert (await world.credentials.get_config(world.session(), tasmota.device_id)).config_block.startswith("Backlog ")
+    assert "MQTT_HOST = " in (await world.credentials.get_config(world.session(), pico.device_id)).config_block

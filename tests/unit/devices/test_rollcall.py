@@ -7,7 +7,11 @@ NOW = 1
 
 
 def kinds(world: DeviceWorld) -> list[str]:
-    return [f"{fact.device_name} {fact.data['reason']}" for fact in world.uow.facts if fact.kind in ("device_online", "device_offline")]
+    return [
+        f"{fact.device_name} {fact.data['reason']}"
+        for fact in world.uow.emitted_events
+        if fact.kind in ("device_online", "device_offline")
+    ]
 
 
 async def two(world: DeviceWorld) -> tuple[Device, Device]:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.feed import InProcessFeed
-from domain.events.model import PUBLIC_TYPES, Event, Interest
-from domain.events.policy import changes_access, decode_cursor, encode_cursor
-from domain.kernel.errors import Invalid, NotFound
+from adapters.feed_hub import InProcessFeedHub
+from domain.events.model import PUBLIC_TYPES, Event, FeedFilter
+from domain.events.policy import decode_cursor, encode_cursor, is_access_change
+from domain.kernel.errors import NotFound, ValidationFailed
 from domain.kernel.ids import DeviceId
 from support.webhook_world import ACCOUNT, WebhookWorld
 
@@ -28,40 +28,40 @@ def test_a_cursor_gives_back_the_numbers_it_was_made_of(numbers: list[int]) -> N
 def test_what_is_no_cursor_is_refused(text: str) -> None:
     try:
         numbers = decode_cursor(text)
-    except Invalid:
+    except ValidationFailed:
         return
     assert decode_cursor(encode_cursor(*numbers)) == numbers
 
 
 def test_changes_of_access_are_told_from_other_events() -> None:
     for kind in ("grant_created", "key_deleted", "member_changed", "device_updated", "webhook_updated", "project_deleted"):
-        assert changes_access(kind), kind
+        assert is_access_change(kind), kind
     for kind in (*PUBLIC_TYPES, "command_sent", "login_failed"):
-        assert not changes_access(kind), kind
+        assert not is_access_change(kind), kind
 
 
 def test_an_interest_without_filters_wants_everything() -> None:
-    assert Interest(ACCOUNT).wants("telemetry", None)
-    assert not Interest(ACCOUNT, frozenset({"telemetry"})).wants("relay_changed", None)
-    assert not Interest(ACCOUNT, device_id=DeviceId("dev_a")).wants("telemetry", DeviceId("dev_b"))
+    assert FeedFilter(ACCOUNT).matches("telemetry", None)
+    assert not FeedFilter(ACCOUNT, frozenset({"telemetry"})).matches("relay_changed", None)
+    assert not FeedFilter(ACCOUNT, device_id=DeviceId("dev_a")).matches("telemetry", DeviceId("dev_b"))
 
 
 class Ear:
     def __init__(self) -> None:
-        self.heard: list[Event] = []
+        self.messages: list[Event] = []
 
     def publish(self, event: Event) -> None:
-        self.heard.append(event)
+        self.messages.append(event)
 
 
 def test_an_event_is_encoded_once_for_all_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Any] = []
-    monkeypatch.setattr("adapters.feed._encode", lambda payload: encoded.append(payload) or b"{}")
-    feed, event = InProcessFeed(), Event(1, "evt_a", ACCOUNT, None, None, "relay_changed", "", 1, "", "", {})  # type: ignore[arg-type]
+    monkeypatch.setattr("adapters.feed_hub._encode_json", lambda payload: encoded.append(payload) or b"{}")
+    feed, event = InProcessFeedHub(), Event(1, "evt_a", ACCOUNT, None, None, "relay_changed", "", 1, "", "", {})  # type: ignore[arg-type]
     with contextlib.ExitStack() as stack:
-        heard = [stack.enter_context(feed.subscribe(Interest(ACCOUNT))) for _ in range(3)]
+        heard = [stack.enter_context(feed.subscribe(FeedFilter(ACCOUNT))) for _ in range(3)]
         feed.publish(event)
-        frames = [frame for one in heard for frame in one.take()]
+        frames = [frame for one in heard for frame in one.drain()]
     assert len(encoded) == 1
     assert [frame is frames[0] for frame in frames] == [True] * 3
 
@@ -75,11 +75,11 @@ async def test_the_feed_hears_of_an_event_only_once_it_is_durable(world: Webhook
     ear = Ear()
     world.recorder._feed = ear
     device = await world.device()
-    ear.heard.clear()
+    ear.messages.clear()
     async with world.uow.write() as tx:
-        await tx.record(world.fact("relay_changed", device.device_id, relay="ON"))
-        assert not ear.heard
-    [event] = ear.heard
+        await tx.emit(world.fact("relay_changed", device.device_id, relay="ON"))
+        assert not ear.messages
+    [event] = ear.messages
     assert event.position > 0
     assert event.device_name == "Pump"
     assert event.payload == {
@@ -97,10 +97,10 @@ async def test_a_change_that_is_rolled_back_leaves_no_trace(world: WebhookWorld)
     world.recorder._feed = ear
     with contextlib.suppress(RuntimeError):
         async with world.uow.write() as tx:
-            await tx.record(world.fact("relay_changed"))
+            await tx.emit(world.fact("relay_changed"))
             raise RuntimeError
-    assert not ear.heard
-    assert not (await world.events.page(world.session())).records
+    assert not ear.messages
+    assert not (await world.events.page(world.session())).events
 
 
 async def test_a_devices_log_is_its_own_and_newest_first(world: WebhookWorld) -> None:
@@ -108,12 +108,12 @@ async def test_a_devices_log_is_its_own_and_newest_first(world: WebhookWorld) ->
     await world.switch(one)
     await world.switch(two)
     await world.switch(one)
-    found = await world.events.of_device(world.session(), one.device_id)
+    found = await world.events.list_by_device(world.session(), one.device_id)
     assert [record.kind for record in found] == ["relay_changed", "relay_changed", "device_registered"]
-    earlier = await world.events.of_device(world.session(), one.device_id, before_ms=found[-1].at_ms)
+    earlier = await world.events.list_by_device(world.session(), one.device_id, before_ms=found[-1].at_ms)
     assert not earlier
     with pytest.raises(NotFound):
-        await world.events.of_device(world.session(), "dev_00000000000000000000")
+        await world.events.list_by_device(world.session(), "dev_00000000000000000000")
 
 
 async def test_filters_count_only_what_they_let_through(world: WebhookWorld) -> None:
@@ -122,4 +122,4 @@ async def test_filters_count_only_what_they_let_through(world: WebhookWorld) -> 
         await world.switch(one)
     await world.switch(two)
     page = await world.events.page(world.session(), kind="relay_changed", device_id=one.device_id, limit=2)
-    assert (page.total, page.has_more, len(page.records)) == (3, True, 2)
+    assert (page.total, page.has_more, len(page.events)) == (3, True, 2)

@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 
 from domain.devices.model import Device
-from domain.grants.model import Scope, Subject
-from domain.grants.service import Gate, Permit
-from domain.grants.window import Window
-from domain.kernel.caller import Caller, Role, System
-from domain.kernel.clock import DAY_MS, HOUR_MS, iso
-from domain.kernel.errors import Refused, Throttled
+from domain.grants.authorizer import Authorizer, Permit
+from domain.grants.model import GrantSubject, Scope
+from domain.grants.window import GrantWindow
+from domain.kernel.caller import Caller, Role, SystemCaller
+from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
+from domain.kernel.errors import PermissionDenied, RateLimited
 from domain.kernel.ids import MembershipId, ProjectId
 from support.device_world import ACCOUNT, START_MS
 from support.schedule_world import ScheduleWorld
 
-NOON_ONLY = Window(from_minute=12 * 60, to_minute=13 * 60)
+NOON_ONLY = GrantWindow(from_minute=12 * 60, to_minute=13 * 60)
 
 
 async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: str | None = "ON", **named: Any) -> Permit:
-    gate = Gate(windows=world.real_windows)
+    gate = Authorizer(windows=world.real_windows)
     async with world.uow.write() as tx:
-        return await gate.permit(
+        return await gate.authorize(
             tx, caller, device, command=command, is_query=named.pop("is_query", False), now_ms=world.clock.now_ms(), **named
         )
 
 
 async def code_of(world: ScheduleWorld, caller: Caller, device: Device, command: str | None = "ON", **named: Any) -> str:
-    with pytest.raises((Refused, Throttled)) as refused:
+    with pytest.raises((PermissionDenied, RateLimited)) as refused:
         await permit(world, caller, device, command, **named)
     return refused.value.code
 
@@ -45,7 +45,7 @@ async def test_members_and_viewers_read_freely_and_need_a_grant_for_commands(wor
     device = await world.device()
     assert (await permit(world, world.session(role), device, None)).grant is None
     assert await code_of(world, world.session(role), device, "STATUS", is_query=True) == "GRANT_MISSING"
-    subject = Subject(membership_id=world.session(role).membership_id)
+    subject = GrantSubject(membership_id=world.session(role).membership_id)
     grant = await world.grant(subject, device.device_id, ["STATUS"])
     assert (await permit(world, world.session(role), device, "STATUS", is_query=True)).grant == grant
 
@@ -53,7 +53,7 @@ async def test_members_and_viewers_read_freely_and_need_a_grant_for_commands(wor
 async def test_a_viewer_sends_queries_only_whatever_is_granted(world: ScheduleWorld) -> None:
     device = await world.device()
     viewer = world.session(Role.VIEWER)
-    await world.grant(Subject(membership_id=viewer.membership_id), device.device_id, ["*"], scope=Scope.FULL)
+    await world.grant(GrantSubject(membership_id=viewer.membership_id), device.device_id, ["*"], scope=Scope.FULL)
     assert await code_of(world, viewer, device) == "ROLE_REQUIRED"
 
 
@@ -67,7 +67,7 @@ async def test_a_key_can_do_nothing_without_a_grant(world: ScheduleWorld) -> Non
 async def test_a_project_grant_covers_each_of_its_devices(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key()
-    grant = await world.grant(Subject(key_id=key.key_id), device.device_id, ["ON"])
+    grant = await world.grant(GrantSubject(key_id=key.key_id), device.device_id, ["ON"])
     async with world.uow.write() as tx:
         await tx.grants.save(replace(grant, device_id=None, project_id=device.project_id))
     assert (await permit(world, key, device)).grant is not None
@@ -87,7 +87,7 @@ async def test_a_project_grant_covers_each_of_its_devices(world: ScheduleWorld) 
 async def test_each_check_refuses_with_its_own_code(world: ScheduleWorld, terms: dict[str, Any], code: str) -> None:
     device = await world.device()
     key = await world.key()
-    await world.grant(Subject(key_id=key.key_id), device.device_id, terms.pop("commands", ["ON"]), **terms)
+    await world.grant(GrantSubject(key_id=key.key_id), device.device_id, terms.pop("commands", ["ON"]), **terms)
     assert await code_of(world, key, device) == code
 
 
@@ -115,23 +115,23 @@ async def test_any_grant_that_passes_is_enough(world: ScheduleWorld) -> None:
 async def test_the_refusal_names_the_nearest_miss(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["OFF"]))
-    subject = Subject(key_id=key.key_id)
+    subject = GrantSubject(key_id=key.key_id)
     await world.grant(subject, device.device_id, ["ON"], expires_ms=START_MS - DAY_MS)
     nearest = await world.grant(subject, device.device_id, ["ON"], window=NOON_ONLY)
     await world.grant(subject, device.device_id, ["*"], scope=Scope.READ)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PermissionDenied) as refused:
         await permit(world, key, device)
     assert refused.value.code == "OUTSIDE_GRANT_WINDOW"
     assert nearest.grant_id in refused.value.message
     opens_ms = world.real_windows.next_open_ms(NOON_ONLY, START_MS)
     assert opens_ms is not None
-    assert iso(opens_ms) in refused.value.message
+    assert to_iso(opens_ms) in refused.value.message
 
 
 async def test_a_window_that_opens_after_the_expiry_gives_no_false_hope(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), window=NOON_ONLY, expires_ms=START_MS + HOUR_MS)
-    with pytest.raises(Refused, match="does not open again before it expires"):
+    with pytest.raises(PermissionDenied, match="does not open again before it expires"):
         await permit(world, key, device)
 
 
@@ -142,7 +142,7 @@ async def test_the_limit_is_a_rolling_minute(world: ScheduleWorld) -> None:
     world.clock.forward(20_000)
     await permit(world, key, device)
     world.clock.forward(10_000)
-    with pytest.raises(Throttled) as throttled:
+    with pytest.raises(RateLimited) as throttled:
         await permit(world, key, device)
     assert (throttled.value.retry_after, throttled.value.limit, throttled.value.window_s) == (30, 2, 60)
     world.clock.forward(30_000)
@@ -172,21 +172,21 @@ async def test_a_used_up_grant_does_not_block_another(world: ScheduleWorld) -> N
 async def test_automation_may_do_what_its_maker_may_do_now(world: ScheduleWorld) -> None:
     device = await world.device()
     member = world.session(Role.MEMBER).membership_id
-    automation = System(ACCOUNT, "schedule", "sched_x", on_behalf_of=member)
+    automation = SystemCaller(ACCOUNT, "schedule", "sched_x", on_behalf_of=member)
     assert await code_of(world, automation, device) == "GRANT_MISSING"
-    await world.grant(Subject(membership_id=member), device.device_id, ["ON"])
+    await world.grant(GrantSubject(membership_id=member), device.device_id, ["ON"])
     assert (await permit(world, automation, device)).grant is not None
-    gone = System(ACCOUNT, "schedule", "sched_x", on_behalf_of=MembershipId("mbr_gone0000000000000000"))
+    gone = SystemCaller(ACCOUNT, "schedule", "sched_x", on_behalf_of=MembershipId("mbr_gone0000000000000000"))
     assert await code_of(world, gone, device) == "GRANT_MISSING"
-    admins = System(ACCOUNT, "rule", "rul_x", on_behalf_of=world.session(Role.ADMIN).membership_id)
+    admins = SystemCaller(ACCOUNT, "rule", "rul_x", on_behalf_of=world.session(Role.ADMIN).membership_id)
     assert (await permit(world, admins, device)).grant is None
 
 
 async def test_a_key_sees_the_devices_of_grants_that_have_not_expired(world: ScheduleWorld) -> None:
     seen, expired, other = await world.device(), await world.device(), await world.device()
     key = await world.key((seen.device_id, ["ON"]), window=NOON_ONLY)
-    await world.grant(Subject(key_id=key.key_id), expired.device_id, ["ON"], expires_ms=START_MS)
+    await world.grant(GrantSubject(key_id=key.key_id), expired.device_id, ["ON"], expires_ms=START_MS)
     async with world.uow.read() as tx:
-        visible = await world.gate.visible(tx, key, [seen, expired, other], START_MS)
+        visible = await world.gate.filter_readable(tx, key, [seen, expired, other], START_MS)
         assert visible == [seen]
-        assert await world.gate.visible(tx, world.session(Role.VIEWER), [seen, other], START_MS) == [seen, other]
+        assert await world.gate.filter_readable(tx, world.session(Role.VIEWER), [seen, other], START_MS) == [seen, other]

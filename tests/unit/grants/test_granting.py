@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from domain.grants.draft import Draft, Terms
-from domain.grants.model import AppliesVia, Scope, Subject
+from domain.grants.grant_input import GrantDraft, GrantInput
+from domain.grants.model import AppliesVia, GrantSubject, Scope
 from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS
-from domain.kernel.errors import Invalid, NotFound, Refused
+from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
 from support.device_world import ACCOUNT, START_MS
 from support.schedule_world import ScheduleWorld
@@ -19,12 +19,12 @@ from support.schedule_world import ScheduleWorld
 
 def draft(
     key_id: KeyId | None, *commands: str, membership_id: MembershipId | None = None, via: str = "device", **terms: Any
-) -> Draft:
-    return Draft(Terms(commands, **terms), key_id, membership_id, AppliesVia(via))
+) -> GrantDraft:
+    return GrantDraft(GrantInput(commands, **terms), key_id, membership_id, AppliesVia(via))
 
 
-async def faults(world: ScheduleWorld, device_id: DeviceId, wanted: Draft) -> list[str]:
-    with pytest.raises(Invalid) as refused:
+async def faults(world: ScheduleWorld, device_id: DeviceId, wanted: GrantDraft) -> list[str]:
+    with pytest.raises(ValidationFailed) as refused:
         await world.granting.create(world.session(), device_id, wanted)
     return [fault.field for fault in refused.value.details]
 
@@ -86,11 +86,11 @@ async def test_an_unknown_command_is_allowed_with_a_warning(world: ScheduleWorld
 async def test_granting_needs_an_admin(world: ScheduleWorld, role: Role) -> None:
     device, key = await world.device(), await world.key()
     caller = world.session(role)
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await world.granting.create(caller, device.device_id, draft(key.key_id, "ON"))
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await world.granting.list(caller, device.device_id)
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await world.granting.delete(caller, device.device_id, GrantId("grt_x"))
 
 
@@ -101,11 +101,11 @@ async def test_an_edit_keeps_what_it_does_not_name(world: ScheduleWorld) -> None
     )
     world.clock.forward(2 * DAY_MS)
     changes = {"scope": Scope.FULL, "active_from_minute": 5, "active_to_minute": 9}
-    edited = await world.granting.edit(world.session(), device.device_id, made.grant.grant_id, changes)
+    edited = await world.granting.update(world.session(), device.device_id, made.grant.grant_id, changes)
     window = replace(made.grant.window, from_minute=5, to_minute=9)
     assert edited.grant == replace(made.grant, scope=Scope.FULL, window=window)
-    with pytest.raises(Invalid, match="past"):
-        await world.granting.edit(world.session(), device.device_id, made.grant.grant_id, {"expires_ms": START_MS})
+    with pytest.raises(ValidationFailed, match="past"):
+        await world.granting.update(world.session(), device.device_id, made.grant.grant_id, {"expires_ms": START_MS})
 
 
 async def test_a_grant_is_found_only_on_a_device_it_covers(world: ScheduleWorld) -> None:
@@ -120,9 +120,9 @@ async def test_a_grant_is_found_only_on_a_device_it_covers(world: ScheduleWorld)
 async def test_each_change_is_logged_and_announced(world: ScheduleWorld) -> None:
     device, key = await world.device(), await world.key()
     made = await world.granting.create(world.session(), device.device_id, draft(key.key_id, "ON"))
-    await world.granting.edit(world.session(), device.device_id, made.grant.grant_id, {"commands": ("OFF",)})
+    await world.granting.update(world.session(), device.device_id, made.grant.grant_id, {"commands": ("OFF",)})
     await world.granting.delete(world.session(), device.device_id, made.grant.grant_id)
-    kinds = [fact.kind for fact in world.uow.facts if fact.data.get("grantId") == made.grant.grant_id]
+    kinds = [fact.kind for fact in world.uow.emitted_events if fact.data.get("grantId") == made.grant.grant_id]
     assert kinds == ["grant_created", "grant_updated", "grant_revoked"]
     assert world.grants_changed == [ACCOUNT] * 3
     assert world.facts("grant_created")[0].address == world.session().address
@@ -134,13 +134,13 @@ async def test_access_is_explained_without_being_spent(world: ScheduleWorld) -> 
     gate, explain = world.gate, world.access.explain
     for _ in range(3):
         told = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
-        assert (told.allowed, told.waits_for_approval) == (True, False)
+        assert (told.allowed, told.needs_approval) == (True, False)
     for _ in range(2):
         async with world.uow.write() as tx:
-            await gate.permit(tx, key, device, command="ON", is_query=False, now_ms=world.clock.now_ms())
+            await gate.authorize(tx, key, device, command="ON", is_query=False, now_ms=world.clock.now_ms())
         world.clock.forward(7_000)
     told = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
-    assert (told.allowed, told.code, told.passes_ms) == (False, "RATE_LIMITED", START_MS + 60_000)
+    assert (told.allowed, told.code, told.passes_from_ms) == (False, "RATE_LIMITED", START_MS + 60_000)
     world.clock.ms = START_MS + 60_000 - 1
     assert (await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)).allowed is False
     world.clock.ms = START_MS + 60_000
@@ -152,18 +152,18 @@ async def test_access_says_what_fails_for_whom(world: ScheduleWorld) -> None:
     await world.define(device, "FLUSH", requires_approval=True)
     owner, member = world.session(), world.session(Role.MEMBER)
     explain = world.access.explain
-    assert (await explain(owner, device.device_id, command="FLUSH")).waits_for_approval is False
-    assert (await explain(world.session(Role.ADMIN), device.device_id, command="FLUSH")).waits_for_approval is True
+    assert (await explain(owner, device.device_id, command="FLUSH")).needs_approval is False
+    assert (await explain(world.session(Role.ADMIN), device.device_id, command="FLUSH")).needs_approval is True
     assert (await explain(member, device.device_id)).allowed is True
     assert (await explain(member, device.device_id, command="ON")).code == "GRANT_MISSING"
-    grant = await world.grant(Subject(membership_id=member.membership_id), device.device_id, ["OFF"])
+    grant = await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["OFF"])
     told = await explain(owner, device.device_id, command="ON", membership_id=member.membership_id)
     assert (told.code, told.grant) == ("COMMAND_NOT_GRANTED", grant)
-    assert [finding.code for finding in told.findings] == ["COMMAND_NOT_GRANTED"]
+    assert [finding.code for finding in told.grant_results] == ["COMMAND_NOT_GRANTED"]
     viewer = world.session(Role.VIEWER).membership_id
     assert (await explain(owner, device.device_id, command="ON", membership_id=viewer)).code == "ROLE_REQUIRED"
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await explain(member, device.device_id, command="ON", membership_id=viewer)
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(ValidationFailed) as refused:
         await explain(owner, device.device_id, command="FLY")
     assert refused.value.code == "UNKNOWN_COMMAND"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from domain.kernel.swift import swift
+from domain.kernel.fast_frozen import fast_frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Plain:
     more: dict[str, int] = field(default_factory=dict)
 
 
-@swift
+@fast_frozen
 @dataclass(frozen=True, slots=True)
 class Swift:
     name: str
@@ -67,7 +67,7 @@ def test_it_refuses_what_the_plain_one_refuses(given: dict[str, Any]) -> None:
 def test_what_it_cannot_make_is_refused_when_the_class_is_defined() -> None:
     with pytest.raises(TypeError, match="must be a frozen dataclass"):
 
-        @swift
+        @fast_frozen
         @dataclass(frozen=True)
         class WithoutSlots:
             name: str

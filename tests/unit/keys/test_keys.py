@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.kernel.caller import Role, Session
-from domain.kernel.errors import NotFound, Refused, Unauthenticated
-from domain.keys.policy import KEY_PREFIX, check_key, checksum, compose_key, shown_prefix
+from domain.kernel.errors import NotFound, PermissionDenied, Unauthenticated
+from domain.keys.policy import KEY_PREFIX, check_key_format, checksum, compose_key, display_prefix
 from support.http import World
 
 LETTERS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", min_size=40, max_size=40)
@@ -36,7 +36,7 @@ class CountingUow:
 
 @given(LETTERS)
 def test_a_composed_key_is_whole(random: str) -> None:
-    check_key(compose_key(random))
+    check_key_format(compose_key(random))
 
 
 @given(LETTERS, st.integers(8, 53), st.sampled_from("AZaz09"))
@@ -44,15 +44,15 @@ def test_one_wrong_character_is_noticed(random: str, at: int, other: str) -> Non
     key = compose_key(random)
     if key[at] != other:
         with pytest.raises(Unauthenticated):
-            check_key(key[:at] + other + key[at + 1 :])
+            check_key_format(key[:at] + other + key[at + 1 :])
 
 
 @given(st.text(max_size=80))
 def test_other_texts_are_no_keys(text: str) -> None:
     with pytest.raises(Unauthenticated):
-        check_key(text)
+        check_key_format(text)
     with pytest.raises(Unauthenticated):
-        check_key(KEY_PREFIX + text[:45])
+        check_key_format(KEY_PREFIX + text[:45])
 
 
 @given(LETTERS)
@@ -67,18 +67,21 @@ def test_the_checksum_is_the_crc_32_in_base_62_so_that_scanners_can_compute_it(r
 async def test_a_key_is_shown_once_and_only_its_hash_is_kept(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, " CI ")
     [kept] = await world.keys.list(owner)
-    assert (kept.name, kept.prefix) == ("CI", shown_prefix(made.secret))
+    assert (kept.name, kept.prefix) == ("CI", display_prefix(made.secret))
     assert made.secret not in repr(kept)
-    assert kept.secret_hash == world.digest.plain(made.secret)
-    assert made.secret not in repr(world.uow.facts)
+    assert kept.secret_hash == world.digest.sha256(made.secret)
+    assert made.secret not in repr(world.uow.emitted_events)
 
 
 async def test_a_key_is_its_account_and_itself(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
-    caller = await world.callers.by_key(made.secret, "192.0.2.7")
+    caller = await world.callers.authenticate_key(made.secret, "192.0.2.7")
     assert (caller.account_id, caller.key_id, caller.name, caller.address) == (
-        owner.account_id, made.key.key_id, "CI", "192.0.2.7",
-    )  # fmt: skip
+        owner.account_id,
+        made.key.key_id,
+        "CI",
+        "192.0.2.7",
+    )
 
 
 async def test_a_mistyped_key_is_refused_without_a_look_up(world: World, owner: Session) -> None:
@@ -86,20 +89,20 @@ async def test_a_mistyped_key_is_refused_without_a_look_up(world: World, owner: 
     world.callers._uow = counting
     for text in ("sk_live_short", compose_key("a" * 40)[:-1] + "!", "sk_test_" + "a" * 46):
         with pytest.raises(Unauthenticated):
-            await world.callers.by_key(text, "")
+            await world.callers.authenticate_key(text, "")
     assert counting.reads == 0
 
 
 async def test_a_disabled_or_deleted_key_is_nobody_from_the_next_call_on(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
-    await world.keys.change(owner, made.key.key_id, enabled=False)
+    await world.keys.update(owner, made.key.key_id, enabled=False)
     with pytest.raises(Unauthenticated):
-        await world.callers.by_key(made.secret, "")
-    await world.keys.change(owner, made.key.key_id, enabled=True)
-    await world.callers.by_key(made.secret, "")
+        await world.callers.authenticate_key(made.secret, "")
+    await world.keys.update(owner, made.key.key_id, enabled=True)
+    await world.callers.authenticate_key(made.secret, "")
     await world.keys.delete(owner, made.key.key_id)
     with pytest.raises(Unauthenticated):
-        await world.callers.by_key(made.secret, "")
+        await world.callers.authenticate_key(made.secret, "")
 
 
 async def test_last_use_is_written_in_batches_not_per_call(world: World, owner: Session) -> None:
@@ -107,10 +110,10 @@ async def test_last_use_is_written_in_batches_not_per_call(world: World, owner: 
     counting = CountingUow(world.uow)
     world.callers._uow = counting
     for _ in range(100):
-        await world.callers.by_key(made.secret, "")
+        await world.callers.authenticate_key(made.secret, "")
     assert counting.writes == 0
-    await world.callers.flush_used()
-    await world.callers.flush_used()
+    await world.callers.flush_last_used()
+    await world.callers.flush_last_used()
     assert counting.writes == 1
     [kept] = await world.keys.list(owner)
     assert kept.last_used_ms == world.clock.now_ms()
@@ -118,7 +121,7 @@ async def test_last_use_is_written_in_batches_not_per_call(world: World, owner: 
 
 async def test_last_use_survives_a_write_that_failed(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
-    await world.callers.by_key(made.secret, "")
+    await world.callers.authenticate_key(made.secret, "")
 
     class Broken:
         def write(self) -> object:
@@ -126,9 +129,9 @@ async def test_last_use_survives_a_write_that_failed(world: World, owner: Sessio
 
     world.callers._uow, working = Broken(), world.callers._uow
     with pytest.raises(RuntimeError):
-        await world.callers.flush_used()
+        await world.callers.flush_last_used()
     world.callers._uow = working
-    await world.callers.flush_used()
+    await world.callers.flush_last_used()
     assert [key.last_used_ms for key in await world.keys.list(owner)] == [world.clock.now_ms()]
 
 
@@ -139,10 +142,10 @@ async def test_members_see_keys_and_change_none(world: World, owner: Session, ro
     assert len(await world.keys.list(caller)) == 1
     for action in (
         world.keys.create(caller, "x"),
-        world.keys.change(caller, made.key.key_id, name="x"),
+        world.keys.update(caller, made.key.key_id, name="x"),
         world.keys.delete(caller, made.key.key_id),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(PermissionDenied):
             await action
 
 
@@ -151,15 +154,15 @@ async def test_keys_of_another_account_do_not_exist(world: World, owner: Session
     other = (await world.account("eve@example.com", "Other")).owner.membership
     eve = Session(other.account_id, other.user_id, other.membership_id, Role.OWNER)
     assert list(await world.keys.list(eve)) == []
-    for action in (world.keys.change(eve, made.key.key_id, name="x"), world.keys.delete(eve, made.key.key_id)):
+    for action in (world.keys.update(eve, made.key.key_id, name="x"), world.keys.delete(eve, made.key.key_id)):
         with pytest.raises(NotFound):
             await action
 
 
 async def test_each_change_of_a_key_is_in_the_log(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
-    await world.keys.change(owner, made.key.key_id, enabled=False)
-    await world.keys.change(owner, made.key.key_id, enabled=False)
+    await world.keys.update(owner, made.key.key_id, enabled=False)
+    await world.keys.update(owner, made.key.key_id, enabled=False)
     await world.keys.delete(owner, made.key.key_id)
-    told = [fact.kind for fact in world.uow.facts if fact.kind.startswith("key_")]
+    told = [fact.kind for fact in world.uow.emitted_events if fact.kind.startswith("key_")]
     assert told == ["key_created", "key_changed", "key_deleted"]

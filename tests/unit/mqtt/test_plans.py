@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt.codec import ProfileCodec
-from domain.devices.codec import PlanReport
-from domain.devices.model import Profile
+from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from domain.devices.codec import PlanRevisionReport
+from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
-codec = ProfileCodec()
+codec = FirmwareDeviceCodec()
 DEVICE = DeviceId("dev_0123456789abcdefghij")
 NOW = datetime(2026, 3, 2, 5, 0, tzinfo=UTC)  # a Monday
 NOW_MS = int(NOW.timestamp()) * 1000
@@ -23,19 +23,19 @@ def at(day: int, hour: int, minute: int, second: int = 0) -> int:
     return int(datetime(2026, 3, day, hour, minute, second, tzinfo=UTC).timestamp())
 
 
-def told(profile: Profile, *rows: tuple[int, int, int, bool], revision: int = 7) -> list[tuple[str, str]]:
-    return [(each.topic, each.payload.decode()) for each in codec.plan(profile, DEVICE, revision, rows, NOW_MS)]
+def told(profile: FirmwareProfile, *rows: tuple[int, int, int, bool], revision: int = 7) -> list[tuple[str, str]]:
+    return [(each.topic, each.payload.decode()) for each in codec.encode_plan(profile, DEVICE, revision, rows, NOW_MS)]
 
 
 def steps(*rows: tuple[int, int, int, bool]) -> list[str]:
-    messages = told(Profile.TASMOTA, *rows)
+    messages = told(FirmwareProfile.TASMOTA, *rows)
     assert {topic for topic, _ in messages} == {"cmnd/Backlog0"}
     assert max(len(payload) for _, payload in messages) < 500
     return [step for _, payload in messages for step in payload.split("; ")]
 
 
 def calls(*rows: tuple[int, int, int, bool]) -> list[dict[str, Any]]:
-    messages = told(Profile.SHELLY, *rows)
+    messages = told(FirmwareProfile.SHELLY, *rows)
     assert {topic for topic, _ in messages} == {"rpc"}
     return [json.loads(payload) for _, payload in messages]
 
@@ -73,8 +73,10 @@ def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
     wipe, on, off, check, clock = calls((0, at(2, 6, 30, 5), at(9, 8, 0), True))
     assert wipe["method"] == "Schedule.DeleteAll"
     assert on["params"] == {
-        "enable": True, "timespec": "5 30 6 2 3 *", "calls": [{"method": "Switch.Set", "params": {"id": 0, "on": True}}],
-    }  # fmt: skip
+        "enable": True,
+        "timespec": "5 30 6 2 3 *",
+        "calls": [{"method": "Switch.Set", "params": {"id": 0, "on": True}}],
+    }
     assert off["params"]["timespec"] == "0 0 8 9 3 *"
     assert (check["method"], check["id"]) == ("Schedule.List", "plan:7:2")
     assert clock["params"] == {"config": {"location": {"tz": "Etc/UTC"}}}
@@ -83,27 +85,29 @@ def test_a_slot_becomes_two_jobs_on_their_second_in_utc() -> None:
 
 def answered(name: str, **answer: Any) -> list[Any]:
     payload = json.dumps({"id": name, "src": "shellyplus1-aabbcc", "dst": "x", **answer}).encode()
-    return list(codec.decode(Profile.SHELLY, "answer/rpc", payload, False))
+    return list(codec.decode(FirmwareProfile.SHELLY, "answer/rpc", payload, False))
 
 
 def test_a_shelly_holds_a_plan_when_it_lists_every_job() -> None:
-    assert answered("plan:7:2", result={"jobs": [{"id": 1}, {"id": 2}], "rev": 4}) == [PlanReport(7)]
-    assert answered("plan:7:2", result={"jobs": [{"id": 1}], "rev": 4}) == [PlanReport(0)]
-    assert answered("plan:7:2", error={"code": -103, "message": "no"}) == [PlanReport(0)]
-    assert answered("plan-clock", error={"code": -103, "message": "no such zone"}) == [PlanReport(0)]
+    assert answered("plan:7:2", result={"jobs": [{"id": 1}, {"id": 2}], "rev": 4}) == [PlanRevisionReport(7)]
+    assert answered("plan:7:2", result={"jobs": [{"id": 1}], "rev": 4}) == [PlanRevisionReport(0)]
+    assert answered("plan:7:2", error={"code": -103, "message": "no"}) == [PlanRevisionReport(0)]
+    assert answered("plan-clock", error={"code": -103, "message": "no such zone"}) == [PlanRevisionReport(0)]
     assert answered("plan-clock", result={"restart_required": False}) == []
     assert answered("plan-step", error={"code": -103, "message": "full"}) == []
     for odd in ("plan:", "plan:x:1", "plan:1", "plan:" + "9" * 60 + ":1"):
-        assert not any(isinstance(report, PlanReport) for report in answered(odd, result={"jobs": []}))
+        assert not any(isinstance(report, PlanRevisionReport) for report in answered(odd, result={"jobs": []}))
 
 
 def test_tasmota_says_which_plan_it_holds() -> None:
-    assert codec.decode(Profile.TASMOTA, "stat/PLAN", b"12", False) == (PlanReport(12),)
+    assert codec.decode(FirmwareProfile.TASMOTA, "stat/PLAN", b"12", False) == (PlanRevisionReport(12),)
     for odd in (b"", b"-1", b"1.5", b"9" * 16, b"x"):
-        assert not any(isinstance(report, PlanReport) for report in codec.decode(Profile.TASMOTA, "stat/PLAN", odd, False))
+        assert not any(
+            isinstance(report, PlanRevisionReport) for report in codec.decode(FirmwareProfile.TASMOTA, "stat/PLAN", odd, False)
+        )
 
 
 def test_esphome_holds_no_plan_and_our_own_firmware_one_message() -> None:
-    assert told(Profile.ESPHOME, (0, at(2, 6, 0), at(2, 7, 0), True)) == []
-    [message] = codec.plan(Profile.NATIVE, DEVICE, 7, ((0, 1, 2, True),), NOW_MS)
+    assert told(FirmwareProfile.ESPHOME, (0, at(2, 6, 0), at(2, 7, 0), True)) == []
+    [message] = codec.encode_plan(FirmwareProfile.NATIVE, DEVICE, 7, ((0, 1, 2, True),), NOW_MS)
     assert (message.topic, message.payload, message.retain) == ("sched", b'{"rev":7,"s":[[0,1,2,true]]}', True)

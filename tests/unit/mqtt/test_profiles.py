@@ -6,59 +6,59 @@ import json
 
 import pytest
 
-from adapters.mqtt.codec import ProfileCodec
+from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from domain.devices.codec import (
+    CommandResultReport,
+    DeviceCommand,
+    DeviceReport,
     HelloReport,
-    Order,
-    PlanReport,
+    PlanRevisionReport,
+    PresenceReport,
     RelayReport,
-    Report,
-    ResultReport,
-    StatusReport,
     TelemetryReport,
     TimeRequest,
-    Unreadable,
+    UnreadableMessage,
 )
-from domain.devices.model import Profile
+from domain.devices.model import FirmwareProfile
 from domain.kernel.ids import DeviceId
 
 DEVICE = DeviceId("dev_aaaaaaaaaaaaaaaaaaaa")
 NOW = 1_800_000_000_000
-codec = ProfileCodec()
+codec = FirmwareDeviceCodec()
 
 
-def said(profile: Profile, topic: str, payload: bytes | str) -> list[Report]:
+def said(profile: FirmwareProfile, topic: str, payload: bytes | str) -> list[DeviceReport]:
     raw = payload.encode() if isinstance(payload, str) else payload
     return list(codec.decode(profile, topic, raw, False))
 
 
-def told(profile: Profile, cmd: str, params: object = None) -> list[tuple[str, bytes]]:
-    order = Order("exe_bbbbbbbbbbbbbbbbbbbb", cmd, params, NOW + 60_000)  # type: ignore[arg-type]
-    return [(message.topic, message.payload) for message in codec.encode(profile, DEVICE, order, NOW)]
+def told(profile: FirmwareProfile, cmd: str, params: object = None) -> list[tuple[str, bytes]]:
+    order = DeviceCommand("exe_bbbbbbbbbbbbbbbbbbbb", cmd, params, NOW + 60_000)  # type: ignore[arg-type]
+    return [(message.topic, message.payload) for message in codec.encode_command(profile, DEVICE, order, NOW)]
 
 
 @pytest.mark.parametrize(
     ("topic", "payload", "report"),
     [
-        ("status", "online", StatusReport(True)),
-        ("status", "offline", StatusReport(False)),
+        ("status", "online", PresenceReport(True)),
+        ("status", "offline", PresenceReport(False)),
         ("state", "ON", RelayReport(True)),
         ("state", "off", RelayReport(False)),
         ("state", '{"relay":"ON","by":"cmd","id":"exe_1","ts":1}', RelayReport(True, "exe_1", "cmd")),
         ("state", '{"relay":"OFF","future":"field"}', RelayReport(False)),
-        ("result", '{"id":"exe_1","status":"done","relay":"ON"}', ResultReport("exe_1", "done", None, True, None)),
+        ("result", '{"id":"exe_1","status":"done","relay":"ON"}', CommandResultReport("exe_1", "done", None, True, None)),
         (
             "result",
             '{"id":"exe_1","status":"error","code":"STUCK","data":{"a":1}}',
-            ResultReport("exe_1", "error", "STUCK", None, {"a": 1}),
+            CommandResultReport("exe_1", "error", "STUCK", None, {"a": 1}),
         ),
-        ("sched/rev", '{"rev": 17}', PlanReport(17)),
+        ("sched/rev", '{"rev": 17}', PlanRevisionReport(17)),
         ("hello", '{"fw":"1.2.0","sched":17}', HelloReport("1.2.0", 17)),
         ("time/get", "", TimeRequest()),
     ],
 )
-def test_the_native_firmware_is_understood(topic: str, payload: str, report: Report) -> None:
-    assert said(Profile.NATIVE, topic, payload) == [report]
+def test_the_native_firmware_is_understood(topic: str, payload: str, report: DeviceReport) -> None:
+    assert said(FirmwareProfile.NATIVE, topic, payload) == [report]
 
 
 @pytest.mark.parametrize(
@@ -78,34 +78,36 @@ def test_the_native_firmware_is_understood(topic: str, payload: str, report: Rep
     ],
 )
 def test_what_a_native_device_garbles_is_unreadable_and_never_an_exception(topic: str, payload: bytes | str) -> None:
-    [report] = said(Profile.NATIVE, topic, payload)
-    assert isinstance(report, Unreadable)
+    [report] = said(FirmwareProfile.NATIVE, topic, payload)
+    assert isinstance(report, UnreadableMessage)
 
 
 def test_a_native_command_carries_its_id_and_its_deadline_twice() -> None:
-    [message] = codec.encode(Profile.NATIVE, DEVICE, Order("exe_1", "ON", {"level": 3}, NOW + 1_500), NOW)
+    [message] = codec.encode_command(FirmwareProfile.NATIVE, DEVICE, DeviceCommand("exe_1", "ON", {"level": 3}, NOW + 1_500), NOW)
     assert json.loads(message.payload) == {"id": "exe_1", "cmd": "ON", "params": {"level": 3}, "exp": NOW + 1_500}
     assert (message.topic, message.expiry_s, message.retain, message.qos) == ("cmd", 2, False, 1)
 
 
 def test_tasmota_switches_by_a_backlog_that_acknowledges_with_the_id() -> None:
-    [(topic, payload)] = told(Profile.TASMOTA, "ON")
+    [(topic, payload)] = told(FirmwareProfile.TASMOTA, "ON")
     assert topic == "cmnd/Backlog0"
     assert payload == f"Power1 ON; Publish devices/{DEVICE}/stat/ACK exe_bbbbbbbbbbbbbbbbbbbb".encode()
-    assert said(Profile.TASMOTA, "stat/ACK", "exe_bbbbbbbbbbbbbbbbbbbb") == [ResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done")]
+    assert said(FirmwareProfile.TASMOTA, "stat/ACK", "exe_bbbbbbbbbbbbbbbbbbbb") == [
+        CommandResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done")
+    ]
 
 
 def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
-    assert told(Profile.TASMOTA, "DIMMER", "50; Power1 ON") == []
-    assert told(Profile.TASMOTA, "DIMMER", "50\nPower1 ON") == []
-    assert told(Profile.TASMOTA, "DIMMER", 50)[0][1].startswith(b"DIMMER 50; ")
+    assert told(FirmwareProfile.TASMOTA, "DIMMER", "50; Power1 ON") == []
+    assert told(FirmwareProfile.TASMOTA, "DIMMER", "50\nPower1 ON") == []
+    assert told(FirmwareProfile.TASMOTA, "DIMMER", 50)[0][1].startswith(b"DIMMER 50; ")
 
 
 @pytest.mark.parametrize(
     ("topic", "payload", "reports"),
     [
-        ("tele/LWT", "Online", [StatusReport(True)]),
-        ("tele/LWT", "Offline", [StatusReport(False)]),
+        ("tele/LWT", "Online", [PresenceReport(True)]),
+        ("tele/LWT", "Offline", [PresenceReport(False)]),
         ("stat/POWER", "ON", [RelayReport(True)]),
         ("stat/POWER1", "OFF", [RelayReport(False)]),
         ("stat/RESULT", '{"POWER":"ON"}', [RelayReport(True)]),
@@ -118,13 +120,13 @@ def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
         ("stat/STATUS5", '{"StatusNET":{}}', []),
     ],
 )
-def test_tasmota_is_understood(topic: str, payload: str, reports: list[Report]) -> None:
-    assert said(Profile.TASMOTA, topic, payload) == reports
+def test_tasmota_is_understood(topic: str, payload: str, reports: list[DeviceReport]) -> None:
+    assert said(FirmwareProfile.TASMOTA, topic, payload) == reports
 
 
 def test_nested_tasmota_sensors_become_flat_metrics() -> None:
     payload = '{"Time":"2026-11-21T04:00:00","DS18B20":{"Id":"0316A2","Temperature":21.5},"ENERGY":{"Power":12,"Voltage":230},"TempUnit":"C"}'
-    [report] = said(Profile.TASMOTA, "tele/SENSOR", payload)
+    [report] = said(FirmwareProfile.TASMOTA, "tele/SENSOR", payload)
     assert isinstance(report, TelemetryReport)
     assert json.loads(report.payload) == {
         "m": {"DS18B20.Id": "0316A2", "DS18B20.Temperature": 21.5, "ENERGY.Power": 12, "ENERGY.Voltage": 230}
@@ -132,13 +134,13 @@ def test_nested_tasmota_sensors_become_flat_metrics() -> None:
 
 
 def test_a_tasmota_device_is_asked_how_it_stands_when_it_comes_online() -> None:
-    assert [(message.topic, message.payload) for message in codec.greeting(Profile.TASMOTA)] == [("cmnd/STATE", b"")]
+    assert [(message.topic, message.payload) for message in codec.state_queries(FirmwareProfile.TASMOTA)] == [("cmnd/STATE", b"")]
 
 
 @pytest.mark.parametrize(
     ("topic", "payload", "reports"),
     [
-        ("status", "online", [StatusReport(True)]),
+        ("status", "online", [PresenceReport(True)]),
         ("switch/relay/state", "ON", [RelayReport(True)]),
         ("sensor/temperature/state", "21.5", [TelemetryReport(b'{"m":{"temperature":21.5}}')]),
         ("sensor/temperature/state", "nan", []),
@@ -147,17 +149,17 @@ def test_a_tasmota_device_is_asked_how_it_stands_when_it_comes_online() -> None:
         ("debug", "[I][app]", []),
     ],
 )
-def test_esphome_is_understood(topic: str, payload: str, reports: list[Report]) -> None:
-    assert said(Profile.ESPHOME, topic, payload) == reports
+def test_esphome_is_understood(topic: str, payload: str, reports: list[DeviceReport]) -> None:
+    assert said(FirmwareProfile.ESPHOME, topic, payload) == reports
 
 
 def test_esphome_switches_by_its_command_topic_and_refuses_what_it_cannot_say() -> None:
-    assert told(Profile.ESPHOME, "OFF") == [("switch/relay/command", b"OFF")]
-    assert told(Profile.ESPHOME, "FLUSH") == []
+    assert told(FirmwareProfile.ESPHOME, "OFF") == [("switch/relay/command", b"OFF")]
+    assert told(FirmwareProfile.ESPHOME, "FLUSH") == []
 
 
 def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
-    [(topic, payload)] = told(Profile.SHELLY, "ON")
+    [(topic, payload)] = told(FirmwareProfile.SHELLY, "ON")
     assert topic == "rpc"
     assert json.loads(payload) == {
         "id": "exe_bbbbbbbbbbbbbbbbbbbb",
@@ -166,18 +168,20 @@ def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
         "params": {"id": 0, "on": True},
     }
     answer = '{"id":"exe_bbbbbbbbbbbbbbbbbbbb","src":"shellyplus1-a8032abe54dc","result":{"was_on":false}}'
-    assert said(Profile.SHELLY, "answer/rpc", answer) == [
-        ResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done", data={"was_on": False})
+    assert said(FirmwareProfile.SHELLY, "answer/rpc", answer) == [
+        CommandResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done", data={"was_on": False})
     ]
     refusal = '{"id":"exe_1","error":{"code":-103,"message":"Invalid argument"}}'
-    assert said(Profile.SHELLY, "answer/rpc", refusal) == [ResultReport("exe_1", "error", code="-103", data="Invalid argument")]
+    assert said(FirmwareProfile.SHELLY, "answer/rpc", refusal) == [
+        CommandResultReport("exe_1", "error", code="-103", data="Invalid argument")
+    ]
 
 
 def test_a_partial_shelly_notification_says_only_what_changed() -> None:
     notify = '{"src":"shelly","dst":"x","method":"NotifyStatus","params":{"ts":1.0,"switch:0":{"id":0,"apower":8.9}}}'
-    assert said(Profile.SHELLY, "events/rpc", notify) == [TelemetryReport(b'{"m":{"apower":8.9}}')]
+    assert said(FirmwareProfile.SHELLY, "events/rpc", notify) == [TelemetryReport(b'{"m":{"apower":8.9}}')]
     whole = '{"id":0,"source":"MQTT","output":true,"temperature":{"tC":41.2,"tF":106.2}}'
-    relay, values = said(Profile.SHELLY, "status/switch:0", whole)
+    relay, values = said(FirmwareProfile.SHELLY, "status/switch:0", whole)
     assert relay == RelayReport(True)
     assert isinstance(values, TelemetryReport)
     assert json.loads(values.payload) == {"m": {"temperature.tC": 41.2, "temperature.tF": 106.2}}
@@ -186,13 +190,13 @@ def test_a_partial_shelly_notification_says_only_what_changed() -> None:
 @pytest.mark.parametrize(
     ("profile", "topic_filter"),
     [
-        (Profile.NATIVE, "cmd"),
-        (Profile.NATIVE, "#"),
-        (Profile.TASMOTA, "cmnd/#"),
-        (Profile.ESPHOME, "switch/relay/command"),
-        (Profile.SHELLY, "rpc"),
+        (FirmwareProfile.NATIVE, "cmd"),
+        (FirmwareProfile.NATIVE, "#"),
+        (FirmwareProfile.TASMOTA, "cmnd/#"),
+        (FirmwareProfile.ESPHOME, "switch/relay/command"),
+        (FirmwareProfile.SHELLY, "rpc"),
     ],
 )
-def test_a_device_hears_commands_once_it_subscribed_to_them(profile: Profile, topic_filter: str) -> None:
-    assert codec.listens(profile, topic_filter)
-    assert not codec.listens(profile, "sched")
+def test_a_device_hears_commands_once_it_subscribed_to_them(profile: FirmwareProfile, topic_filter: str) -> None:
+    assert codec.is_command_subscription(profile, topic_filter)
+    assert not codec.is_command_subscription(profile, "sched")

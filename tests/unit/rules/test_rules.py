@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from domain.commands.model import CommandKind, Definition, Shape
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
 from domain.kernel.caller import Role
-from domain.kernel.errors import Conflict, Invalid, NotFound, Refused
+from domain.kernel.errors import Conflict, NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import CommandId, RuleId
-from domain.rules.model import Action, Comparator, Condition
+from domain.rules.model import Comparator, RuleAction, RuleCondition
 from domain.rules.policy import MAX_RULES_PER_DEVICE
-from domain.telemetry.service import Span
+from domain.telemetry.queries.paging import TimeRange
 from support.telemetry_world import TelemetryWorld
 
 
@@ -35,7 +35,7 @@ async def test_what_a_rule_last_matched_is_stored_with_the_reading(world: Teleme
 async def test_a_condition_names_only_metrics_the_device_has_reported(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, humidity=20)
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(ValidationFailed) as refusal:
         await world.rule(device)
     assert refusal.value.code == "UNKNOWN_METRIC"
     assert [fault.field for fault in refusal.value.details] == ["conditions.0.metric"]
@@ -57,10 +57,10 @@ async def test_a_rule_has_one_to_ten_conditions_and_waits_no_negative_time(
 ) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
-    some = (Condition("temperature", Comparator.GREATER, 30.0),)
+    some = (RuleCondition("temperature", Comparator.GREATER, 30.0),)
     await world.rule(device, conditions=some * 10)
     ((name, count),) = bound.items()
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(ValidationFailed) as refusal:
         await world.rule(device, **{name: some * count if "conditions" in name else count})
     assert [fault.field for fault in refusal.value.details] == [field]
 
@@ -68,13 +68,22 @@ async def test_a_rule_has_one_to_ten_conditions_and_waits_no_negative_time(
 async def test_a_command_that_needs_approval_cannot_be_a_rules_action(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
-    guarded = Definition(
-        CommandId("cmd_00000000000000000001"), device.account_id, device.device_id, None, "OFF", "Off", None,
-        CommandKind.ACTION, None, Shape.BUTTON, True,
-    )  # fmt: skip
+    guarded = CommandDefinition(
+        CommandId("cmd_00000000000000000001"),
+        device.account_id,
+        device.device_id,
+        None,
+        "OFF",
+        "Off",
+        None,
+        CommandKind.ACTION,
+        None,
+        CommandWidget.BUTTON,
+        True,
+    )
     async with world.uow.write() as tx:
         await tx.definitions.add(guarded)
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(ValidationFailed) as refusal:
         await world.rule(device)
     assert refusal.value.code == "COMMAND_NEEDS_APPROVAL"
 
@@ -83,10 +92,19 @@ async def test_a_command_that_came_to_need_approval_later_does_not_run_and_the_l
     device = await world.device()
     await world.report(device, temperature=20)
     await world.rule(device)
-    guarded = Definition(
-        CommandId("cmd_00000000000000000001"), device.account_id, device.device_id, None, "OFF", "Off", None,
-        CommandKind.ACTION, None, Shape.BUTTON, True,
-    )  # fmt: skip
+    guarded = CommandDefinition(
+        CommandId("cmd_00000000000000000001"),
+        device.account_id,
+        device.device_id,
+        None,
+        "OFF",
+        "Off",
+        None,
+        CommandKind.ACTION,
+        None,
+        CommandWidget.BUTTON,
+        True,
+    )
     async with world.uow.write() as tx:
         await tx.definitions.add(guarded)
     await world.report(device, temperature=31)
@@ -100,13 +118,13 @@ async def test_a_member_needs_a_grant_for_the_action_and_a_viewer_has_no_rules(w
     await world.report(device, temperature=20)
     fields = {
         "name": "r",
-        "conditions": (Condition("temperature", Comparator.GREATER, 30.0),),
-        "action": Action("OFF"),
+        "conditions": (RuleCondition("temperature", Comparator.GREATER, 30.0),),
+        "action": RuleAction("OFF"),
     }
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(PermissionDenied) as refusal:
         await world.rules.create(world.session(Role.MEMBER), device.device_id, fields)
     assert refusal.value.code == "GRANT_MISSING"
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(PermissionDenied) as refusal:
         await world.rules.create(world.session(Role.VIEWER), device.device_id, fields)
     assert refusal.value.code == "ROLE_REQUIRED"
 
@@ -116,11 +134,11 @@ async def test_renaming_a_rule_does_not_arm_it_again_but_changing_its_conditions
     await world.report(device, temperature=20)
     rule = await world.rule(device)
     await world.report(device, temperature=31)
-    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"name": "Other", "priority": 5})
+    await world.rules.update(world.session(), device.device_id, rule.rule_id, {"name": "Other", "priority": 5})
     await world.report(device, temperature=32)
     assert len(await world.commands_of(device)) == 1
-    hotter = (Condition("temperature", Comparator.GREATER, 31.0),)
-    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"conditions": hotter})
+    hotter = (RuleCondition("temperature", Comparator.GREATER, 31.0),)
+    await world.rules.update(world.session(), device.device_id, rule.rule_id, {"conditions": hotter})
     await world.report(device, temperature=33)
     assert len(await world.commands_of(device)) == 2
 
@@ -131,7 +149,7 @@ async def test_a_disabled_rule_is_silent_and_enabling_arms_it(world: TelemetryWo
     rule = await world.rule(device, enabled=False)
     await world.report(device, temperature=31)
     assert await world.commands_of(device) == []
-    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"enabled": True})
+    await world.rules.update(world.session(), device.device_id, rule.rule_id, {"enabled": True})
     await world.report(device, temperature=32)
     assert await world.commands_of(device) == ["OFF"]
 
@@ -189,7 +207,7 @@ async def test_a_device_takes_a_bounded_number_of_rules(world: TelemetryWorld) -
 async def test_the_context_offers_what_a_rule_may_use(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20, mode="eco")
-    context = await world.rules.context(world.session(), device.device_id)
+    context = await world.rules.get_context(world.session(), device.device_id)
     assert context.metrics == ("mode", "temperature")
     assert {"ON", "OFF", "TOGGLE"} <= {definition.name for definition in context.commands}
 
@@ -210,7 +228,7 @@ async def test_a_trial_on_readings_explains_each_condition_and_changes_nothing(w
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
-    run = await world.trials.on_readings(world.session(), device.device_id, rule.rule_id, {"temperature": 31})
+    run = await world.trials.run_on_readings(world.session(), device.device_id, rule.rule_id, {"temperature": 31})
     assert run.holds
     assert run.conditions[0].actual == 31
     assert run.conditions[0].why
@@ -223,31 +241,31 @@ async def test_a_trial_over_history_says_when_it_would_have_fired(world: Telemet
     for reading in (20, 31, 32, 29, 35):
         await world.report(device, temperature=reading)
     rule = await world.rule(device)
-    trial = await world.trials.on_history(world.session(), device.device_id, rule.rule_id, Span(begin, begin + 60_000))
+    trial = await world.trials.run_on_history(world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 60_000))
     assert trial.fired_ms == (begin + 1_000, begin + 4_000)
-    assert trial.complete
-    assert trial.messages == 5
+    assert trial.is_complete
+    assert trial.message_count == 5
     assert await world.commands_of(device) == []
 
 
 async def test_a_rule_that_is_put_or_edited_wakes_the_timers(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence that begins to count now is due before anything the timers sleep for."""
     rung: list[int | None] = []
-    monkeypatch.setattr(world.rules, "_timer_bell", lambda: rung.append(world.engine.next_timer_ms()))
+    monkeypatch.setattr(world.rules, "_wake_timers", lambda: rung.append(world.engine.next_timer_ms()))
     device = await world.device()
     await world.report(device, temperature=20)
     heard_ms = world.clock.now_ms() - 1_000
-    quiet = Condition("temperature", Comparator.SILENT, 60.0)
+    quiet = RuleCondition("temperature", Comparator.SILENT, 60.0)
     rule = await world.rule(device, conditions=(quiet,))
-    sooner = Condition("temperature", Comparator.SILENT, 30.0)
-    await world.rules.edit(world.session(), device.device_id, rule.rule_id, {"conditions": (sooner,)})
+    sooner = RuleCondition("temperature", Comparator.SILENT, 30.0)
+    await world.rules.update(world.session(), device.device_id, rule.rule_id, {"conditions": (sooner,)})
     assert rung == [heard_ms + 60_000, heard_ms + 30_000]
 
 
 async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages_edge(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.telemetry.trial.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.queries.rule_dry_run.PAGE_MESSAGES", 2)
     device = await world.device()
     begin = world.clock.now_ms()
     await world.report(device, temperature=20)
@@ -255,21 +273,21 @@ async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages
         await world.report(device, ts=begin + 1_000, m={"humidity": humidity})
     await world.report(device, temperature=31)
     rule = await world.rule(device)
-    trial = await world.trials.on_history(world.session(), device.device_id, rule.rule_id, Span(begin, begin + 60_000))
-    assert (trial.messages, trial.complete, len(trial.fired_ms)) == (5, True, 1)
+    trial = await world.trials.run_on_history(world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 60_000))
+    assert (trial.message_count, trial.is_complete, len(trial.fired_ms)) == (5, True, 1)
 
 
 async def test_a_trial_that_was_cut_short_says_so_and_explains_where_it_stopped(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.telemetry.trial.PAGE_MESSAGES", 2)
-    monkeypatch.setattr("domain.telemetry.trial.MAX_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.queries.rule_dry_run.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("domain.telemetry.queries.rule_dry_run.MAX_MESSAGES", 2)
     device = await world.device()
     begin = world.clock.now_ms()
     for reading in (20, 31, 20, 31):
         await world.report(device, temperature=reading)
-    quiet = Condition("temperature", Comparator.SILENT, 600.0)
+    quiet = RuleCondition("temperature", Comparator.SILENT, 600.0)
     rule = await world.rule(device, conditions=(quiet,))
-    trial = await world.trials.on_history(world.session(), device.device_id, rule.rule_id, Span(begin, begin + 10**6))
-    assert (trial.messages, trial.complete, trial.fired_ms) == (2, False, ())
-    assert trial.last.conditions[0].why == "temperature was last reported 0 s ago; 600 s are needed"
+    trial = await world.trials.run_on_history(world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 10**6))
+    assert (trial.message_count, trial.is_complete, trial.fired_ms) == (2, False, ())
+    assert trial.final_evaluation.conditions[0].why == "temperature was last reported 0 s ago; 600 s are needed"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from domain.devices.model import DeviceStatus
-from domain.grants.model import Subject
+from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId
-from domain.schedules.firing import Stuck
-from domain.schedules.model import Misfire, Outcome, ScheduleStatus, SlotCommand
+from domain.schedules.firing import UndecidableSlotError
+from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduleStatus, SlotCommand
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
 
@@ -24,7 +24,7 @@ async def test_a_slot_switches_on_then_off_and_is_over(world: ScheduleWorld) -> 
     assert (await world.slot(device)).status is ScheduleStatus.ACTIVE
     await world.fire(NOW + 120)
     ended = await world.slot(device)
-    assert (ended.status, ended.next_fire_ts, ended.last_outcome) == (ScheduleStatus.COMPLETED, None, Outcome.FIRED)
+    assert (ended.status, ended.next_fire_ts, ended.last_outcome) == (ScheduleStatus.COMPLETED, None, EdgeOutcome.FIRED)
     assert await world.sent(device) == ["ON", "OFF"]
     assert world.fired() == [("on", 0), ("off", 0)]
     assert await world.fire(NOW + DAY) == 0
@@ -35,11 +35,12 @@ async def test_the_fired_event_names_slot_edge_command_and_delay(world: Schedule
     shown = await world.put(device, NOW + 60, NOW + 120, slot=3)
     await world.fire(NOW + 63)
     (fact,) = world.facts("schedule_fired")
-    assert fact.data.items() >= {
-        "scheduleId": shown.schedule.schedule_id, "slot": 3, "edge": "on", "command": "ON", "lateSeconds": 3
-    }.items()  # fmt: skip
+    assert (
+        fact.data.items()
+        >= {"scheduleId": shown.schedule.schedule_id, "slot": 3, "edge": "on", "command": "ON", "lateSeconds": 3}.items()
+    )
     assert (fact.device_id, fact.source) == (device.device_id, f"schedule:{shown.schedule.schedule_id}")
-    assert (await world.slot(device, 3)).last_outcome is Outcome.FIRED_LATE
+    assert (await world.slot(device, 3)).last_outcome is EdgeOutcome.FIRED_LATE
 
 
 async def test_with_off_before_on_the_slot_begins_with_off(world: ScheduleWorld) -> None:
@@ -70,10 +71,10 @@ async def test_a_missed_edge_runs_late_within_its_grace(world: ScheduleWorld) ->
 
 
 @pytest.mark.parametrize(
-    ("misfire", "grace_s", "late_s"), [(Misfire.FIRE, 600, 601), (Misfire.SKIP, 600, 61), (Misfire.FIRE, 0, 61)]
+    ("misfire", "grace_s", "late_s"), [(MisfirePolicy.FIRE, 600, 601), (MisfirePolicy.SKIP, 600, 61), (MisfirePolicy.FIRE, 0, 61)]
 )
 async def test_an_edge_too_late_for_its_slot_is_missed_and_told(
-    world: ScheduleWorld, misfire: Misfire, grace_s: int, late_s: int
+    world: ScheduleWorld, misfire: MisfirePolicy, grace_s: int, late_s: int
 ) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + DAY, misfire=misfire, misfire_grace_s=grace_s)
@@ -81,13 +82,13 @@ async def test_an_edge_too_late_for_its_slot_is_missed_and_told(
     assert await world.sent(device) == []
     assert world.skipped() == [("on", "MISSED")]
     slot = await world.slot(device)
-    assert (slot.status, slot.last_outcome, slot.last_fired_ms) == (ScheduleStatus.PENDING, Outcome.MISSED, None)
+    assert (slot.status, slot.last_outcome, slot.last_fired_ms) == (ScheduleStatus.PENDING, EdgeOutcome.MISSED, None)
     assert slot.next_fire_ts == NOW + DAY
 
 
 async def test_an_edge_that_the_clock_jumped_over_is_not_missed(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
-    await world.put(device, NOW + 60, NOW + DAY, misfire=Misfire.SKIP)
+    await world.put(device, NOW + 60, NOW + DAY, misfire=MisfirePolicy.SKIP)
     await world.fire(NOW + HOUR, forgiven_s=HOUR)
     assert await world.sent(device) == ["ON"]
 
@@ -142,7 +143,7 @@ async def test_a_command_flagged_since_is_skipped_and_told(world: ScheduleWorld)
 async def test_a_members_slot_stops_when_the_grant_is_gone(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     member = world.session(Role.MEMBER)
-    grant = await world.grant(Subject(membership_id=member.membership_id), device.device_id, ["ON", "OFF"])
+    grant = await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["ON", "OFF"])
     await world.put(device, NOW + 60, NOW + 120, role=Role.MEMBER)
     await world.fire(NOW + 60)
     await world.granting.delete(world.session(), device.device_id, grant.grant_id)
@@ -164,7 +165,7 @@ async def test_a_slot_of_somebody_who_left_does_not_run(world: ScheduleWorld) ->
 async def test_a_disabled_device_is_not_switched(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 120)
-    await world.devices.toggle(world.session(), device.device_id)
+    await world.devices.toggle_enabled(world.session(), device.device_id)
     assert (await world.stored(device.device_id)).status is DeviceStatus.DISABLED
     await world.fire(NOW + 60)
     assert world.skipped() == [("on", "SKIPPED_DEVICE")]
@@ -174,7 +175,7 @@ async def test_a_switched_off_slot_waits_and_does_not_catch_up(world: ScheduleWo
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + DAY + 120, enabled=False)
     assert await world.fire(NOW + 2 * HOUR) == 0
-    await world.schedules.edit(world.session(), device.device_id, 0, {"enabled": True})
+    await world.schedules.update(world.session(), device.device_id, 0, {"enabled": True})
     await world.fire()
     assert await world.sent(device) == []
     assert (await world.slot(device)).next_fire_ts == NOW + DAY + 120
@@ -185,7 +186,7 @@ async def test_a_device_away_may_return_for_an_edge_until_the_next_one(world: Sc
     await world.put(device, NOW + 60, NOW + 360, misfire_grace_s=900)
     await world.fire(NOW + 60)
     async with world.uow.read() as tx:
-        (execution,) = await tx.executions.open_of(device.device_id)
+        (execution,) = await tx.executions.list_open_by_device(device.device_id)
     assert execution.expires_ms == (NOW + 360) * 1000
 
 
@@ -193,11 +194,11 @@ async def test_a_device_that_holds_the_plan_and_is_away_runs_it_itself(world: Sc
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 360)
     async with world.uow.write() as tx:
-        await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 1)])
+        await world.plans.on_plan_revisions(tx, [(await world.stored(device.device_id), 1)])
     await world.fire(NOW + 60)
     assert await world.sent(device) == []
     assert world.fired() == [("on", 0)]
-    assert (await world.slot(device)).last_outcome is Outcome.RAN_ON_DEVICE
+    assert (await world.slot(device)).last_outcome is EdgeOutcome.RAN_ON_DEVICE
 
 
 async def test_a_crash_before_the_commit_leaves_the_edge_due(world: ScheduleWorld) -> None:
@@ -206,7 +207,7 @@ async def test_a_crash_before_the_commit_leaves_the_edge_due(world: ScheduleWorl
 
     class Crashing:
         async def run_all(self, *args: Any) -> None:
-            await world.commands.run_all(*args)
+            await world.commands.run_many_unattended(*args)
             raise Unavailable("the power went out")
 
     world.firing = world.make_firing(commands=Crashing())
@@ -227,12 +228,12 @@ async def test_a_slot_that_cannot_be_decided_holds_up_no_other(world: ScheduleWo
         async def run_all(self, tx: Any, errands: Any, now_ms: int) -> Any:
             if bad.device_id in [errand.request.device.device_id for errand in errands]:
                 raise KeyError("a fault of ours")
-            return await world.commands.run_all(tx, errands, now_ms)
+            return await world.commands.run_many_unattended(tx, errands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
-    with pytest.raises(Stuck) as stuck:
+    with pytest.raises(UndecidableSlotError) as stuck:
         await world.fire(NOW + 60)
-    await world.firing.set_aside(stuck.value.schedule, world.clock.now_ms())
+    await world.firing.quarantine(stuck.value.schedule, world.clock.now_ms())
     await world.fire()
     assert (await world.sent(bad), await world.sent(good)) == ([], ["ON"])
     assert (await world.slot(bad)).next_fire_ts == NOW + 120

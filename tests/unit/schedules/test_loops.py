@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from adapters.mqtt.codec import ProfileCodec
-from app.loops.approvals import ApprovalLoop
-from app.loops.doorbell import Doorbell
-from app.loops.schedules import PlanLoop, PlanOutbox, ScheduleLoop
-from domain.approvals.model import WAITS_MS
+from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
+from app.workers.approval_expiry import ApprovalExpiryWorker
+from app.workers.schedules import DevicePlanQueue, DevicePlanWorker, ScheduleWorker
+from app.workers.wake_event import WakeEvent
+from domain.approvals.model import APPROVAL_TTL_MS
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unavailable
-from domain.schedules.plans import PlanService
+from domain.schedules.device_plan_sync import DevicePlanService
 from support.schedule_world import MINUTE, NOW, ScheduleWorld
 
 
@@ -36,23 +36,23 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def ticker(world: ScheduleWorld, bell: Doorbell) -> ScheduleLoop:
-    return ScheduleLoop(firing=world.firing, clock=world.clock, bell=bell)
+def ticker(world: ScheduleWorld, bell: WakeEvent) -> ScheduleWorker:
+    return ScheduleWorker(firing=world.firing, clock=world.clock, bell=bell)
 
 
 async def test_what_is_due_at_the_start_runs_and_the_bell_wakes_for_what_is_saved(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), Doorbell()
+    device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
     async with running(ticker(world, bell)):
         await eventually(lambda: world.fired() == [("on", 0)])
         world.clock.forward(30_000)
-        bell.ring()
+        bell.set()
         await eventually(lambda: len(world.fired()) == 2)
 
 
 async def test_the_ticker_sleeps_until_the_next_edge(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, bell = await world.device(online=True), Doorbell()
+    device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 7, NOW + 3600)
     slept: list[float | None] = []
 
@@ -67,14 +67,14 @@ async def test_the_ticker_sleeps_until_the_next_edge(world: ScheduleWorld, monke
     async with running(loop):
         await eventually(lambda: len(slept) > 2)
     assert slept[:2] == [7.0, 30.0]
-    assert (loop.fired, loop.failures, loop.late_ms) == (1, 0, 0)
+    assert (loop.fired, loop.failures, loop.lateness_ms) == (1, 0, 0)
 
 
 async def test_a_failure_is_counted_and_tried_again(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), Doorbell()
+    device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    run, calls = world.commands.run_all, []
+    run, calls = world.commands.run_many_unattended, []
 
     class Failing:
         async def run_all(self, *args: Any) -> Any:
@@ -95,7 +95,7 @@ async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) ->
     await world.put(bad, NOW + 60, NOW + 90)
     await world.put(good, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    run = world.commands.run_all
+    run = world.commands.run_many_unattended
 
     class Faulty:
         async def run_all(self, tx: Any, errands: Any, now_ms: int) -> Any:
@@ -104,47 +104,49 @@ async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) ->
             return await run(tx, errands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
-    loop = ticker(world, Doorbell())
+    loop = ticker(world, WakeEvent())
     async with running(loop):
         await eventually(lambda: world.fired() == [("on", 0)])
-    assert (loop.set_aside, world.skipped()) == (1, [("on", "SKIPPED_COMMAND")])
+    assert (loop.quarantined, world.skipped()) == (1, [("on", "SKIPPED_COMMAND")])
 
 
 async def test_a_clock_set_forward_is_forgiven(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), Doorbell()
+    device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
     loop = ticker(world, bell)
     async with running(loop):
         await asyncio.sleep(0.01)
         world.clock.forward(60 * MINUTE * 1000)
-        bell.ring()
+        bell.set()
         await eventually(lambda: len(world.fired()) == 1)
     assert world.skipped() == []
 
 
 async def test_requests_expire_at_their_time(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), Doorbell()
+    device, bell = await world.device(online=True), WakeEvent()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
-    async with running(ApprovalLoop(approvals=world.approvals, clock=world.clock, bell=bell)):
+    async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, bell=bell)):
         await asyncio.sleep(0.01)
         assert world.facts("approval_decided") == []
-        world.clock.forward(WAITS_MS)
-        bell.ring()
+        world.clock.forward(APPROVAL_TTL_MS)
+        bell.set()
         await eventually(lambda: len(world.facts("approval_decided")) == 1)
 
 
 async def test_plans_are_published_at_the_start_and_after_each_change(world: ScheduleWorld) -> None:
     device = await world.device()
     world.link.listening.add(device.device_id)
-    outbox = PlanOutbox(Doorbell())
-    plans = PlanService(uow=world.uow, clock=world.clock, link=world.link, codec=ProfileCodec(), publisher=outbox.mark)
+    outbox = DevicePlanQueue(WakeEvent())
+    plans = DevicePlanService(
+        uow=world.uow, clock=world.clock, link=world.link, codec=FirmwareDeviceCodec(), publisher=outbox.enqueue
+    )
     await world.put(device, NOW + 60, NOW + 90)
-    loop = PlanLoop(plans=plans, outbox=outbox)
+    loop = DevicePlanWorker(plans=plans, outbox=outbox)
     async with running(loop):
         await eventually(lambda: len(world.link.sent) == 1)
         await world.put(device, NOW + 70, NOW + 90)
-        outbox.mark(device.device_id)
+        outbox.enqueue(device.device_id)
         await eventually(lambda: len(world.link.sent) == 2)
     assert [told.payload.decode()[:8] for told in world.link.sent] == ['{"rev":1', '{"rev":2']
 
@@ -153,8 +155,8 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
     device = await world.device()
     world.link.listening.add(device.device_id)
     await world.put(device, NOW + 60, NOW + 90)
-    outbox = PlanOutbox(Doorbell())
-    loop = PlanLoop(plans=world.plans, outbox=outbox)
+    outbox = DevicePlanQueue(WakeEvent())
+    loop = DevicePlanWorker(plans=world.plans, outbox=outbox)
     world.link.broken = Unavailable("the broker is away")
     async with running(loop):
         await eventually(lambda: loop.failures > 0)
@@ -163,7 +165,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
 
 
 async def test_what_waits_in_a_long_queue_has_not_been_missed(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    devices, bell = [await world.device(online=True) for _ in range(20)], Doorbell()
+    devices, bell = [await world.device(online=True) for _ in range(20)], WakeEvent()
     for device in devices:
         await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
     fire_due = world.firing.fire_due
@@ -176,7 +178,7 @@ async def test_what_waits_in_a_long_queue_has_not_been_missed(world: ScheduleWor
     async with running(ticker(world, bell)):
         await asyncio.sleep(0.01)
         world.clock.forward(60_000)
-        bell.ring()
+        bell.set()
         await eventually(lambda: len(world.fired()) == 20)
     assert world.skipped() == []
 
@@ -185,5 +187,5 @@ async def test_what_was_due_long_before_the_start_has_been_missed(world: Schedul
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
     world.clock.forward(10 * MINUTE * 1000)
-    async with running(ticker(world, Doorbell())):
+    async with running(ticker(world, WakeEvent())):
         await eventually(lambda: world.skipped() == [("on", "MISSED")])

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from domain.devices.model import Device, Profile
-from domain.grants.model import Subject
+from domain.devices.model import Device, FirmwareProfile
+from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role
-from domain.kernel.errors import Invalid, NotFound, Refused
-from domain.schedules.model import Edge, Misfire, ScheduleStatus, SlotCommand
+from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
+from domain.schedules.model import MisfirePolicy, ScheduleStatus, SlotCommand, SwitchEdge
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
 
 async def edit(world: ScheduleWorld, device: Any, slot: int = 0, **changes: Any) -> Any:
-    return await world.schedules.edit(world.session(), device.device_id, slot, changes)
+    return await world.schedules.update(world.session(), device.device_id, slot, changes)
 
 
 async def test_a_new_slot_waits_for_its_first_edge(world: ScheduleWorld) -> None:
     device = await world.device()
     schedule = (await world.put(device, NOW + 60, NOW + 120, label="Morning")).schedule
     assert (schedule.status, schedule.revision, schedule.label) == (ScheduleStatus.PENDING, 1, "Morning")
-    assert (schedule.next_fire_ts, schedule.next_edge) == (NOW + 60, Edge.ON)
+    assert (schedule.next_fire_ts, schedule.next_edge) == (NOW + 60, SwitchEdge.ON)
     assert schedule.created_by == world.session().membership_id
 
 
@@ -31,7 +31,7 @@ async def test_replacing_a_slot_cancels_what_it_held(world: ScheduleWorld) -> No
     first = (await world.put(device, NOW + 60, NOW + 120)).schedule
     second = (await world.put(device, NOW + 300, NOW + 400)).schedule
     listed = await world.schedules.list(world.session(), device.device_id)
-    history = await world.schedules.history(world.session(), device.device_id)
+    history = await world.schedules.list_history(world.session(), device.device_id)
     assert [shown.schedule.schedule_id for shown in listed] == [second.schedule_id]
     assert [(s.schedule.schedule_id, s.schedule.status) for s in history] == [(first.schedule_id, ScheduleStatus.CANCELLED)]
     await world.fire(NOW + 300)
@@ -56,37 +56,37 @@ async def test_replacing_a_slot_cancels_what_it_held(world: ScheduleWorld) -> No
 )
 async def test_what_is_wrong_with_a_slot_is_named_by_its_field(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
     device = await world.device()
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(ValidationFailed) as refused:
         await world.put(device, **terms)
     assert field in [fault.field for fault in refused.value.details]
 
 
 async def test_milliseconds_are_refused_with_a_word_about_them(world: ScheduleWorld) -> None:
     device = await world.device()
-    with pytest.raises(Invalid, match="looks like milliseconds"):
+    with pytest.raises(ValidationFailed, match="looks like milliseconds"):
         await world.put(device, NOW * 1000, NOW * 1000 + 1)
 
 
 @pytest.mark.parametrize("slot", [-1, 5])
 async def test_there_are_five_slots(world: ScheduleWorld, slot: int) -> None:
     device = await world.device()
-    with pytest.raises(Invalid, match="slot"):
+    with pytest.raises(ValidationFailed, match="slot"):
         await world.put(device, NOW + 60, NOW + 90, slot=slot)
 
 
 async def test_a_command_that_needs_approval_is_refused_on_entry(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.define(device, "OFF", requires_approval=True)
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(ValidationFailed) as refused:
         await world.put(device, NOW + 60, NOW + 90)
     assert (refused.value.code, refused.value.details[0].field) == ("COMMAND_NEEDS_APPROVAL", "offCommand.command")
 
 
 async def test_a_member_needs_a_grant_for_both_commands(world: ScheduleWorld) -> None:
     device = await world.device()
-    subject = Subject(membership_id=world.session(Role.MEMBER).membership_id)
+    subject = GrantSubject(membership_id=world.session(Role.MEMBER).membership_id)
     await world.grant(subject, device.device_id, ["ON"])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(PermissionDenied) as refused:
         await world.put(device, NOW + 60, NOW + 90, role=Role.MEMBER)
     assert refused.value.code == "COMMAND_NOT_GRANTED"
     await world.grant(subject, device.device_id, ["OFF"])
@@ -95,7 +95,7 @@ async def test_a_member_needs_a_grant_for_both_commands(world: ScheduleWorld) ->
 
 async def test_a_slot_may_be_set_outside_the_grants_window(world: ScheduleWorld) -> None:
     device = await world.device()
-    subject = Subject(membership_id=world.session(Role.MEMBER).membership_id)
+    subject = GrantSubject(membership_id=world.session(Role.MEMBER).membership_id)
     await world.grant(subject, device.device_id, ["ON", "OFF"], rate_limit_per_minute=1)
     world.windows.open = False
     await world.put(device, NOW + 60, NOW + 90, role=Role.MEMBER)
@@ -103,7 +103,7 @@ async def test_a_slot_may_be_set_outside_the_grants_window(world: ScheduleWorld)
 
 async def test_a_viewer_sets_nothing(world: ScheduleWorld) -> None:
     device = await world.device()
-    with pytest.raises(Refused, match="Member"):
+    with pytest.raises(PermissionDenied, match="Member"):
         await world.put(device, NOW + 60, NOW + 90, role=Role.VIEWER)
 
 
@@ -148,7 +148,7 @@ async def test_replacing_a_slot_at_its_due_second_gives_one_edge(world: Schedule
 async def test_a_label_changes_nothing_that_was_decided(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     before = (await world.put(device, NOW + 60, NOW + 300)).schedule
-    after = (await edit(world, device, label="Dawn", misfire=Misfire.SKIP)).schedule
+    after = (await edit(world, device, label="Dawn", misfire=MisfirePolicy.SKIP)).schedule
     assert (after.revision, after.next_fire_ts, after.label) == (before.revision, before.next_fire_ts, "Dawn")
     assert after.schedule_id == before.schedule_id
 
@@ -184,7 +184,7 @@ async def test_the_context_leaves_out_what_needs_approval(world: ScheduleWorld) 
     device = await world.device()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.define(device, "DIM")
-    names = [one.name for one in await world.schedules.context(world.session(), device.device_id)]
+    names = [one.name for one in await world.schedules.list_schedulable_commands(world.session(), device.device_id)]
     assert "DIM" in names
     assert "FLUSH" not in names
 
@@ -203,7 +203,7 @@ async def test_plain_slots_are_planned_for_the_device_and_others_are_not(world: 
     await world.put(device, NOW + 60, NOW + 300, slot=2, off_command=SlotCommand("STATUS"))
     await world.put(device, NOW + 60, NOW + 300, slot=3, enabled=False)
     world.link.listening.add(device.device_id)
-    await world.plans.sync_plan(device.device_id)
+    await world.plans.publish_plan(device.device_id)
     (told,) = world.link.sent
     assert told.topic == "sched"
     plan = f'{{"rev":2,"s":[[0,{NOW + 60},{NOW + 300},true],[3,{NOW + 60},{NOW + 300},false]]}}'
@@ -215,7 +215,7 @@ async def test_a_slot_is_in_step_once_the_device_says_so(world: ScheduleWorld) -
     assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
     assert world.marked == [device.device_id]
     async with world.uow.write() as tx:
-        await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 1)])
+        await world.plans.on_plan_revisions(tx, [(await world.stored(device.device_id), 1)])
     (shown,) = await world.schedules.list(world.session(), device.device_id)
     assert shown.firmware_synced is True
     assert (await edit(world, device, label="Dawn")).firmware_synced is True
@@ -228,16 +228,16 @@ async def test_a_device_with_another_revision_is_sent_the_plan_but_not_each_time
     world.marked.clear()
     for _ in range(3):
         async with world.uow.write() as tx:
-            await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 99)])
+            await world.plans.on_plan_revisions(tx, [(await world.stored(device.device_id), 99)])
     assert world.marked == [device.device_id]
     world.clock.forward(60_000)
     async with world.uow.write() as tx:
-        await world.plans.on_sched_revs(tx, [(await world.stored(device.device_id), 99)])
+        await world.plans.on_plan_revisions(tx, [(await world.stored(device.device_id), 99)])
     assert world.marked == [device.device_id] * 2
 
 
 async def test_a_firmware_that_cannot_hold_a_plan_has_none(world: ScheduleWorld) -> None:
-    device = await world.device(profile=Profile.ESPHOME)
+    device = await world.device(profile=FirmwareProfile.ESPHOME)
     assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
     assert world.marked == []
 
@@ -248,29 +248,29 @@ async def test_a_slot_that_ended_leaves_the_plan(world: ScheduleWorld) -> None:
     await world.fire(NOW + 60)
     await world.fire(NOW + 120)
     assert (await world.stored(device.device_id)).sched_rev == 2
-    assert await world.plans.devices_with_plans() == [device.device_id]
+    assert await world.plans.list_devices_with_plans() == [device.device_id]
 
 
 async def told_to(world: ScheduleWorld, device: Device) -> Device:
     """The device confirms the plan it has been told."""
     async with world.uow.write() as tx:
         fresh = await tx.devices.find(device.device_id)
-        await world.plans.on_sched_revs(tx, [(fresh, fresh.sched_rev)])
+        await world.plans.on_plan_revisions(tx, [(fresh, fresh.sched_rev)])
     return fresh
 
 
 @pytest.mark.parametrize(
     ("profile", "on_ts", "off_ts", "held"),
     [
-        (Profile.TASMOTA, MINUTE * 10, HOUR, True),
-        (Profile.TASMOTA, MINUTE * 10 + 1, HOUR, False),  # its timers know no seconds
-        (Profile.TASMOTA, MINUTE * 10, 7 * DAY, False),  # nor more than a week
-        (Profile.SHELLY, MINUTE * 10 + 1, 7 * DAY, True),
-        (Profile.SHELLY, MINUTE * 10, 301 * DAY, False),
+        (FirmwareProfile.TASMOTA, MINUTE * 10, HOUR, True),
+        (FirmwareProfile.TASMOTA, MINUTE * 10 + 1, HOUR, False),  # its timers know no seconds
+        (FirmwareProfile.TASMOTA, MINUTE * 10, 7 * DAY, False),  # nor more than a week
+        (FirmwareProfile.SHELLY, MINUTE * 10 + 1, 7 * DAY, True),
+        (FirmwareProfile.SHELLY, MINUTE * 10, 301 * DAY, False),
     ],
 )
 async def test_stock_firmware_holds_what_its_timers_can_express(
-    world: ScheduleWorld, profile: Profile, on_ts: int, off_ts: int, held: bool
+    world: ScheduleWorld, profile: FirmwareProfile, on_ts: int, off_ts: int, held: bool
 ) -> None:
     device = await world.device(profile=profile)
     whole = NOW - NOW % MINUTE
@@ -282,7 +282,7 @@ async def test_stock_firmware_holds_what_its_timers_can_express(
 
 
 async def test_a_stock_device_that_returns_without_the_plan_is_told_it(world: ScheduleWorld) -> None:
-    device = await world.device(profile=Profile.SHELLY)
+    device = await world.device(profile=FirmwareProfile.SHELLY)
     await world.put(device, NOW + 10 * MINUTE, NOW + HOUR)
     world.marked.clear()
     for expected in ([device.device_id], []):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from domain.kernel.errors import Invalid, NotFound, Refused
+from domain.ingest.restore import restore_engine
+from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
-from domain.telemetry import service
-from domain.telemetry.paging import Span
-from domain.telemetry.warmup import warm_up
+from domain.telemetry.queries import latest_and_history
+from domain.telemetry.queries.paging import TimeRange
 from support.telemetry_world import ReferenceEngine, TelemetryWorld
 
-ALL = Span(0, 2**50)
+ALL = TimeRange(0, 2**50)
 
 
 async def test_history_is_newest_first_and_limited(world: TelemetryWorld) -> None:
@@ -27,8 +27,8 @@ async def test_history_is_newest_first_and_limited(world: TelemetryWorld) -> Non
 async def test_paging_over_many_messages_of_one_instant_loses_and_doubles_none(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "PAGE_MESSAGES", 4)
-    monkeypatch.setattr(service, "EXPORTED_MESSAGES", 4)
+    monkeypatch.setattr(latest_and_history, "PAGE_MESSAGES", 4)
+    monkeypatch.setattr(latest_and_history, "EXPORT_PAGE_MESSAGES", 4)
     device = await world.device()
     begin = world.clock.now_ms()
     for value in range(10):
@@ -62,12 +62,14 @@ async def test_downsampling_gives_min_max_mean_and_count(world: TelemetryWorld) 
     begin = world.clock.now_ms()
     for value in (10, 20, 30):
         await world.report(device, temperature=value)
-    span = Span(begin, begin + 60_000)
+    span = TimeRange(begin, begin + 60_000)
     asked = {"metric": "temperature", "step_ms": 60_000, "limit": 100}
-    [bucket] = await world.stretches.buckets(world.session(), device.device_id, span, **asked)
+    [bucket] = await world.stretches.query_buckets(world.session(), device.device_id, span, **asked)
     assert (bucket.low, bucket.high, bucket.mean, bucket.count, bucket.total, bucket.last) == (10, 30, 20, 3, 60, 30)
-    with pytest.raises(Invalid):
-        await world.stretches.buckets(world.session(), device.device_id, Span(1, begin), metric=None, step_ms=1_000, limit=100)
+    with pytest.raises(ValidationFailed):
+        await world.stretches.query_buckets(
+            world.session(), device.device_id, TimeRange(1, begin), metric=None, step_ms=1_000, limit=100
+        )
 
 
 async def test_a_key_reads_only_what_a_grant_covers_and_other_accounts_see_nothing(world: TelemetryWorld) -> None:
@@ -75,7 +77,7 @@ async def test_a_key_reads_only_what_a_grant_covers_and_other_accounts_see_nothi
     await world.report(device, temperature=1)
     granted = await world.key((device.device_id, ["ON"]))
     assert (await world.telemetry.latest(granted, device.device_id)).readings
-    with pytest.raises(Refused):
+    with pytest.raises(PermissionDenied):
         await world.telemetry.latest(await world.key(), device.device_id)
     with pytest.raises(NotFound):
         await world.telemetry.latest(world.session(), DeviceId("dev_99999999999999999999"))
@@ -83,7 +85,7 @@ async def test_a_key_reads_only_what_a_grant_covers_and_other_accounts_see_nothi
 
 async def test_watched_devices_are_announced_reading_by_reading(world: TelemetryWorld) -> None:
     device, other = await world.device(), await world.device()
-    world.engine.watch(device.device_no, True)
+    world.engine.set_watched(device.device_no, True)
     await world.report(device, temperature=21.5, mode="eco")
     await world.report(other, temperature=1)
     told = [(e.device_id, e.payload["metric"], e.payload["value"], e.payload["valueText"]) for e in world.announcer.events]
@@ -96,11 +98,11 @@ async def test_after_a_restart_the_engine_knows_checkpoint_rows_and_rule_states(
     await world.rule(device)
     await world.report(device, temperature=31)
     async with world.uow.write() as tx:
-        await tx.readings.put_latest(world.engine.checkpoint(10))
+        await tx.readings.upsert_checkpoints(world.engine.checkpoint(10))
     await world.report(device, temperature=32)
 
     fresh = ReferenceEngine()
-    assert (await warm_up(fresh, world.uow)).replayed == 1
+    assert (await restore_engine(fresh, world.uow)).replayed_rows == 1
     assert {r.metric: r.value for r in fresh.latest(device.device_no)} == {"temperature": 32, "humidity": 40}
     world.engine = fresh
     await world.report(device, temperature=33)
@@ -112,11 +114,11 @@ async def test_a_spoiled_row_or_checkpoint_keeps_no_other_device_from_its_values
     for device in (broken, halved, sound):
         await world.report(device, temperature=20)
     async with world.uow.write() as tx:
-        await tx.readings.put_latest([(halved.device_no, world.clock.now_ms() - 1, b"\xff\xff")])
-        await tx.readings.add([(broken.device_no, world.clock.now_ms() + 1, 7, b"\xff")])
+        await tx.readings.upsert_checkpoints([(halved.device_no, world.clock.now_ms() - 1, b"\xff\xff")])
+        await tx.readings.add_many([(broken.device_no, world.clock.now_ms() + 1, 7, b"\xff")])
 
     fresh = ReferenceEngine()
-    done = await warm_up(fresh, world.uow)
-    assert done.unreadable == {broken.device_no, halved.device_no}
+    done = await restore_engine(fresh, world.uow)
+    assert done.unreadable_devices == {broken.device_no, halved.device_no}
     for device in (broken, sound):
         assert {r.metric: r.value for r in fresh.latest(device.device_no)} == {"temperature": 20}

@@ -6,7 +6,7 @@ from typing import Any
 
 from domain.accounts.model import LoginFailures
 from domain.kernel.clock import DAY_MS
-from domain.telemetry.retention import Keep, RetentionService
+from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.device_world import FakeClock
 from support.storage import MemoryUnitOfWork
 
@@ -19,12 +19,12 @@ async def _kept_after(days: float) -> set[str]:
     now_ms = clock.now_ms()
     async with uow.write() as tx:
         for subject in (PLACE, COUNT):
-            await tx.login_failures.put(LoginFailures(subject, 1, now_ms, now_ms))
+            await tx.login_failures.upsert(LoginFailures(subject, 1, now_ms, now_ms))
     clock.forward(int(days * DAY_MS) + 1)
-    async for _ in RetentionService(uow=uow, clock=clock, keep=Keep()).steps():
+    async for _ in RetentionService(uow=uow, clock=clock, keep=RetentionPeriods()).purge_steps():
         pass
     async with uow.read() as tx:
-        return {subject for subject in (PLACE, COUNT) if await tx.login_failures.get(subject) is not None}
+        return {subject for subject in (PLACE, COUNT) if await tx.login_failures.get_for_update(subject) is not None}
 
 
 async def test_where_somebody_signed_in_is_remembered_for_thirty_days_and_failures_for_one() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from domain.devices.model import Device
 from domain.kernel.clock import DAY_MS, HOUR_MS
-from domain.rules.ports import Cell
-from domain.telemetry import rollup_service, stretches
-from domain.telemetry.paging import Span
-from domain.telemetry.retention import Keep, RetentionService
-from domain.telemetry.rollup import combine, fuller, pack, unpack
-from domain.telemetry.tally import PlainTally
+from domain.rules.engine_port import AggregateCell
+from domain.telemetry import rollup_service
+from domain.telemetry.engine.aggregate import ReferenceAggregator
+from domain.telemetry.engine.rollup_format import combine_cells, merge_by_higher_count, pack_rollup, unpack_rollup
+from domain.telemetry.queries import downsampling
+from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.retention import RetentionPeriods, RetentionService
 from support.telemetry_world import TelemetryWorld
 
 STEPS = (HOUR_MS, 3 * HOUR_MS, DAY_MS)
@@ -33,52 +34,57 @@ async def filled(world: TelemetryWorld, hours: int = 30, each: int = 7, seed: in
 
 async def rolled_up(world: TelemetryWorld) -> int:
     done = 0
-    while step := await world.rollups.step():
+    while step := await world.rollups.run_once():
         done += step
     return done
 
 
-async def out_of_readings(world: TelemetryWorld, device: Device, span: Span, step_ms: int) -> list[Cell]:
+async def out_of_readings(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[AggregateCell]:
     async with world.uow.read() as tx:
-        rows = await tx.readings.between(device.device_no, span.since_ms, span.until_ms, 10**6)
-    tally = PlainTally(HOUR_MS)
+        rows = await tx.readings.list_between(device.device_no, span.since_ms, span.until_ms, 10**6)
+    tally = ReferenceAggregator(HOUR_MS)
     tally.add(rows)
-    return combine(tally.cells(), step_ms)
+    return combine_cells(tally.cells(), step_ms)
 
 
-async def asked(world: TelemetryWorld, device: Device, span: Span, step_ms: int) -> list[tuple[Any, ...]]:
-    found = await world.stretches.buckets(world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000)
+async def asked(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[tuple[Any, ...]]:
+    found = await world.stretches.query_buckets(world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000)
     return [(b.from_ms, b.metric, b.count, b.low, b.high, b.total, b.last) for b in found]
 
 
-async def named(world: TelemetryWorld, device: Device, cells: list[Cell]) -> list[tuple[Any, ...]]:
+async def named(world: TelemetryWorld, device: Device, cells: list[AggregateCell]) -> list[tuple[Any, ...]]:
     async with world.uow.read() as tx:
-        names = {number: name for number, name, _ in await tx.readings.metrics(device.device_no)}
+        names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
     return [(c[0], names[c[1]], *c[2:7]) for c in cells]
 
 
-async def same(world: TelemetryWorld, device: Device, span: Span) -> None:
+async def same(world: TelemetryWorld, device: Device, span: TimeRange) -> None:
     for step_ms in STEPS:
         expected = await named(world, device, await out_of_readings(world, device, span, step_ms))
         assert await asked(world, device, span, step_ms) == expected
 
 
-def everything(world: TelemetryWorld) -> Span:
-    return Span(world.clock.now_ms() - 100 * HOUR_MS - 1, world.clock.now_ms())
+def everything(world: TelemetryWorld) -> TimeRange:
+    return TimeRange(world.clock.now_ms() - 100 * HOUR_MS - 1, world.clock.now_ms())
 
 
 async def hours_summed(world: TelemetryWorld, device: Device) -> int:
     async with world.uow.read() as tx:
-        return len(await tx.rollups.between(device.device_no, 0, 10**9, 10**6))
+        return len(await tx.rollups.list_between(device.device_no, 0, 10**9, 10**6))
 
 
 async def test_roll_ups_equal_the_readings_at_any_moment_and_for_any_span(world: TelemetryWorld) -> None:
     device = await filled(world)
     now = world.clock.now_ms()
-    spans = [everything(world), Span(now - 20 * HOUR_MS - 7, now - 3 * HOUR_MS + 5), Span(now - 100, now), Span(now - 2 * HOUR_MS, now)]
+    spans = [
+        everything(world),
+        TimeRange(now - 20 * HOUR_MS - 7, now - 3 * HOUR_MS + 5),
+        TimeRange(now - 100, now),
+        TimeRange(now - 2 * HOUR_MS, now),
+    ]
     for span in spans:
         await same(world, device, span)
-    while await world.rollups.step():
+    while await world.rollups.run_once():
         for span in spans:
             await same(world, device, span)
     assert await hours_summed(world, device) > 25
@@ -91,8 +97,8 @@ async def test_the_roll_up_itself_is_read_and_not_the_readings(world: TelemetryW
     await rolled_up(world)
     before = await asked(world, device, everything(world), DAY_MS)
     async with world.uow.write() as tx:
-        over = (world.clock.now_ms() - rollup_service.SETTLE_MS) // HOUR_MS * HOUR_MS
-        await tx.readings.delete_some(device.device_no, 10**6, over)
+        over = (world.clock.now_ms() - rollup_service.GRACE_MS) // HOUR_MS * HOUR_MS
+        await tx.readings.delete_batch(device.device_no, 10**6, over)
     assert await asked(world, device, everything(world), DAY_MS) == before
 
 
@@ -100,10 +106,10 @@ async def test_an_hour_under_way_is_not_summed_up(world: TelemetryWorld) -> None
     device = await world.device()
     world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
     await world.report(device, temperature=1)
-    assert await world.rollups.step() == 0
-    world.clock.forward(HOUR_MS + rollup_service.SETTLE_MS)
-    assert await world.rollups.step() == 1
-    assert await world.rollups.step() == 0
+    assert await world.rollups.run_once() == 0
+    world.clock.forward(HOUR_MS + rollup_service.GRACE_MS)
+    assert await world.rollups.run_once() == 1
+    assert await world.rollups.run_once() == 0
 
 
 async def test_readings_that_come_late_are_counted(world: TelemetryWorld) -> None:
@@ -130,7 +136,7 @@ async def test_a_reading_that_comes_while_its_hour_is_summed_up_is_not_lost(
         await store(summed)
 
     monkeypatch.setattr(world.rollups, "_store", interrupted)
-    await world.rollups.step()
+    await world.rollups.run_once()
     monkeypatch.undo()
     await same(world, device, everything(world))
     await rolled_up(world)
@@ -146,7 +152,7 @@ async def test_a_crash_before_the_roll_up_is_stored_leaves_it_due(world: Telemet
 
     monkeypatch.setattr(world.rollups, "_store", crash)
     with pytest.raises(RuntimeError):
-        await world.rollups.step()
+        await world.rollups.run_once()
     monkeypatch.undo()
     await same(world, device, everything(world))
     assert await rolled_up(world) > 0
@@ -154,9 +160,9 @@ async def test_a_crash_before_the_roll_up_is_stored_leaves_it_due(world: Telemet
 
 
 async def test_pages_do_not_matter(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rollup_service, stretches):
+    for module in (rollup_service, downsampling):
         monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
-    monkeypatch.setattr(stretches, "PAGE_HOURS", 4)
+    monkeypatch.setattr(downsampling, "PAGE_HOURS", 4)
     device = await filled(world)
     await same(world, device, everything(world))
     await rolled_up(world)
@@ -164,18 +170,18 @@ async def test_pages_do_not_matter(world: TelemetryWorld, monkeypatch: pytest.Mo
 
 
 def retention(world: TelemetryWorld) -> RetentionService:
-    return RetentionService(uow=world.uow, clock=world.clock, keep=Keep(readings=1, rollups=2))
+    return RetentionService(uow=world.uow, clock=world.clock, keep=RetentionPeriods(readings=1, rollups=2))
 
 
 async def test_readings_go_by_whole_hours_and_only_once_they_are_summed_up(world: TelemetryWorld) -> None:
     device = await filled(world, hours=40)
     span = everything(world)
     before = await asked(world, device, span, HOUR_MS)
-    assert sum([gone async for gone in retention(world).steps()]) == 0
+    assert sum([gone async for gone in retention(world).purge_steps()]) == 0
     await rolled_up(world)
-    assert sum([gone async for gone in retention(world).steps()]) > 0
+    assert sum([gone async for gone in retention(world).purge_steps()]) > 0
     async with world.uow.read() as tx:
-        [(oldest_ms, _)] = await tx.readings.between(device.device_no, 0, 2**50, 1, newest_first=False)
+        [(oldest_ms, _)] = await tx.readings.list_between(device.device_no, 0, 2**50, 1, newest_first=False)
     assert oldest_ms >= (world.clock.now_ms() - DAY_MS) // HOUR_MS * HOUR_MS
     assert await asked(world, device, span, HOUR_MS) == before
 
@@ -183,7 +189,7 @@ async def test_readings_go_by_whole_hours_and_only_once_they_are_summed_up(world
 async def test_roll_ups_go_when_their_time_is_over(world: TelemetryWorld) -> None:
     device = await filled(world, hours=80)
     await rolled_up(world)
-    [gone async for gone in retention(world).steps()]
+    [gone async for gone in retention(world).purge_steps()]
     found = await asked(world, device, everything(world), HOUR_MS)
     assert min(row[0] for row in found) >= (world.clock.now_ms() - 2 * DAY_MS) // HOUR_MS * HOUR_MS
     assert len({row[0] for row in found}) > 40
@@ -193,7 +199,7 @@ async def test_a_late_reading_of_an_hour_whose_readings_are_forgotten_does_not_s
     device = await filled(world, hours=40)
     span = everything(world)
     await rolled_up(world)
-    [gone async for gone in retention(world).steps()]
+    [gone async for gone in retention(world).purge_steps()]
     before = await asked(world, device, span, HOUR_MS)
     await world.report(device, ts=before[-1][0] + 5, m={before[-1][1]: 1})
     await rolled_up(world)
@@ -204,27 +210,34 @@ async def test_a_batch_of_an_hour_under_way_is_marked_once(world: TelemetryWorld
     device = await world.device()
     world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
     marked: list[Any] = []
-    remember = world.ingest._marks.remember
-    monkeypatch.setattr(world.ingest._marks, "remember", lambda hours: (marked.extend(hours), remember(hours)))
+    remember = world.ingest._rollup_marks.remember
+    monkeypatch.setattr(world.ingest._rollup_marks, "remember", lambda hours: (marked.extend(hours), remember(hours)))
     for value in range(5):
         await world.report(device, temperature=value)
     assert len(marked) == 1
     world.clock.forward(HOUR_MS)
     await world.report(device, temperature=9)
     assert len(marked) == 2
-    assert len(world.ingest._marks._marked) == 1
+    assert len(world.ingest._rollup_marks._marked) == 1
 
 
 def test_a_packed_roll_up_comes_back_as_it_went_in() -> None:
-    cells: list[Cell] = [(7 * HOUR_MS, 3, 2, -1.5, 2.0, 0.5, 2.0, 7 * HOUR_MS + 9), (7 * HOUR_MS, 1, 1, 0.0, 0.0, 0.0, 0.0, 7 * HOUR_MS)]
-    assert list(unpack(7, pack(cells))) == cells[::-1]
-    assert list(unpack(7, pack(cells), 3)) == cells[:1]
+    cells: list[AggregateCell] = [
+        (7 * HOUR_MS, 3, 2, -1.5, 2.0, 0.5, 2.0, 7 * HOUR_MS + 9),
+        (7 * HOUR_MS, 1, 1, 0.0, 0.0, 0.0, 0.0, 7 * HOUR_MS),
+    ]
+    assert list(unpack_rollup(7, pack_rollup(cells))) == cells[::-1]
+    assert list(unpack_rollup(7, pack_rollup(cells), 3)) == cells[:1]
     with pytest.raises(ValueError):
-        list(unpack(7, pack(cells)[:-1]))
+        list(unpack_rollup(7, pack_rollup(cells)[:-1]))
 
 
 def test_of_two_roll_ups_of_an_hour_each_metric_keeps_the_fuller_one() -> None:
-    def cell(metric: int, count: int) -> Cell:
+    def cell(metric: int, count: int) -> AggregateCell:
         return (0, metric, count, 0.0, 0.0, 0.0, 0.0, 0)
 
-    assert fuller([cell(1, 2), cell(2, 1)], [cell(1, 1), cell(2, 5), cell(3, 1)]) == [cell(1, 2), cell(2, 5), cell(3, 1)]
+    assert merge_by_higher_count([cell(1, 2), cell(2, 1)], [cell(1, 1), cell(2, 5), cell(3, 1)]) == [
+        cell(1, 2),
+        cell(2, 5),
+        cell(3, 1),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import Any
 
-from domain.webhooks.leftovers import STEP_ROWS, Leftovers
+from domain.webhooks.cleanup import ROWS_PER_STEP, WebhookCleanup
 
 
 class Rows:
@@ -36,25 +36,25 @@ class Rows:
         return self
 
 
-def sweeping(rows: Rows) -> Leftovers:
+def sweeping(rows: Rows) -> WebhookCleanup:
     uow: Any = rows
-    return Leftovers(uow=uow)
+    return WebhookCleanup(uow=uow)
 
 
 async def test_each_step_goes_on_where_the_last_one_ended() -> None:
-    rows = Rows(whk_a=range(1, 3 * STEP_ROWS + 1), whk_b=range(2_000, 2_002))
+    rows = Rows(whk_a=range(1, 3 * ROWS_PER_STEP + 1), whk_b=range(2_000, 2_002))
     sweep = sweeping(rows)
-    assert [await sweep.step() for _ in range(5)] == [True, True, True, True, False]
-    assert rows.asked == [("whk_a", STEP_ROWS * number) for number in range(4)] + [("whk_b", 0)]
+    assert [await sweep.run_once() for _ in range(5)] == [True, True, True, True, False]
+    assert rows.asked == [("whk_a", ROWS_PER_STEP * number) for number in range(4)] + [("whk_b", 0)]
 
 
 async def test_what_others_held_is_come_back_to() -> None:
-    rows = Rows(whk_a=range(1, 2 * STEP_ROWS + 1))
+    rows = Rows(whk_a=range(1, 2 * ROWS_PER_STEP + 1))
     rows.held = {1, 2}
     sweep = sweeping(rows)
-    assert [await sweep.step() for _ in range(3)] == [True, True, False]
+    assert [await sweep.run_once() for _ in range(3)] == [True, True, False]
     assert rows.of["whk_a"] == [1, 2]
     rows.held.clear()
-    assert await sweep.step()
-    assert not await sweep.step()
+    assert await sweep.run_once()
+    assert not await sweep.run_once()
     assert rows.of["whk_a"] == []

@@ -11,23 +11,33 @@ from hypothesis import strategies as st
 
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
 from domain.webhooks import policy
-from domain.webhooks.model import PAUSES_S, Attempt, Delivery, DeliveryState, Webhook
-from domain.webhooks.policy import Health
-from domain.webhooks.ports import Reply
+from domain.webhooks.model import RETRY_PAUSES_S, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.policy import HealthChange
+from domain.webhooks.ports import WebhookResponse
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000
 
 
-def reply(status: int | None = 200, error: str | None = None, retry_after_s: int | None = None) -> Reply:
-    return Reply(status, error, b"", 12, retry_after_s)
+def reply(status: int | None = 200, error: str | None = None, retry_after_s: int | None = None) -> WebhookResponse:
+    return WebhookResponse(status, error, b"", 12, retry_after_s)
 
 
 def delivery(attempts: int = 0) -> Delivery:
     return Delivery(
-        7, WebhookId("whk_a"), AccountId("acc_a"), None, EventId("evt_a"), "ping", b"{}", DeliveryState.PENDING, attempts,
-        NOW, NOW + 30_000, NOW,
-    )  # fmt: skip
+        7,
+        WebhookId("whk_a"),
+        AccountId("acc_a"),
+        None,
+        EventId("evt_a"),
+        "ping",
+        b"{}",
+        DeliveryState.PENDING,
+        attempts,
+        NOW,
+        NOW + 30_000,
+        NOW,
+    )
 
 
 def attempt(number: int = 1) -> Attempt:
@@ -36,14 +46,24 @@ def attempt(number: int = 1) -> Attempt:
 
 def webhook(failing_since_ms: int | None = None) -> Webhook:
     return Webhook(
-        WebhookId("whk_a"), AccountId("acc_a"), KeyId("key_a"), "https://example.com", b"", "whsec_abcd", 1, True, None,
-        failing_since_ms, NOW, NOW,
-    )  # fmt: skip
+        WebhookId("whk_a"),
+        AccountId("acc_a"),
+        KeyId("key_a"),
+        "https://example.com",
+        b"",
+        "whsec_abcd",
+        1,
+        True,
+        None,
+        failing_since_ms,
+        NOW,
+        NOW,
+    )
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
-    settled = policy.settle(delivery(), attempt(), reply(status), NOW, 0.0)
+    settled = policy.finish_attempt(delivery(), attempt(), reply(status), NOW, 0.0)
     assert settled.delivery.state is DeliveryState.DELIVERED
     assert settled.attempt.succeeded
     assert settled.attempt.error is None
@@ -51,8 +71,8 @@ def test_2xx_is_success(status: int) -> None:
 
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
-def test_everything_else_is_failure(answer: Reply) -> None:
-    settled = policy.settle(delivery(), attempt(), answer, NOW, 0.0)
+def test_everything_else_is_failure(answer: WebhookResponse) -> None:
+    settled = policy.finish_attempt(delivery(), attempt(), answer, NOW, 0.0)
     assert settled.delivery.state is DeliveryState.PENDING
     assert not settled.attempt.succeeded
     assert settled.attempt.error
@@ -62,7 +82,7 @@ def test_everything_else_is_failure(answer: Reply) -> None:
 def test_after_six_attempts_it_is_given_up() -> None:
     owed, pauses = delivery(), []
     for number in range(1, 7):
-        settled = policy.settle(owed, attempt(number), reply(503), NOW, 0.0)
+        settled = policy.finish_attempt(owed, attempt(number), reply(503), NOW, 0.0)
         owed = settled.delivery
         if settled.attempt.next_attempt_ms is not None:
             pauses.append(settled.attempt.next_attempt_ms - NOW)
@@ -73,16 +93,16 @@ def test_after_six_attempts_it_is_given_up() -> None:
 
 @given(st.integers(1, 5), st.floats(-1, 1), st.none() | st.integers(0, 10**9))
 def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, asked: int | None) -> None:
-    pause_ms = policy.pause_ms(done, spread, asked)
-    planned_ms = PAUSES_S[done - 1] * 1_000
+    pause_ms = policy.retry_pause_ms(done, spread, asked)
+    planned_ms = RETRY_PAUSES_S[done - 1] * 1_000
     assert pause_ms >= planned_ms * 0.9 - 1
-    assert pause_ms <= max(planned_ms * 1.1, policy.LONGEST_PAUSE_S * 1_000)
+    assert pause_ms <= max(planned_ms * 1.1, policy.MAX_RETRY_AFTER_S * 1_000)
     if asked is None:
         assert pause_ms <= planned_ms * 1.1
 
 
 def test_an_interrupted_attempt_does_not_count() -> None:
-    settled = policy.interrupt(delivery(3), attempt(4), NOW)
+    settled = policy.interrupt_attempt(delivery(3), attempt(4), NOW)
     assert settled.delivery.attempts == 3
     assert settled.delivery.state is DeliveryState.PENDING
     assert settled.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
@@ -90,26 +110,29 @@ def test_an_interrupted_attempt_does_not_count() -> None:
 
 
 def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_under_way() -> None:
-    assert policy.as_logged(attempt(), NOW + 1_000).error is None
-    assert policy.as_logged(attempt(), NOW + 120_000).error == policy.INTERRUPTED
+    assert policy.mark_interrupted(attempt(), NOW + 1_000).error is None
+    assert policy.mark_interrupted(attempt(), NOW + 120_000).error == policy.INTERRUPTED_MESSAGE
 
 
 def test_health_follows_the_answers() -> None:
-    assert policy.health(webhook(), reply(), NOW) is Health.SAME
-    assert policy.health(webhook(NOW - 1), reply(), NOW) is Health.RECOVERED
-    assert policy.health(webhook(), reply(500), NOW) is Health.FAILING
-    assert policy.health(webhook(NOW - DAY), reply(500), NOW) is Health.SAME
-    assert policy.health(webhook(NOW - 5 * DAY), reply(500), NOW) is Health.DEAD
-    assert policy.health(webhook(), reply(410), NOW) is Health.GONE
+    assert policy.health_change(webhook(), reply(), NOW) is HealthChange.SAME
+    assert policy.health_change(webhook(NOW - 1), reply(), NOW) is HealthChange.RECOVERED
+    assert policy.health_change(webhook(), reply(500), NOW) is HealthChange.FAILING
+    assert policy.health_change(webhook(NOW - DAY), reply(500), NOW) is HealthChange.SAME
+    assert policy.health_change(webhook(NOW - 5 * DAY), reply(500), NOW) is HealthChange.DEAD
+    assert policy.health_change(webhook(), reply(410), NOW) is HealthChange.GONE
 
 
 def test_the_envelope_holds_the_payload_byte_for_byte() -> None:
-    data = policy.data_bytes({"type": "telemetry", "value": 21.40, "name": "Küche 🔌", "eventId": "evt_a"})
-    body = policy.envelope(attempt(), data)
+    data = policy.encode_payload({"type": "telemetry", "value": 21.40, "name": "Küche 🔌", "eventId": "evt_a"})
+    body = policy.build_body(attempt(), data)
     assert data in body
     assert json.loads(body) == {
-        "id": "whd_a", "type": "ping", "createdAt": "2027-01-15T08:00:00.000Z", "data": json.loads(data),
-    }  # fmt: skip
+        "id": "whd_a",
+        "type": "ping",
+        "createdAt": "2027-01-15T08:00:00.000Z",
+        "data": json.loads(data),
+    }
 
 
 @given(st.binary(min_size=32, max_size=32))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.memory.webhooks import MemoryWebhooks
-from domain.webhooks.scope import KEPT_MS, QUIET_MS
+from adapters.storage.memory.webhooks import MemoryWebhookRepository
+from domain.webhooks.recipients import CACHE_TTL_MS, MAX_PENDING_CHANGE_MS
 from support.webhook_world import WebhookWorld
 
 URL = "http://127.0.0.1:9/hook"
@@ -35,7 +35,7 @@ async def test_an_account_without_webhooks_costs_no_look_up_a_second_time(
     async def never(*_: Any) -> Any:
         raise AssertionError("looked up again")
 
-    monkeypatch.setattr(MemoryWebhooks, "live", never)
+    monkeypatch.setattr(MemoryWebhookRepository, "list_enabled", never)
     for _ in range(10):
         await world.switch(device)
     assert await owed(world) == 0
@@ -58,12 +58,12 @@ async def test_a_grant_that_is_rolled_back_never_counted(world: WebhookWorld) ->
         async with world.uow.write() as tx:
             grant = await world.grant_of(made.webhook.key_id, device)
             await tx.grants.add(grant)
-            await tx.record(world.fact("grant_created"))
-            await tx.record(world.fact("relay_changed", device.device_id))  # looked up inside: it would have counted
+            await tx.emit(world.fact("grant_created"))
+            await tx.emit(world.fact("relay_changed", device.device_id))  # looked up inside: it would have counted
             raise RuntimeError
     await world.switch(device)
     assert await owed(world) == 0
-    world.clock.forward(seconds=QUIET_MS / 1000 + 1)
+    world.clock.forward(seconds=MAX_PENDING_CHANGE_MS / 1000 + 1)
     await world.switch(device)
     assert await owed(world) == 0
 
@@ -84,7 +84,7 @@ async def test_what_was_never_recorded_is_noticed_after_a_while(world: WebhookWo
     await world.switch(device)
     async with world.uow.write() as tx:
         await tx.grants.add(await world.grant_of(made.webhook.key_id, device))
-    world.clock.forward(seconds=KEPT_MS / 1000 + 1)
+    world.clock.forward(seconds=CACHE_TTL_MS / 1000 + 1)
     await world.switch(device)
     assert await owed(world) == 1
 
@@ -119,7 +119,7 @@ async def test_whatever_changes_meanwhile_each_event_is_owed_to_exactly_who_saw_
         device = chance.randrange(3)
         async with world.uow.write() as tx:
             expected += len({key for key in grants if key[1] == device})
-            await tx.record(world.fact("relay_changed", devices[device].device_id))
+            await tx.emit(world.fact("relay_changed", devices[device].device_id))
 
     for _ in range(200):
         await (change() if chance.random() < 0.3 else happen())
@@ -135,13 +135,13 @@ async def test_a_turn_of_many_deliveries_asks_who_sees_the_devices_once(monkeypa
     for device in devices:
         await world.switch(device)
     asked = 0
-    live = MemoryWebhooks.live
+    live = MemoryWebhookRepository.list_enabled
 
-    async def counted(webhooks: MemoryWebhooks, account_ids: Any) -> Any:
+    async def counted(webhooks: MemoryWebhookRepository, account_ids: Any) -> Any:
         nonlocal asked
         asked += 1
         return await live(webhooks, account_ids)
 
-    monkeypatch.setattr(MemoryWebhooks, "live", counted)
-    turn = await world.deliveries.turn([])
-    assert (len(turn.jobs), asked) == (len(devices) * len(hooks), 1)
+    monkeypatch.setattr(MemoryWebhookRepository, "list_enabled", counted)
+    turn = await world.deliveries.next_batch([])
+    assert (len(turn.attempts), asked) == (len(devices) * len(hooks), 1)

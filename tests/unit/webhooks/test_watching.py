@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.loops.doorbell import Doorbell
-from app.loops.watching import WatchingLoop
-from domain.events.model import Interest
-from domain.webhooks.watching import WatchingService
+from app.workers.feed_interest import FeedInterestWorker
+from app.workers.wake_event import WakeEvent
+from domain.events.model import FeedFilter
+from domain.feed.interest import LiveSubscriptions
 from support.webhook_world import ACCOUNT, WebhookWorld
 
 URL = "http://127.0.0.1:9/hook"
@@ -29,22 +29,24 @@ async def world() -> WebhookWorld:
     return await WebhookWorld().populate()
 
 
-def loop_of(world: WebhookWorld, engine: Any) -> WatchingLoop:
-    bell = Doorbell()
-    world.feed._on_interest = bell.ring
-    return WatchingLoop(watching=WatchingService(uow=world.uow, clock=world.clock), hub=world.feed, engine=engine, bell=bell)
+def loop_of(world: WebhookWorld, engine: Any) -> FeedInterestWorker:
+    bell = WakeEvent()
+    world.feed._on_filters_changed = bell.set
+    return FeedInterestWorker(
+        watching=LiveSubscriptions(uow=world.uow, clock=world.clock), hub=world.feed, engine=engine, bell=bell
+    )
 
 
 async def test_a_feed_client_has_its_account_watched_until_it_leaves(world: WebhookWorld) -> None:
     one, two = await world.device(), await world.device()
     engine = Engine()
     loop = loop_of(world, engine)
-    await loop.look()
+    await loop.refresh()
     assert not engine.watched
-    with world.feed.subscribe(Interest(ACCOUNT)):
-        await loop.look()
+    with world.feed.subscribe(FeedFilter(ACCOUNT)):
+        await loop.refresh()
         assert engine.watched == {one.device_no, two.device_no}
-    await loop.look()
+    await loop.refresh()
     assert not engine.watched
 
 
@@ -52,11 +54,11 @@ async def test_filters_narrow_what_is_watched(world: WebhookWorld) -> None:
     one, _ = await world.device(), await world.device()
     engine = Engine()
     loop = loop_of(world, engine)
-    with world.feed.subscribe(Interest(ACCOUNT, device_id=one.device_id)):
-        await loop.look()
+    with world.feed.subscribe(FeedFilter(ACCOUNT, device_id=one.device_id)):
+        await loop.refresh()
         assert engine.watched == {one.device_no}
-    with world.feed.subscribe(Interest(ACCOUNT, frozenset({"relay_changed"}))):
-        await loop.look()
+    with world.feed.subscribe(FeedFilter(ACCOUNT, frozenset({"relay_changed"}))):
+        await loop.refresh()
         assert not engine.watched
 
 
@@ -65,10 +67,10 @@ async def test_a_webhook_has_watched_what_its_key_sees(world: WebhookWorld) -> N
     made = await world.webhook(URL, seen)
     engine = Engine()
     loop = loop_of(world, engine)
-    await loop.look()
+    await loop.refresh()
     assert engine.watched == {seen.device_no}
-    await world.webhooks.change(world.session(), made.webhook.webhook_id, enabled=False)
-    await loop.look()
+    await world.webhooks.update(world.session(), made.webhook.webhook_id, enabled=False)
+    await loop.refresh()
     assert not engine.watched
 
 

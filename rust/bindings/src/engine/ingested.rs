@@ -42,12 +42,12 @@ impl Ingested {
 
     /// (device number, hour since 1970) of the rows, each once, sorted.
     #[getter]
-    fn hours(&self) -> Vec<(u32, i64)> {
+    fn rollup_hours(&self) -> Vec<(u32, i64)> {
         self.outcome.hours()
     }
 
     #[getter]
-    fn new_names(&self) -> Vec<(u32, &str)> {
+    fn new_metric_names(&self) -> Vec<(u32, &str)> {
         self.outcome
             .new_names
             .iter()
@@ -71,7 +71,7 @@ impl Ingested {
     }
 
     #[getter]
-    fn edges(&self) -> Vec<EdgeTuple> {
+    fn rule_transitions(&self) -> Vec<EdgeTuple> {
         let edges = self.outcome.edges.iter();
         let tuple = edges.map(|edge| {
             (
@@ -88,17 +88,17 @@ impl Ingested {
     }
 
     #[getter]
-    fn fired(&self) -> Vec<(u32, u32, i64)> {
+    fn rule_firings(&self) -> Vec<(u32, u32, i64)> {
         self.outcome.fired.clone()
     }
 
     #[getter]
-    fn suppressed(&self) -> Vec<(u32, u32, i64, Option<u32>)> {
+    fn rule_suppressions(&self) -> Vec<(u32, u32, i64, Option<u32>)> {
         self.outcome.suppressed.clone()
     }
 
     #[getter]
-    fn watched(&self) -> Vec<WatchedTuple<'_>> {
+    fn watched_readings(&self) -> Vec<WatchedTuple<'_>> {
         let readings = self.outcome.watched.iter();
         let tuple = readings.map(|reading| {
             let (text, unit) = (reading.text.as_deref(), reading.unit.as_deref());
@@ -124,17 +124,17 @@ impl Ingested {
     }
 
     #[getter]
-    fn seen(&self) -> Vec<(u32, i64)> {
+    fn last_seen(&self) -> Vec<(u32, i64)> {
         self.outcome.seen.clone()
     }
 
     #[getter]
-    fn messages(&self) -> u64 {
+    fn message_count(&self) -> u64 {
         self.outcome.messages
     }
 
     #[getter]
-    fn readings(&self) -> u64 {
+    fn reading_count(&self) -> u64 {
         self.outcome.readings
     }
 }

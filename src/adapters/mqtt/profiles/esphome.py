@@ -7,54 +7,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.mqtt.profiles import readings
-from domain.devices.codec import Downlink, Order, PlanRow, RelayReport, Report, StatusReport, TelemetryReport, Unreadable
+from adapters.mqtt.profiles import sensor_json
+from domain.devices.codec import (
+    DeviceCommand,
+    DeviceReport,
+    OutboundMessage,
+    PlanRow,
+    PresenceReport,
+    RelayReport,
+    TelemetryReport,
+    UnreadableMessage,
+)
 
-_WORDS = frozenset({"ON", "OFF", "TOGGLE"})
+_COMMANDS = frozenset({"ON", "OFF", "TOGGLE"})
 
 
-def encode(device_id: str, order: Order, now_ms: int) -> Sequence[Downlink]:
-    if order.cmd not in _WORDS:
+def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+    if order.cmd not in _COMMANDS:
         return ()
     expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
-    return (Downlink("switch/relay/command", order.cmd.encode(), expiry_s=expiry_s),)
+    return (OutboundMessage("switch/relay/command", order.cmd.encode(), expiry_s=expiry_s),)
 
 
-def decode(topic: str, payload: bytes, retain: bool) -> Sequence[Report]:
+def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     word = payload.strip().decode("utf-8", "replace")
     if topic == "status":
-        return (StatusReport(word == "online"),)
+        return (PresenceReport(word == "online"),)
     if topic == "switch/relay/state":
-        return (RelayReport(word == "ON"),) if word in ("ON", "OFF") else (Unreadable("MALFORMED", "a switch is ON or OFF"),)
+        return (
+            (RelayReport(word == "ON"),) if word in ("ON", "OFF") else (UnreadableMessage("MALFORMED", "a switch is ON or OFF"),)
+        )
     parts = topic.split("/")
     if len(parts) == 3 and parts[2] == "state":
-        return _reading(parts[0], parts[1], word)
-    return () if parts[0] in ("debug", "switch") else (Unreadable("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
+        return _decode_reading(parts[0], parts[1], word)
+    return (
+        () if parts[0] in ("debug", "switch") else (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
+    )
 
 
-def listens(topic_filter: str) -> bool:
+def is_command_subscription(topic_filter: str) -> bool:
     return topic_filter in ("switch/relay/command", "switch/+/command", "#")
 
 
-def greeting() -> Sequence[Downlink]:
+def state_queries() -> Sequence[OutboundMessage]:
     return ()  # its states are retained and come again by themselves
 
 
-def plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[Downlink]:
+def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
     return ()  # its schedules are part of its YAML
 
 
-def _reading(kind: str, name: str, word: str) -> Sequence[Report]:
+def _decode_reading(kind: str, name: str, word: str) -> Sequence[DeviceReport]:
     if kind == "binary_sensor":
-        return (TelemetryReport(readings.payload({name: word == "ON"})),)
+        return (TelemetryReport(sensor_json.encode_telemetry({name: word == "ON"})),)
     if kind == "text_sensor":
-        return (TelemetryReport(readings.payload({name: word[:256]})),)
+        return (TelemetryReport(sensor_json.encode_telemetry({name: word[:256]})),)
     if kind != "sensor":
         return ()
     try:
         number = float(word)
     except ValueError:
-        return (Unreadable("MALFORMED", f"sensor {name[:64]!r} is not a number"),)
+        return (UnreadableMessage("MALFORMED", f"sensor {name[:64]!r} is not a number"),)
     if number != number or number in (float("inf"), float("-inf")):
         return ()  # `nan` is how ESPHome says that it has no value yet
-    return (TelemetryReport(readings.payload({name: number})),)
+    return (TelemetryReport(sensor_json.encode_telemetry({name: number})),)

@@ -12,127 +12,127 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from domain.devices.codec import (
-    Downlink,
+    CommandResultReport,
+    DeviceCommand,
+    DeviceReport,
     HelloReport,
-    Order,
-    PlanReport,
+    OutboundMessage,
+    PlanRevisionReport,
     PlanRow,
+    PresenceReport,
     RelayReport,
-    Report,
-    ResultReport,
-    StatusReport,
     TimeRequest,
-    Unreadable,
+    UnreadableMessage,
 )
-from domain.schedules.firmware import message
+from domain.schedules.device_plan import encode_sched_payload
 
-Relay = Literal["ON", "OFF"]
-Short = Annotated[str, msgspec.Meta(max_length=64)]
+RelayState = Literal["ON", "OFF"]
+ShortText = Annotated[str, msgspec.Meta(max_length=64)]
 Revision = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
-class _State(msgspec.Struct):
-    relay: Relay
-    by: Short | None = None
-    id: Short | None = None
+class _StatePayload(msgspec.Struct):
+    relay: RelayState
+    by: ShortText | None = None
+    id: ShortText | None = None
 
 
-class _Result(msgspec.Struct):
-    id: Short
+class _ResultPayload(msgspec.Struct):
+    id: ShortText
     status: Literal["ack", "done", "error", "expired"]
-    code: Short | None = None
-    relay: Relay | None = None
+    code: ShortText | None = None
+    relay: RelayState | None = None
     data: Any = None
 
 
-class _Plan(msgspec.Struct):
+class _PlanPayload(msgspec.Struct):
     rev: Revision
 
 
-class _Hello(msgspec.Struct):
-    fw: Short | None = None
+class _HelloPayload(msgspec.Struct):
+    fw: ShortText | None = None
     sched: Revision | None = None
 
 
-_encode = msgspec.json.Encoder().encode
-_state = msgspec.json.Decoder(_State).decode
-_result = msgspec.json.Decoder(_Result).decode
-_plan = msgspec.json.Decoder(_Plan).decode
-_hello = msgspec.json.Decoder(_Hello).decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_state = msgspec.json.Decoder(_StatePayload).decode
+_decode_result = msgspec.json.Decoder(_ResultPayload).decode
+_decode_plan = msgspec.json.Decoder(_PlanPayload).decode
+_decode_hello = msgspec.json.Decoder(_HelloPayload).decode
 
 
-def encode(device_id: str, order: Order, now_ms: int) -> Sequence[Downlink]:
+def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
     """The deadline goes twice: as MQTT 5 message expiry for the broker, as `exp` for the device itself."""
     message = {"id": order.execution_id, "cmd": order.cmd, "params": order.params, "exp": order.expires_ms}
     expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
-    return (Downlink("cmd", _encode(message), expiry_s=expiry_s),)
+    return (OutboundMessage("cmd", _encode_json(message), expiry_s=expiry_s),)
 
 
-def decode(topic: str, payload: bytes, retain: bool) -> Sequence[Report]:
-    read = _READERS.get(topic)
+def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
+    read = _DECODERS.get(topic)
     if read is None:
-        return (Unreadable("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
+        return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
     try:
         return (read(payload),)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return (Unreadable("MALFORMED", f"{topic}: {error}"),)
+        return (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
 
 
-def listens(topic_filter: str) -> bool:
+def is_command_subscription(topic_filter: str) -> bool:
     return topic_filter in ("cmd", "#", "+")
 
 
-def greeting() -> Sequence[Downlink]:
+def state_queries() -> Sequence[OutboundMessage]:
     return ()
 
 
-def plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[Downlink]:
-    return (Downlink("sched", message(revision, rows), retain=True),)
+def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
+    return (OutboundMessage("sched", encode_sched_payload(revision, rows), retain=True),)
 
 
-def time(now_ms: int) -> Downlink:
-    return Downlink("time", _encode({"t": now_ms}), qos=0)
+def encode_time(now_ms: int) -> OutboundMessage:
+    return OutboundMessage("time", _encode_json({"t": now_ms}), qos=0)
 
 
-def _read_status(payload: bytes) -> Report:
+def _status_report(payload: bytes) -> DeviceReport:
     word = payload.strip().lower()
     if word in (b"online", b"offline"):
-        return StatusReport(word == b"online")
-    return Unreadable("MALFORMED", "status is `online` or `offline`")
+        return PresenceReport(word == b"online")
+    return UnreadableMessage("MALFORMED", "status is `online` or `offline`")
 
 
-def _read_state(payload: bytes) -> Report:
+def _state_report(payload: bytes) -> DeviceReport:
     plain = payload.strip().upper()
     if plain in (b"ON", b"OFF"):
         return RelayReport(plain == b"ON")
-    state = _state(payload)
+    state = _decode_state(payload)
     return RelayReport(state.relay == "ON", state.id, state.by)
 
 
-def _read_result(payload: bytes) -> Report:
-    result = _result(payload)
+def _result_report(payload: bytes) -> DeviceReport:
+    result = _decode_result(payload)
     relay = None if result.relay is None else result.relay == "ON"
-    return ResultReport(result.id, result.status, result.code, relay, result.data)
+    return CommandResultReport(result.id, result.status, result.code, relay, result.data)
 
 
-def _read_plan(payload: bytes) -> Report:
-    return PlanReport(_plan(payload).rev)
+def _plan_report(payload: bytes) -> DeviceReport:
+    return PlanRevisionReport(_decode_plan(payload).rev)
 
 
-def _read_hello(payload: bytes) -> Report:
-    hello = _hello(payload)
+def _hello_report(payload: bytes) -> DeviceReport:
+    hello = _decode_hello(payload)
     return HelloReport(hello.fw, hello.sched)
 
 
-def _read_time(payload: bytes) -> Report:
+def _time_request(payload: bytes) -> DeviceReport:
     return TimeRequest()
 
 
-_READERS = {
-    "status": _read_status,
-    "state": _read_state,
-    "result": _read_result,
-    "sched/rev": _read_plan,
-    "hello": _read_hello,
-    "time/get": _read_time,
+_DECODERS = {
+    "status": _status_report,
+    "state": _state_report,
+    "result": _result_report,
+    "sched/rev": _plan_report,
+    "hello": _hello_report,
+    "time/get": _time_request,
 }

@@ -11,82 +11,82 @@ from typing import Any
 
 import msgspec
 
-from adapters.mqtt.profiles import readings
-from adapters.mqtt.profiles.edges import PlanEdge, to_come
+from adapters.mqtt.profiles import sensor_json
+from adapters.mqtt.profiles.schedule_edges import PlanEdge, upcoming_edges
 from domain.devices.codec import (
-    Downlink,
-    Order,
-    PlanReport,
+    CommandResultReport,
+    DeviceCommand,
+    DeviceReport,
+    OutboundMessage,
+    PlanRevisionReport,
     PlanRow,
+    PresenceReport,
     RelayReport,
-    Report,
-    ResultReport,
-    StatusReport,
     TelemetryReport,
-    Unreadable,
+    UnreadableMessage,
 )
 
-_POWER = {"ON": "Power1 ON", "OFF": "Power1 OFF", "TOGGLE": "Power1 TOGGLE", "STATUS": "State"}
-_NOT_READINGS = frozenset({"Time", "TempUnit", "PressureUnit", "SpeedUnit"})
+_COMMANDS = {"ON": "Power1 ON", "OFF": "Power1 OFF", "TOGGLE": "Power1 TOGGLE", "STATUS": "State"}
+_SKIPPED_FIELDS = frozenset({"Time", "TempUnit", "PressureUnit", "SpeedUnit"})
 _STATE_TOPICS = frozenset({"stat/RESULT", "tele/STATE"})
 
-SLOTS = 5
+MAX_SLOTS = 5
 PLAN_EXPIRY_S = 30
 """A plan is told anew when the device is back; an old one must not reach it then."""
 
-_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode(device_id: str, order: Order, now_ms: int) -> Sequence[Downlink]:
-    step = _POWER.get(order.cmd) or _custom(order)
+def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+    step = _COMMANDS.get(order.cmd) or _custom_command(order)
     if step is None:
         return ()
     expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
     backlog = f"{step}; Publish devices/{device_id}/stat/ACK {order.execution_id}"
-    return (Downlink("cmnd/Backlog0", backlog.encode(), expiry_s=expiry_s),)
+    return (OutboundMessage("cmnd/Backlog0", backlog.encode(), expiry_s=expiry_s),)
 
 
-def decode(topic: str, payload: bytes, retain: bool) -> Sequence[Report]:
+def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     if topic == "tele/LWT":
-        return (StatusReport(payload.strip() == b"Online"),)
+        return (PresenceReport(payload.strip() == b"Online"),)
     if topic in ("stat/POWER", "stat/POWER1"):
-        return _power(payload.strip().decode("ascii", "replace"))
+        return _decode_power(payload.strip().decode("ascii", "replace"))
     if topic == "stat/ACK":
-        return (ResultReport(payload.strip().decode("ascii", "replace")[:64], "done"),)
+        return (CommandResultReport(payload.strip().decode("ascii", "replace")[:64], "done"),)
     if topic == "stat/PLAN":
-        return _held(payload.strip())
+        return _decode_plan_revision(payload.strip())
     if topic in _STATE_TOPICS or topic == "tele/SENSOR":
-        return _document(topic, payload)
+        return _decode_json(topic, payload)
     if topic.startswith(("stat/", "tele/")):
         return ()  # INFO1, STATUS5 and many more: true, but nothing of ours
-    return (Unreadable("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
+    return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
 
 
-def listens(topic_filter: str) -> bool:
+def is_command_subscription(topic_filter: str) -> bool:
     return topic_filter in ("cmnd/#", "#")
 
 
-def greeting() -> Sequence[Downlink]:
-    return (Downlink("cmnd/STATE", b""),)
+def state_queries() -> Sequence[OutboundMessage]:
+    return (OutboundMessage("cmnd/STATE", b""),)
 
 
-def plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[Downlink]:
+def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
     """Timers 1 to 10, two a slot; one Backlog a slot, because Tasmota takes some 500 bytes at a time. They are for one run, so
     they need the device's clock on UTC, which the first step sees to. Edges that are past are cleared."""
-    edges, complete = to_come(rows, now_ms)
-    timers = {2 * edge.slot + (1 if edge.relay else 2): _timer(edge) for edge in edges}
+    edges, complete = upcoming_edges(rows, now_ms)
+    timers = {2 * edge.slot + (1 if edge.relay else 2): _timer_json(edge) for edge in edges}
     messages = []
-    for slot in range(SLOTS):
+    for slot in range(MAX_SLOTS):
         steps = [f"Timer{number} {timers.get(number, '0')}" for number in (2 * slot + 1, 2 * slot + 2)]
         if slot == 0:
             steps = ["Timezone 0", "Timers 1", *steps]
-        if slot == SLOTS - 1 and complete:
+        if slot == MAX_SLOTS - 1 and complete:
             steps.append(f"Publish devices/{device_id}/stat/PLAN {revision}")
-        messages.append(Downlink("cmnd/Backlog0", "; ".join(steps).encode(), expiry_s=PLAN_EXPIRY_S))
+        messages.append(OutboundMessage("cmnd/Backlog0", "; ".join(steps).encode(), expiry_s=PLAN_EXPIRY_S))
     return messages
 
 
-def _timer(edge: PlanEdge) -> str:
+def _timer_json(edge: PlanEdge) -> str:
     """`Days` begins with Sunday. What arms is called `Enable` since version 9 and was `Arm` before; the other is passed over."""
     day, second = divmod(edge.ts, 86_400)
     days = "".join("1" if index == (day + 4) % 7 else "0" for index in range(7))  # 1970 began on a Thursday
@@ -95,13 +95,13 @@ def _timer(edge: PlanEdge) -> str:
     return msgspec.json.encode(timer | {"Action": int(edge.relay)}).decode()
 
 
-def _held(word: bytes) -> Sequence[Report]:
+def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
     if not word.isdigit() or len(word) > 15:
-        return (Unreadable("MALFORMED", "PLAN is a revision"),)
-    return (PlanReport(int(word)),)
+        return (UnreadableMessage("MALFORMED", "PLAN is a revision"),)
+    return (PlanRevisionReport(int(word)),)
 
 
-def _custom(order: Order) -> str | None:
+def _custom_command(order: DeviceCommand) -> str | None:
     """A defined command of another name is Tasmota's own command; a string or number is its argument.
 
     A `;` would end the step and start another command that nobody was granted, so it is not let through."""
@@ -112,17 +112,17 @@ def _custom(order: Order) -> str | None:
     return None if any(sign in text for sign in ";\r\n\0") else text
 
 
-def _power(word: str) -> Sequence[Report]:
-    return (RelayReport(word == "ON"),) if word in ("ON", "OFF") else (Unreadable("MALFORMED", "POWER is ON or OFF"),)
+def _decode_power(word: str) -> Sequence[DeviceReport]:
+    return (RelayReport(word == "ON"),) if word in ("ON", "OFF") else (UnreadableMessage("MALFORMED", "POWER is ON or OFF"),)
 
 
-def _document(topic: str, payload: bytes) -> Sequence[Report]:
+def _decode_json(topic: str, payload: bytes) -> Sequence[DeviceReport]:
     try:
-        document = _object(payload)
+        document = _decode_object(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return (Unreadable("MALFORMED", f"{topic}: {error}"),)
+        return (UnreadableMessage("MALFORMED", f"{topic}: {error}"),)
     if topic == "tele/SENSOR":
-        values = readings.flatten(document, skip=_NOT_READINGS)
-        return (TelemetryReport(readings.payload(values)),) if values else ()
+        values = sensor_json.flatten(document, skip=_SKIPPED_FIELDS)
+        return (TelemetryReport(sensor_json.encode_telemetry(values)),) if values else ()
     word = document.get("POWER1", document.get("POWER"))
-    return _power(word) if isinstance(word, str) else ()
+    return _decode_power(word) if isinstance(word, str) else ()

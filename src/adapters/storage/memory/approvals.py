@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.shelves import Book, Shelf
+from adapters.storage.memory.tables import Database, Table
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId
 
-APPROVALS: Shelf[ApprovalId, Approval] = Shelf("approvals")
+APPROVALS: Table[ApprovalId, Approval] = Table("approvals")
 
 
-class MemoryApprovals:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+class MemoryApprovalRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
 
     async def add(self, approval: Approval) -> None:
-        self._book.edit(APPROVALS)[approval.approval_id] = approval
+        self._database.writable_rows(APPROVALS)[approval.approval_id] = approval
 
     async def get(self, account_id: AccountId, approval_id: ApprovalId) -> Approval | None:
-        approval = self._book.rows(APPROVALS).get(approval_id)
+        approval = self._database.rows(APPROVALS).get(approval_id)
         return approval if approval is not None and approval.account_id == account_id else None
 
-    async def list(
+    async def list_newest(
         self,
         account_id: AccountId,
         *,
@@ -33,15 +33,13 @@ class MemoryApprovals:
     ) -> Sequence[Approval]:
         chosen = [
             approval
-            for approval in self._book.rows(APPROVALS).values()
-            if approval.account_id == account_id
-            and device_id in (None, approval.device_id)
-            and status in (None, approval.status)
+            for approval in self._database.rows(APPROVALS).values()
+            if approval.account_id == account_id and device_id in (None, approval.device_id) and status in (None, approval.status)
         ]
         return chosen[::-1][:limit]
 
-    async def decide(self, approval: Approval) -> bool:
-        rows = self._book.edit(APPROVALS)
+    async def decide_if_pending(self, approval: Approval) -> bool:
+        rows = self._database.writable_rows(APPROVALS)
         stored = rows.get(approval.approval_id)
         if stored is None or stored.status is not ApprovalStatus.PENDING:
             return False
@@ -54,20 +52,20 @@ class MemoryApprovals:
         )
         return True
 
-    async def waiting_on(self, account_id: AccountId, device_id: DeviceId) -> int:
+    async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
         return sum((a.account_id, a.device_id) == (account_id, device_id) for a in self._pending())
 
-    async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
+    async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         due = [approval for approval in self._pending() if approval.expires_ms <= now_ms]
         return sorted(due, key=lambda approval: approval.expires_ms)[:limit]
 
     async def next_expiry_ms(self) -> int | None:
         return min((approval.expires_ms for approval in self._pending()), default=None)
 
-    async def forget_before(self, created_ms: int, limit: int) -> int:
-        oldest = list(self._book.rows(APPROVALS).values())[:limit]
+    async def delete_older_than(self, created_ms: int, limit: int) -> int:
+        oldest = list(self._database.rows(APPROVALS).values())[:limit]
         old = [a for a in oldest if a.status is not ApprovalStatus.PENDING and a.created_ms < created_ms]
-        return self._book.drop(APPROVALS, [approval.approval_id for approval in old])
+        return self._database.delete(APPROVALS, [approval.approval_id for approval in old])
 
     def _pending(self) -> Sequence[Approval]:
-        return [a for a in self._book.rows(APPROVALS).values() if a.status is ApprovalStatus.PENDING]
+        return [a for a in self._database.rows(APPROVALS).values() if a.status is ApprovalStatus.PENDING]

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from adapters.storage.memory.shelves import Book, Shelf
-from domain.accounts.model import KNOWN, LoginFailures, OneTimeCode, RefreshToken
-from domain.kernel.idempotency import CARRIED_OUT, Answer
+from adapters.storage.memory.tables import Database, Table
+from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
+from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import MembershipId, UserId
 
-TOKENS: Shelf[bytes, RefreshToken] = Shelf("refresh_tokens")
-CODES: Shelf[UserId, OneTimeCode] = Shelf("one_time_codes")
-FAILURES: Shelf[str, LoginFailures] = Shelf("login_failures")
-ANSWERS: Shelf[tuple[str, str], Answer] = Shelf("answers")
+REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
+ONE_TIME_CODES: Table[UserId, OneTimeCode] = Table("one_time_codes")
+LOGIN_FAILURES: Table[str, LoginFailures] = Table("login_failures")
+STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
 
 
-class MemoryRefreshTokens:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+class MemoryRefreshTokenRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
 
     async def add(self, token: RefreshToken) -> None:
-        self._book.edit(TOKENS)[token.token_hash] = token
+        self._database.writable_rows(REFRESH_TOKENS)[token.token_hash] = token
 
     async def get(self, token_hash: bytes) -> RefreshToken | None:
-        return self._book.rows(TOKENS).get(token_hash)
+        return self._database.rows(REFRESH_TOKENS).get(token_hash)
 
-    async def spend(self, token_hash: bytes, at_ms: int) -> bool:
-        rows = self._book.edit(TOKENS)
+    async def mark_spent(self, token_hash: bytes, at_ms: int) -> bool:
+        rows = self._database.writable_rows(REFRESH_TOKENS)
         token = rows.get(token_hash)
         if token is None or token.spent_ms is not None or token.revoked_ms is not None:
             return False
@@ -37,94 +37,94 @@ class MemoryRefreshTokens:
     async def revoke_family(self, family: str, at_ms: int) -> None:
         self._revoke(lambda token: token.family == family, at_ms)
 
-    async def revoke_user(self, user_id: UserId, at_ms: int) -> None:
+    async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None:
         self._revoke(lambda token: token.user_id == user_id, at_ms)
 
-    async def revoke_membership(self, membership_id: MembershipId, at_ms: int) -> None:
+    async def revoke_by_membership(self, membership_id: MembershipId, at_ms: int) -> None:
         self._revoke(lambda token: token.membership_id == membership_id, at_ms)
 
-    async def forget_before(self, expires_ms: int, limit: int) -> int:
-        old = [key for key, token in self._book.rows(TOKENS).items() if token.expires_ms < expires_ms]
-        return self._book.drop(TOKENS, old[:limit])
+    async def delete_older_than(self, expires_ms: int, limit: int) -> int:
+        old = [key for key, token in self._database.rows(REFRESH_TOKENS).items() if token.expires_ms < expires_ms]
+        return self._database.delete(REFRESH_TOKENS, old[:limit])
 
     def _revoke(self, chosen: Callable[[RefreshToken], bool], at_ms: int) -> None:
-        rows = self._book.edit(TOKENS)
+        rows = self._database.writable_rows(REFRESH_TOKENS)
         for key, token in rows.items():
             if token.revoked_ms is None and chosen(token):
                 rows[key] = replace(token, revoked_ms=at_ms)
 
 
-class MemoryOneTimeCodes:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+class MemoryOneTimeCodeRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
 
-    async def get(self, user_id: UserId) -> OneTimeCode | None:
-        return self._book.rows(CODES).get(user_id)
+    async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
+        return self._database.rows(ONE_TIME_CODES).get(user_id)
 
-    async def put(self, code: OneTimeCode) -> None:
-        self._book.edit(CODES)[code.user_id] = code
-
-
-class MemoryLoginFailures:
-    def __init__(self, book: Book) -> None:
-        self._book = book
-
-    async def get(self, subject: str) -> LoginFailures | None:
-        return self._book.rows(FAILURES).get(subject)
-
-    async def put(self, failures: LoginFailures) -> None:
-        self._book.edit(FAILURES)[failures.subject] = failures
-
-    async def clear(self, subject: str) -> None:
-        self._book.drop(FAILURES, [subject])
-
-    async def forget_before(self, last_ms: int, limit: int) -> int:
-        return self._forget(last_ms, limit, places=False)
-
-    async def forget_places_before(self, last_ms: int, limit: int) -> int:
-        return self._forget(last_ms, limit, places=True)
-
-    def _forget(self, last_ms: int, limit: int, *, places: bool) -> int:
-        rows = self._book.rows(FAILURES).items()
-        old = [key for key, one in rows if one.last_ms < last_ms and key.startswith(KNOWN) is places]
-        return self._book.drop(FAILURES, old[:limit])
+    async def upsert(self, code: OneTimeCode) -> None:
+        self._database.writable_rows(ONE_TIME_CODES)[code.user_id] = code
 
 
-class MemoryAnswers:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+class MemoryLoginFailureRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
 
-    async def find(self, caller: str, key: str) -> Answer | None:
-        return self._book.rows(ANSWERS).get((caller, key))
+    async def get_for_update(self, subject: str) -> LoginFailures | None:
+        return self._database.rows(LOGIN_FAILURES).get(subject)
 
-    async def claim(self, answer: Answer) -> bool:
-        rows = self._book.edit(ANSWERS)
+    async def upsert(self, failures: LoginFailures) -> None:
+        self._database.writable_rows(LOGIN_FAILURES)[failures.subject] = failures
+
+    async def delete(self, subject: str) -> None:
+        self._database.delete(LOGIN_FAILURES, [subject])
+
+    async def delete_older_than(self, last_ms: int, limit: int) -> int:
+        return self._delete_older_than(last_ms, limit, places=False)
+
+    async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int:
+        return self._delete_older_than(last_ms, limit, places=True)
+
+    def _delete_older_than(self, last_ms: int, limit: int, *, places: bool) -> int:
+        rows = self._database.rows(LOGIN_FAILURES).items()
+        old = [key for key, one in rows if one.last_ms < last_ms and key.startswith(KNOWN_LOGIN_PREFIX) is places]
+        return self._database.delete(LOGIN_FAILURES, old[:limit])
+
+
+class MemoryStoredResponseRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
+
+    async def get(self, caller: str, key: str) -> StoredResponse | None:
+        return self._database.rows(STORED_RESPONSES).get((caller, key))
+
+    async def claim(self, answer: StoredResponse) -> bool:
+        rows = self._database.writable_rows(STORED_RESPONSES)
         place = (answer.caller, answer.key)
         if place in rows:
             return False
         rows[place] = answer
         return True
 
-    async def carry_out(self, claim: Answer) -> None:
-        rows = self._book.edit(ANSWERS)
+    async def mark_committed(self, claim: StoredResponse) -> None:
+        rows = self._database.writable_rows(STORED_RESPONSES)
         kept = rows.get((claim.caller, claim.key))
         if kept is not None and kept.at_ms == claim.at_ms and kept.status is None:
-            rows[(claim.caller, claim.key)] = replace(kept, status=CARRIED_OUT)
+            rows[(claim.caller, claim.key)] = replace(kept, status=COMMITTED)
 
-    async def complete(self, answer: Answer) -> None:
-        rows = self._book.edit(ANSWERS)
+    async def complete(self, answer: StoredResponse) -> None:
+        rows = self._database.writable_rows(STORED_RESPONSES)
         kept = rows.get((answer.caller, answer.key))
         if kept is not None:
             rows[(answer.caller, answer.key)] = replace(kept, status=answer.status, body=answer.body)
 
     async def release(self, caller: str, key: str) -> None:
-        rows = self._book.edit(ANSWERS)
+        rows = self._database.writable_rows(STORED_RESPONSES)
         kept = rows.get((caller, key))
         if kept is not None and kept.status is None:
             del rows[(caller, key)]
 
-    async def supersede(self, abandoned: Answer) -> bool:
-        rows = self._book.edit(ANSWERS)
+    async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
+        rows = self._database.writable_rows(STORED_RESPONSES)
         place = (abandoned.caller, abandoned.key)
         kept = rows.get(place)
         if kept is None or kept.at_ms != abandoned.at_ms:
@@ -132,6 +132,6 @@ class MemoryAnswers:
         del rows[place]
         return True
 
-    async def forget_before(self, at_ms: int, limit: int) -> int:
-        old = [key for key, answer in self._book.rows(ANSWERS).items() if answer.at_ms < at_ms]
-        return self._book.drop(ANSWERS, old[:limit])
+    async def delete_older_than(self, at_ms: int, limit: int) -> int:
+        old = [key for key, answer in self._database.rows(STORED_RESPONSES).items() if answer.at_ms < at_ms]
+        return self._database.delete(STORED_RESPONSES, old[:limit])

@@ -6,126 +6,131 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from adapters.storage.after_commit import run_all
-from adapters.storage.memory.accounts import MemoryAccounts, MemoryMemberships, MemoryProjects, MemoryUsers
-from adapters.storage.memory.approvals import MemoryApprovals
-from adapters.storage.memory.commands import MemoryDefinitions, MemoryExecutions
-from adapters.storage.memory.devices import MemoryCredentials, MemoryDevices, MemoryDeviceTypes
-from adapters.storage.memory.events import MemoryEvents
-from adapters.storage.memory.facing import MemoryFacing
-from adapters.storage.memory.grants import MemoryGrants
-from adapters.storage.memory.keys import MemoryKeys
-from adapters.storage.memory.rollups import MemoryRollups
-from adapters.storage.memory.rules import MemoryRules
-from adapters.storage.memory.schedules import MemorySchedules
-from adapters.storage.memory.sessions import (
-    MemoryAnswers,
-    MemoryLoginFailures,
-    MemoryOneTimeCodes,
-    MemoryRefreshTokens,
+from adapters.storage.after_commit import run_callbacks
+from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
+from adapters.storage.memory.accounts import (
+    MemoryAccountRepository,
+    MemoryMembershipRepository,
+    MemoryProjectRepository,
+    MemoryUserRepository,
 )
-from adapters.storage.memory.shelves import Book, Pages
-from adapters.storage.memory.telemetry import MemoryReadings
-from adapters.storage.memory.webhooks import MemoryDeliveries, MemoryWebhooks
-from adapters.storage.refusals import NestedWrite, ReadOnly
-from domain.events.ports import Recorder
+from adapters.storage.memory.approvals import MemoryApprovalRepository
+from adapters.storage.memory.command_context import MemoryCommandContextRepository
+from adapters.storage.memory.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
+from adapters.storage.memory.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
+from adapters.storage.memory.events import MemoryEventRepository
+from adapters.storage.memory.grants import MemoryGrantRepository
+from adapters.storage.memory.keys import MemoryApiKeyRepository
+from adapters.storage.memory.rollups import MemoryRollupRepository
+from adapters.storage.memory.rules import MemoryRuleRepository
+from adapters.storage.memory.schedules import MemoryScheduleRepository
+from adapters.storage.memory.sessions import (
+    MemoryLoginFailureRepository,
+    MemoryOneTimeCodeRepository,
+    MemoryRefreshTokenRepository,
+    MemoryStoredResponseRepository,
+)
+from adapters.storage.memory.tables import Database, Tables
+from adapters.storage.memory.telemetry import MemoryReadingRepository
+from adapters.storage.memory.webhooks import MemoryDeliveryRepository, MemoryWebhookRepository
+from domain.events.ports import DomainEventDispatcher
+from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
-from domain.kernel.facts import Fact
-from domain.kernel.idempotency import CLAIMED
+from domain.kernel.idempotency import CURRENT_CLAIM
 
 
 class MemoryTransaction:
-    def __init__(self, book: Book, recorder: Recorder | None, *, writable: bool) -> None:
-        self._recorder = recorder
+    def __init__(self, book: Database, recorder: DomainEventDispatcher | None, *, writable: bool) -> None:
+        self._event_dispatcher = recorder
         self._writable = writable
-        self.facts: list[Fact] = []
-        self.calls: list[Callable[[], None]] = []
-        self.accounts = MemoryAccounts(book)
-        self.users = MemoryUsers(book)
-        self.memberships = MemoryMemberships(book)
-        self.projects = MemoryProjects(book)
-        self.refresh_tokens = MemoryRefreshTokens(book)
-        self.one_time_codes = MemoryOneTimeCodes(book)
-        self.login_failures = MemoryLoginFailures(book)
-        self.answers = MemoryAnswers(book)
-        self.keys = MemoryKeys(book)
-        self.devices = MemoryDevices(book)
-        self.credentials = MemoryCredentials(book)
-        self.device_types = MemoryDeviceTypes(book)
-        self.events = MemoryEvents(book)
-        self.grants = MemoryGrants(book)
-        self.approvals = MemoryApprovals(book)
-        self.definitions = MemoryDefinitions(book)
-        self.executions = MemoryExecutions(book)
-        self.facing = MemoryFacing(self.devices, self.definitions, self.executions, self.grants)
-        self.schedules = MemorySchedules(book)
-        self.rules = MemoryRules(book)
-        self.readings = MemoryReadings(book)
-        self.rollups = MemoryRollups(book)
-        self.webhooks = MemoryWebhooks(book)
-        self.deliveries = MemoryDeliveries(book)
+        self.emitted_events: list[DomainEvent] = []
+        self.after_commit_calls: list[Callable[[], None]] = []
+        self.accounts = MemoryAccountRepository(book)
+        self.users = MemoryUserRepository(book)
+        self.memberships = MemoryMembershipRepository(book)
+        self.projects = MemoryProjectRepository(book)
+        self.refresh_tokens = MemoryRefreshTokenRepository(book)
+        self.one_time_codes = MemoryOneTimeCodeRepository(book)
+        self.login_failures = MemoryLoginFailureRepository(book)
+        self.stored_responses = MemoryStoredResponseRepository(book)
+        self.api_keys = MemoryApiKeyRepository(book)
+        self.devices = MemoryDeviceRepository(book)
+        self.credentials = MemoryDeviceCredentialsRepository(book)
+        self.device_types = MemoryDeviceTypeRepository(book)
+        self.events = MemoryEventRepository(book)
+        self.grants = MemoryGrantRepository(book)
+        self.approvals = MemoryApprovalRepository(book)
+        self.definitions = MemoryCommandDefinitionRepository(book)
+        self.executions = MemoryExecutionRepository(book)
+        self.command_contexts = MemoryCommandContextRepository(self.devices, self.definitions, self.executions, self.grants)
+        self.schedules = MemoryScheduleRepository(book)
+        self.rules = MemoryRuleRepository(book)
+        self.readings = MemoryReadingRepository(book)
+        self.rollups = MemoryRollupRepository(book)
+        self.webhooks = MemoryWebhookRepository(book)
+        self.deliveries = MemoryDeliveryRepository(book)
 
-    async def record(self, fact: Fact) -> None:
+    async def emit(self, fact: DomainEvent) -> None:
         if not self._writable:
-            raise ReadOnly
-        self.facts.append(fact)
+            raise ReadOnlyTransactionError
+        self.emitted_events.append(fact)
 
-    async def settle(self) -> None:
-        claim = CLAIMED.get()
+    async def flush_events(self) -> None:
+        claim = CURRENT_CLAIM.get()
         if claim is not None:
-            await self.answers.carry_out(claim)
-        if self._recorder is not None and self.facts:
-            await self._recorder.record(self, self.facts)
+            await self.stored_responses.mark_committed(claim)
+        if self._event_dispatcher is not None and self.emitted_events:
+            await self._event_dispatcher.dispatch(self, self.emitted_events)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         if not self._writable:
-            raise ReadOnly
-        self.calls.append(call)
+            raise ReadOnlyTransactionError
+        self.after_commit_calls.append(call)
 
 
 class MemoryUnitOfWork:
     """Without a recorder, facts are kept in `facts` and go nowhere else. `patience_s` bounds the wait for other writers."""
 
-    def __init__(self, recorder: Recorder | None = None, *, patience_s: float = 5.0) -> None:
-        self.facts: list[Fact] = []
-        self._recorder = recorder
-        self._patience_s = patience_s
-        self._pages: Pages = {}
-        self._turn = asyncio.Lock()
+    def __init__(self, recorder: DomainEventDispatcher | None = None, *, patience_s: float = 5.0) -> None:
+        self.emitted_events: list[DomainEvent] = []
+        self._event_dispatcher = recorder
+        self._acquire_timeout_s = patience_s
+        self._tables: Tables = {}
+        self._write_lock = asyncio.Lock()
         self._writer: asyncio.Task[object] | None = None
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[MemoryTransaction]:
-        await self._take_turn()
+        await self._acquire_write_lock()
         try:
-            book = Book(self._pages, writable=True)
-            tx = MemoryTransaction(book, self._recorder, writable=True)
+            book = Database(self._tables, writable=True)
+            tx = MemoryTransaction(book, self._event_dispatcher, writable=True)
             try:
                 yield tx
-                await tx.settle()
+                await tx.flush_events()
             finally:
                 book.close()
-            self._pages = book.pages
-            self.facts += tx.facts
+            self._tables = book.tables
+            self.emitted_events += tx.emitted_events
         finally:
             self._writer = None
-            self._turn.release()
-        run_all(tx.calls)
+            self._write_lock.release()
+        run_callbacks(tx.after_commit_calls)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[MemoryTransaction]:
-        book = Book(self._pages, writable=False)
+        book = Database(self._tables, writable=False)
         try:
-            yield MemoryTransaction(book, self._recorder, writable=False)
+            yield MemoryTransaction(book, self._event_dispatcher, writable=False)
         finally:
             book.close()
 
-    async def _take_turn(self) -> None:
+    async def _acquire_write_lock(self) -> None:
         if self._writer is not None and self._writer is asyncio.current_task():
-            raise NestedWrite
+            raise NestedWriteError
         try:
-            async with asyncio.timeout(self._patience_s):
-                await self._turn.acquire()
+            async with asyncio.timeout(self._acquire_timeout_s):
+                await self._write_lock.acquire()
         except TimeoutError:
             raise Unavailable("Another writer holds the storage for too long. Try again in a moment.") from None
         self._writer = asyncio.current_task()

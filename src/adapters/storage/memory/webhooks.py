@@ -5,93 +5,93 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.shelves import Book, Shelf
+from adapters.storage.memory.tables import Database, Table
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
 from domain.keys.model import ApiKey
 from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
 
-WEBHOOKS: Shelf[WebhookId, Webhook] = Shelf("webhooks")
-DELIVERIES: Shelf[int, Delivery] = Shelf("deliveries")
-ATTEMPTS: Shelf[DeliveryId, Attempt] = Shelf("attempts")
-_KEYS: Shelf[KeyId, ApiKey] = Shelf("keys")
+WEBHOOKS: Table[WebhookId, Webhook] = Table("webhooks")
+DELIVERIES: Table[int, Delivery] = Table("deliveries")
+ATTEMPTS: Table[DeliveryId, Attempt] = Table("attempts")
+_API_KEYS: Table[KeyId, ApiKey] = Table("keys")
 
 
-class MemoryWebhooks:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+class MemoryWebhookRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
 
     async def add(self, webhook: Webhook) -> None:
-        self._book.edit(WEBHOOKS)[webhook.webhook_id] = webhook
+        self._database.writable_rows(WEBHOOKS)[webhook.webhook_id] = webhook
 
     async def get(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
-        webhook = self._book.rows(WEBHOOKS).get(webhook_id)
+        webhook = self._database.rows(WEBHOOKS).get(webhook_id)
         return webhook if webhook is not None and webhook.account_id == account_id else None
 
-    async def held(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
+    async def get_for_update(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
         return await self.get(account_id, webhook_id)
 
     async def find(self, webhook_id: WebhookId) -> Webhook | None:
-        return self._book.rows(WEBHOOKS).get(webhook_id)
+        return self._database.rows(WEBHOOKS).get(webhook_id)
 
-    async def list(self, account_id: AccountId) -> Sequence[Webhook]:
-        return [webhook for webhook in self._book.rows(WEBHOOKS).values() if webhook.account_id == account_id]
+    async def list_by_account(self, account_id: AccountId) -> Sequence[Webhook]:
+        return [webhook for webhook in self._database.rows(WEBHOOKS).values() if webhook.account_id == account_id]
 
-    async def live(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
-        keys, accounts = self._book.rows(_KEYS), set(account_ids)
-        mine = [webhook for webhook in self._book.rows(WEBHOOKS).values() if webhook.account_id in accounts and webhook.enabled]
+    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
+        keys, accounts = self._database.rows(_API_KEYS), set(account_ids)
+        mine = [
+            webhook for webhook in self._database.rows(WEBHOOKS).values() if webhook.account_id in accounts and webhook.enabled
+        ]
         return [webhook for webhook in mine if webhook.key_id in keys and keys[webhook.key_id].enabled]
 
     async def save(self, webhook: Webhook) -> None:
-        rows = self._book.edit(WEBHOOKS)
+        rows = self._database.writable_rows(WEBHOOKS)
         if webhook.webhook_id in rows:
             rows[webhook.webhook_id] = webhook
 
-    async def page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
-        rows = self._book.rows(WEBHOOKS)
+    async def list_page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
+        rows = self._database.rows(WEBHOOKS)
         return [rows[key] for key in sorted(rows) if after is None or key > after][:limit]
 
     async def count(self) -> int:
-        return len(self._book.rows(WEBHOOKS))
+        return len(self._database.rows(WEBHOOKS))
 
-    async def reseal(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
-        rows = self._book.edit(WEBHOOKS)
+    async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        rows = self._database.writable_rows(WEBHOOKS)
         if webhook_id not in rows or rows[webhook_id].sealed_secret != before:
             return False
         rows[webhook_id] = replace(rows[webhook_id], sealed_secret=after)
         return True
 
     async def delete(self, webhook_id: WebhookId) -> None:
-        drop_webhook(self._book, webhook_id)
+        delete_webhook(self._database, webhook_id)
 
 
-def drop_webhook(book: Book, webhook_id: WebhookId) -> None:
-    book.drop(WEBHOOKS, [webhook_id])
+def delete_webhook(book: Database, webhook_id: WebhookId) -> None:
+    book.delete(WEBHOOKS, [webhook_id])
 
 
-def drop_deliveries(book: Book, numbers: list[int]) -> int:
+def delete_deliveries(book: Database, numbers: list[int]) -> int:
     gone = set(numbers)
-    book.drop(ATTEMPTS, [key for key, attempt in book.rows(ATTEMPTS).items() if attempt.delivery_no in gone])
-    return book.drop(DELIVERIES, numbers)
+    book.delete(ATTEMPTS, [key for key, attempt in book.rows(ATTEMPTS).items() if attempt.delivery_no in gone])
+    return book.delete(DELIVERIES, numbers)
 
 
-class MemoryDeliveries:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+class MemoryDeliveryRepository:
+    def __init__(self, book: Database) -> None:
+        self._database = book
 
-    async def add(self, deliveries: Sequence[Delivery]) -> None:
-        webhooks = self._book.rows(WEBHOOKS)
+    async def add_many(self, deliveries: Sequence[Delivery]) -> None:
+        webhooks = self._database.rows(WEBHOOKS)
         for delivery in deliveries:
             if delivery.webhook_id in webhooks:
-                no = self._book.next("delivery_no")
-                self._book.edit(DELIVERIES)[no] = replace(delivery, no=no)
+                no = self._database.next_value("delivery_no")
+                self._database.writable_rows(DELIVERIES)[no] = replace(delivery, no=no)
 
     async def get(self, no: int) -> Delivery | None:
-        return self._book.rows(DELIVERIES).get(no)
+        return self._database.rows(DELIVERIES).get(no)
 
-    async def claim(
-        self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()
-    ) -> Sequence[Delivery]:
-        rows = self._book.edit(DELIVERIES)
+    async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[Delivery]:
+        rows = self._database.writable_rows(DELIVERIES)
         free = [d for d in self._pending() if _ready_ms(d) <= now_ms and d.webhook_id not in set(busy)]
         chosen = sorted(free, key=lambda delivery: (_ready_ms(delivery), delivery.no))[:limit]
         for delivery in chosen:
@@ -99,7 +99,7 @@ class MemoryDeliveries:
         return [rows[delivery.no] for delivery in chosen]
 
     async def finish(self, delivery: Delivery) -> bool:
-        rows = self._book.edit(DELIVERIES)
+        rows = self._database.writable_rows(DELIVERIES)
         stored = rows.get(delivery.no)
         if stored is None or stored.state is not DeliveryState.PENDING:
             return False
@@ -114,60 +114,62 @@ class MemoryDeliveries:
         )
         return True
 
-    async def finish_all(self, deliveries: Sequence[Delivery]) -> None:
+    async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             await self.finish(delivery)
 
     async def next_due_ms(self) -> int | None:
         return min((_ready_ms(delivery) for delivery in self._pending()), default=None)
 
-    async def cancel_of(self, webhook_id: WebhookId, limit: int) -> int:
-        rows = self._book.edit(DELIVERIES)
+    async def cancel_pending(self, webhook_id: WebhookId, limit: int) -> int:
+        rows = self._database.writable_rows(DELIVERIES)
         chosen = [delivery for delivery in self._pending() if delivery.webhook_id == webhook_id][:limit]
         for delivery in chosen:
             rows[delivery.no] = replace(delivery, state=DeliveryState.CANCELLED, claimed_until_ms=None)
         return len(chosen)
 
-    async def owes(self, webhook_id: WebhookId) -> bool:
+    async def has_pending(self, webhook_id: WebhookId) -> bool:
         return any(delivery.webhook_id == webhook_id for delivery in self._pending())
 
-    async def start_attempt(self, attempts: Sequence[Attempt]) -> None:
-        rows = self._book.edit(ATTEMPTS)
+    async def add_attempts(self, attempts: Sequence[Attempt]) -> None:
+        rows = self._database.writable_rows(ATTEMPTS)
         for attempt in attempts:
             rows[attempt.delivery_id] = attempt
 
-    async def finish_attempt(self, attempts: Sequence[Attempt]) -> None:
-        rows = self._book.edit(ATTEMPTS)
+    async def finish_attempts(self, attempts: Sequence[Attempt]) -> None:
+        rows = self._database.writable_rows(ATTEMPTS)
         for attempt in attempts:
             if attempt.delivery_id in rows:
                 rows[attempt.delivery_id] = attempt
 
-    async def drop_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
-        self._book.drop(ATTEMPTS, list(delivery_ids))
+    async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
+        self._database.delete(ATTEMPTS, list(delivery_ids))
 
-    async def log(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
-        mine = [attempt for attempt in self._book.rows(ATTEMPTS).values() if attempt.webhook_id == webhook_id]
+    async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
+        mine = [attempt for attempt in self._database.rows(ATTEMPTS).values() if attempt.webhook_id == webhook_id]
         return mine[::-1][:limit]
 
-    async def attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
-        found = self._book.rows(ATTEMPTS).get(delivery_id)
+    async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None:
+        found = self._database.rows(ATTEMPTS).get(delivery_id)
         return found if found is not None and found.webhook_id == webhook_id else None
 
-    async def left_over(self) -> WebhookId | None:
-        webhooks = self._book.rows(WEBHOOKS)
-        return next((d.webhook_id for d in self._book.rows(DELIVERIES).values() if d.webhook_id not in webhooks), None)
+    async def find_orphaned_webhook_id(self) -> WebhookId | None:
+        webhooks = self._database.rows(WEBHOOKS)
+        return next((d.webhook_id for d in self._database.rows(DELIVERIES).values() if d.webhook_id not in webhooks), None)
 
-    async def forget_of(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
-        mine = sorted(d.no for d in self._book.rows(DELIVERIES).values() if d.webhook_id == webhook_id and d.no > after)[:limit]
-        drop_deliveries(self._book, mine)
+    async def delete_batch_by_webhook(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
+        mine = sorted(d.no for d in self._database.rows(DELIVERIES).values() if d.webhook_id == webhook_id and d.no > after)[
+            :limit
+        ]
+        delete_deliveries(self._database, mine)
         return mine
 
-    async def forget_before(self, created_ms: int, limit: int) -> int:
-        settled = [d for d in self._book.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]
-        return drop_deliveries(self._book, [d.no for d in settled if d.created_ms < created_ms][:limit])
+    async def delete_older_than(self, created_ms: int, limit: int) -> int:
+        settled = [d for d in self._database.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]
+        return delete_deliveries(self._database, [d.no for d in settled if d.created_ms < created_ms][:limit])
 
     def _pending(self) -> list[Delivery]:
-        return [d for d in self._book.rows(DELIVERIES).values() if d.state is DeliveryState.PENDING]
+        return [d for d in self._database.rows(DELIVERIES).values() if d.state is DeliveryState.PENDING]
 
 
 def _ready_ms(delivery: Delivery) -> int:

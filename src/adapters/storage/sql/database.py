@@ -10,15 +10,15 @@ from pathlib import Path
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
+from adapters.storage.sql.migrate import migrate_postgres, migrate_sqlite
 from adapters.storage.sql.migrations import HEAD
-from adapters.storage.sql.schema import migrate_postgres, migrate_sqlite
-from adapters.storage.sql.sqlite_backend import SqliteBackend
-from adapters.storage.sql.unit_of_work import Backend, SqlUnitOfWork
-from domain.events.ports import Recorder
+from adapters.storage.sql.sqlite.backend import SqliteBackend
+from adapters.storage.sql.unit_of_work import SqlBackend, SqlUnitOfWork
+from domain.events.ports import DomainEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
 
 
-class DatabaseUnusable(Unavailable):
+class DatabaseUnusableError(Unavailable):
     code = "DATABASE_UNUSABLE"
 
 
@@ -32,16 +32,16 @@ class SqlDatabase:
     def __init__(self, url: str, *, pool_size: int = 6, patience_s: float = 5.0, hold_s: float = 30.0) -> None:
         self._url = make_url(url)
         self._path: Path | None = None
-        self._backend: Backend
+        self._backend: SqlBackend
         self._migrate: Callable[[], Awaitable[None]]
         if self._url.get_backend_name() == "sqlite":
-            self._path = path = _path_of(self._url.database)
+            self._path = path = _require_path(self._url.database)
             self._backend = SqliteBackend(
                 path, readers=pool_size, patience_s=patience_s, hold_s=hold_s, busy_ms=int(patience_s * 1000)
             )
             self._migrate = lambda: asyncio.to_thread(_migrate_file, path)
         else:
-            self._backend, self._migrate = _postgres(self._url, pool_size, patience_s, hold_s)
+            self._backend, self._migrate = _create_postgres(self._url, pool_size, patience_s, hold_s)
         self.uow = SqlUnitOfWork(self._backend)
 
     @property
@@ -49,24 +49,24 @@ class SqlDatabase:
         """SQLite's file; None for a server."""
         return self._path
 
-    def unit_of_work(self, recorder: Recorder | None = None) -> SqlUnitOfWork:
+    def unit_of_work(self, recorder: DomainEventDispatcher | None = None) -> SqlUnitOfWork:
         """The unit of work whose facts go to `recorder`; also what `uow` is from now on."""
         self.uow = SqlUnitOfWork(self._backend, recorder)
         return self.uow
 
     async def start(self) -> None:
-        """Open, migrate, be ready. Raises DatabaseUnusable, DatabaseTooNew, ForeignDatabase, Unavailable."""
+        """Open, migrate, be ready. Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError, Unavailable."""
         if self._path is not None:
-            _prepare(self._path)
+            _create_file(self._path)
         try:
             await self._migrate()
         except DomainError:
             raise
         except Exception as error:  # each driver has its own, some of them bare
-            raise DatabaseUnusable(self._unusable(error)) from error
+            raise DatabaseUnusableError(self._unusable_message(error)) from error
         await self._backend.start()
 
-    def _unusable(self, error: Exception) -> str:
+    def _unusable_message(self, error: Exception) -> str:
         """The driver's own word without the statement it was about."""
         reason = str(getattr(error, "orig", None) or error).partition("\n")[0].rstrip(".") or type(error).__name__
         advice = (
@@ -89,11 +89,13 @@ class SqlDatabase:
         return HEAD
 
 
-def _postgres(url: URL, pool_size: int, patience_s: float, hold_s: float) -> tuple[Backend, Callable[[], Awaitable[None]]]:
-    from adapters.storage.sql.postgres_backend import PostgresBackend  # here, because SQLite does without and starts the sooner
-    from adapters.storage.sql.postgres_pool import connected
+def _create_postgres(
+    url: URL, pool_size: int, patience_s: float, hold_s: float
+) -> tuple[SqlBackend, Callable[[], Awaitable[None]]]:
+    from adapters.storage.sql.postgres.backend import PostgresBackend  # here, because SQLite does without and starts the sooner
+    from adapters.storage.sql.postgres.pool import create_pooled_engine
 
-    engine = connected(url, pool_size=pool_size, patience_s=patience_s, hold_s=hold_s)
+    engine = create_pooled_engine(url, pool_size=pool_size, patience_s=patience_s, hold_s=hold_s)
     return PostgresBackend(engine, patience_s=patience_s), lambda: migrate_postgres(engine)
 
 
@@ -105,13 +107,13 @@ def _migrate_file(path: Path) -> None:
         engine.dispose()
 
 
-def _path_of(database: str | None) -> Path:
+def _require_path(database: str | None) -> Path:
     if not database or database == ":memory:":
-        raise DatabaseUnusable("An SQLite database needs a file, such as sqlite+aiosqlite:///data/latchboard.db.")
+        raise DatabaseUnusableError("An SQLite database needs a file, such as sqlite+aiosqlite:///data/latchboard.db.")
     return Path(database)
 
 
-def _prepare(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Directory 0700 and file 0600, before anything is in them; SQLite gives its -wal and -shm files the same mode."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -119,7 +121,7 @@ def _prepare(path: Path) -> None:
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise PermissionError("the directory is not writable")
     except OSError as error:
-        raise DatabaseUnusable(
+        raise DatabaseUnusableError(
             f"The database file {path} cannot be written: {error}. "
             "Give the service's user write access to that directory, or set LATCHBOARD_DATA_DIR to another one."
         ) from error

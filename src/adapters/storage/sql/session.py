@@ -12,18 +12,18 @@ from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.pouring import Pour
+from adapters.storage.sql.bulk_insert import BulkStatement
 from domain.kernel.errors import Conflict
 
 SQLITE = "sqlite"
 POSTGRES = "postgresql"
 
 Row: TypeAlias = Sequence[Any]
-Question: TypeAlias = tuple[ClauseElement, Mapping[str, Any]]
+Query: TypeAlias = tuple[ClauseElement, Mapping[str, Any]]
 """A SELECT and its parameters."""
 
 
-class Taken(Conflict):
+class UniqueViolationError(Conflict):
     """A unique key is there already. Repositories turn it into words about the thing itself."""
 
     def __init__(self, detail: str) -> None:
@@ -31,7 +31,7 @@ class Taken(Conflict):
         self.detail = detail
 
 
-class Dangling(Conflict):
+class ForeignKeyViolationError(Conflict):
     """What a row belongs to is gone, or something still belongs to what should go."""
 
     def __init__(self, detail: str) -> None:
@@ -39,7 +39,7 @@ class Dangling(Conflict):
         self.detail = detail
 
 
-class Session(Protocol):
+class DbSession(Protocol):
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`, for the few statements that differ."""
@@ -50,7 +50,7 @@ class Session(Protocol):
 
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]: ...
 
-    async def read_all(self, *questions: Question) -> Sequence[Sequence[Row]]:
+    async def read_batch(self, *questions: Query) -> Sequence[Sequence[Row]]:
         """The rows of each; on SQLite for the price of one, since the way to its thread and back is what a statement costs."""
         ...
 
@@ -58,20 +58,20 @@ class Session(Protocol):
         """Rows of RETURNING: their number is how many rows changed. Raises Taken, Dangling, ReadOnly, Unavailable."""
         ...
 
-    async def many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         """The same change for each of `rows`, all of which have the same keys."""
         ...
 
-    async def later(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def execute_many_deferred(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
         """As `many`, but done with the transaction's next statement, or at its end, where waiting for it alone would cost more
         than the change itself. What the database has against it is raised there."""
         ...
 
-    async def pour(self, pour: Pour, rows: Sequence[Sequence[Any]]) -> None:
+    async def bulk_write(self, pour: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
         """Many rows by one statement, done as `later` is."""
         ...
 
-    async def bulk(self, sql: str, rows: Sequence[Any]) -> None:
+    async def execute_driver_sql(self, sql: str, rows: Sequence[Any]) -> None:
         """`sql` in the driver's own style: on SQLite it has a place for each column and is run for each row, on PostgreSQL for
         the array of each column and is run once."""
         ...

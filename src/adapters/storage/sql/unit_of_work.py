@@ -6,35 +6,40 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
-from adapters.storage.refusals import ReadOnly
-from adapters.storage.sql.repositories.accounts import SqlAccounts, SqlMemberships, SqlProjects, SqlUsers
-from adapters.storage.sql.repositories.approvals import SqlApprovals
-from adapters.storage.sql.repositories.commands import SqlDefinitions, SqlExecutions
-from adapters.storage.sql.repositories.deliveries import SqlDeliveries
-from adapters.storage.sql.repositories.device_types import SqlDeviceTypes
-from adapters.storage.sql.repositories.devices import SqlCredentials, SqlDevices
-from adapters.storage.sql.repositories.events import SqlEvents
-from adapters.storage.sql.repositories.facing import SqlFacing
-from adapters.storage.sql.repositories.grants import SqlGrants
-from adapters.storage.sql.repositories.keys import SqlKeys
-from adapters.storage.sql.repositories.rollups import SqlRollups
-from adapters.storage.sql.repositories.rules import SqlRules
-from adapters.storage.sql.repositories.schedules import SqlSchedules
-from adapters.storage.sql.repositories.sessions import (
-    SqlAnswers,
-    SqlLoginFailures,
-    SqlOneTimeCodes,
-    SqlRefreshTokens,
+from adapters.storage.errors import ReadOnlyTransactionError
+from adapters.storage.sql.repositories.accounts import (
+    SqlAccountRepository,
+    SqlMembershipRepository,
+    SqlProjectRepository,
+    SqlUserRepository,
 )
-from adapters.storage.sql.repositories.telemetry import SqlReadings
-from adapters.storage.sql.repositories.webhooks import SqlWebhooks
-from adapters.storage.sql.session import Session
-from domain.events.ports import Recorder
-from domain.kernel.facts import Fact
-from domain.kernel.idempotency import CLAIMED
+from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
+from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
+from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
+from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
+from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
+from adapters.storage.sql.repositories.devices import SqlDeviceCredentialsRepository, SqlDeviceRepository
+from adapters.storage.sql.repositories.events import SqlEventRepository
+from adapters.storage.sql.repositories.grants import SqlGrantRepository
+from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
+from adapters.storage.sql.repositories.rollups import SqlRollupRepository
+from adapters.storage.sql.repositories.rules import SqlRuleRepository
+from adapters.storage.sql.repositories.schedules import SqlScheduleRepository
+from adapters.storage.sql.repositories.sessions import (
+    SqlLoginFailureRepository,
+    SqlOneTimeCodeRepository,
+    SqlRefreshTokenRepository,
+    SqlStoredResponseRepository,
+)
+from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
+from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
+from adapters.storage.sql.session import DbSession
+from domain.events.ports import DomainEventDispatcher
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.idempotency import CURRENT_CLAIM
 
 
-class Backend(Protocol):
+class SqlBackend(Protocol):
     """SQLite or PostgreSQL: sessions inside a transaction that commits, or inside a snapshot that only reads."""
 
     async def start(self) -> None: ...
@@ -43,73 +48,73 @@ class Backend(Protocol):
 
     async def check(self) -> None: ...
 
-    def write(self) -> AbstractAsyncContextManager[Session]: ...
+    def write(self) -> AbstractAsyncContextManager[DbSession]: ...
 
-    def read(self) -> AbstractAsyncContextManager[Session]: ...
+    def read(self) -> AbstractAsyncContextManager[DbSession]: ...
 
 
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Lazy(Generic[R_co]):
+class LazyRepository(Generic[R_co]):
     """A repository that is made when first asked for: a transaction uses three of the twenty-three."""
 
-    def __init__(self, make: Callable[[Session], R_co]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[DbSession], R_co]) -> None:
+        self._factory = make
         self._name = ""
 
     def __set_name__(self, owner: type[SqlTransaction], name: str) -> None:
         self._name = name
 
     def __get__(self, tx: SqlTransaction, owner: type[SqlTransaction]) -> R_co:
-        made = tx.__dict__[self._name] = self._make(tx.session)
+        made = tx.__dict__[self._name] = self._factory(tx.session)
         return made
 
 
 class SqlTransaction:
-    accounts = Lazy(SqlAccounts)
-    users = Lazy(SqlUsers)
-    memberships = Lazy(SqlMemberships)
-    projects = Lazy(SqlProjects)
-    refresh_tokens = Lazy(SqlRefreshTokens)
-    one_time_codes = Lazy(SqlOneTimeCodes)
-    login_failures = Lazy(SqlLoginFailures)
-    answers = Lazy(SqlAnswers)
-    keys = Lazy(SqlKeys)
-    devices = Lazy(SqlDevices)
-    credentials = Lazy(SqlCredentials)
-    device_types = Lazy(SqlDeviceTypes)
-    events = Lazy(SqlEvents)
-    grants = Lazy(SqlGrants)
-    approvals = Lazy(SqlApprovals)
-    definitions = Lazy(SqlDefinitions)
-    executions = Lazy(SqlExecutions)
-    facing = Lazy(SqlFacing)
-    schedules = Lazy(SqlSchedules)
-    rules = Lazy(SqlRules)
-    readings = Lazy(SqlReadings)
-    rollups = Lazy(SqlRollups)
-    webhooks = Lazy(SqlWebhooks)
-    deliveries = Lazy(SqlDeliveries)
+    accounts = LazyRepository(SqlAccountRepository)
+    users = LazyRepository(SqlUserRepository)
+    memberships = LazyRepository(SqlMembershipRepository)
+    projects = LazyRepository(SqlProjectRepository)
+    refresh_tokens = LazyRepository(SqlRefreshTokenRepository)
+    one_time_codes = LazyRepository(SqlOneTimeCodeRepository)
+    login_failures = LazyRepository(SqlLoginFailureRepository)
+    stored_responses = LazyRepository(SqlStoredResponseRepository)
+    api_keys = LazyRepository(SqlApiKeyRepository)
+    devices = LazyRepository(SqlDeviceRepository)
+    credentials = LazyRepository(SqlDeviceCredentialsRepository)
+    device_types = LazyRepository(SqlDeviceTypeRepository)
+    events = LazyRepository(SqlEventRepository)
+    grants = LazyRepository(SqlGrantRepository)
+    approvals = LazyRepository(SqlApprovalRepository)
+    definitions = LazyRepository(SqlCommandDefinitionRepository)
+    executions = LazyRepository(SqlExecutionRepository)
+    command_contexts = LazyRepository(SqlCommandContextRepository)
+    schedules = LazyRepository(SqlScheduleRepository)
+    rules = LazyRepository(SqlRuleRepository)
+    readings = LazyRepository(SqlReadingRepository)
+    rollups = LazyRepository(SqlRollupRepository)
+    webhooks = LazyRepository(SqlWebhookRepository)
+    deliveries = LazyRepository(SqlDeliveryRepository)
 
-    def __init__(self, session: Session, recorder: Recorder | None) -> None:
+    def __init__(self, session: DbSession, recorder: DomainEventDispatcher | None) -> None:
         self.session = session
-        self._recorder = recorder
-        self._facts: list[Fact] = []
+        self._event_dispatcher = recorder
+        self._pending_events: list[DomainEvent] = []
 
-    async def record(self, fact: Fact) -> None:
+    async def emit(self, fact: DomainEvent) -> None:
         if not self.session.writable:
-            raise ReadOnly
-        self._facts.append(fact)
+            raise ReadOnlyTransactionError
+        self._pending_events.append(fact)
 
-    async def settle(self) -> None:
+    async def flush_events(self) -> None:
         """The facts go to the log together, last of all: one hop to the database, and on PostgreSQL the log's lock is held for
         the shortest time."""
-        claim = CLAIMED.get()
+        claim = CURRENT_CLAIM.get()
         if claim is not None:
-            await self.answers.carry_out(claim)
-        if self._recorder is not None and self._facts:
-            await self._recorder.record(self, self._facts)
+            await self.stored_responses.mark_committed(claim)
+        if self._event_dispatcher is not None and self._pending_events:
+            await self._event_dispatcher.dispatch(self, self._pending_events)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self.session.after_commit(call)
@@ -118,18 +123,18 @@ class SqlTransaction:
 class SqlUnitOfWork:
     """Without a recorder, facts go nowhere."""
 
-    def __init__(self, backend: Backend, recorder: Recorder | None = None) -> None:
+    def __init__(self, backend: SqlBackend, recorder: DomainEventDispatcher | None = None) -> None:
         self._backend = backend
-        self._recorder = recorder
+        self._event_dispatcher = recorder
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[SqlTransaction]:
         async with self._backend.write() as session:
-            tx = SqlTransaction(session, self._recorder)
+            tx = SqlTransaction(session, self._event_dispatcher)
             yield tx
-            await tx.settle()
+            await tx.flush_events()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[SqlTransaction]:
         async with self._backend.read() as session:
-            yield SqlTransaction(session, self._recorder)
+            yield SqlTransaction(session, self._event_dispatcher)

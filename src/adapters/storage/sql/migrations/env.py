@@ -22,15 +22,15 @@ def migrate(connection: Connection) -> None:
         context.run_migrations()
 
 
-async def from_url(url: str) -> None:
+async def migrate_url(url: str) -> None:
     engine = create_async_engine(url, poolclass=pool.NullPool)
     async with engine.connect() as connection:
         await connection.run_sync(migrate)
     await engine.dispose()
 
 
-given = context.config.attributes.get("connection")
-if given is not None:
-    migrate(given)
+provided_connection = context.config.attributes.get("connection")
+if provided_connection is not None:
+    migrate(provided_connection)
 else:
-    asyncio.run(from_url(context.config.get_main_option("sqlalchemy.url") or ""))
+    asyncio.run(migrate_url(context.config.get_main_option("sqlalchemy.url") or ""))

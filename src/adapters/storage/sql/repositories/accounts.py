@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 
-from adapters.storage import refusals
-from adapters.storage.sql.rows import Mapper, held, word
-from adapters.storage.sql.session import POSTGRES, Dangling, Session, Taken
+from adapters.storage import errors
+from adapters.storage.sql.mapper import Mapper, enum_converter, for_update
+from adapters.storage.sql.session import POSTGRES, DbSession, ForeignKeyViolationError, UniqueViolationError
 from adapters.storage.sql.tables import accounts, devices, memberships, projects, users
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
@@ -16,7 +16,7 @@ from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 
 ACCOUNT = Mapper(accounts, Account)
 USER = Mapper(users, User)
-MEMBERSHIP = Mapper(memberships, Membership, {"role": word(Role)})
+MEMBERSHIP = Mapper(memberships, Membership, {"role": enum_converter(Role)})
 PROJECT = Mapper(projects, Project)
 
 _ID: BindParameter[str] = bindparam("at_id")
@@ -24,20 +24,20 @@ _ACCOUNT: BindParameter[str] = bindparam("at_account")
 
 ADD_ACCOUNT = insert(accounts)
 GET_ACCOUNT = ACCOUNT.select().where(accounts.c.account_id == _ID)
-ANY_ACCOUNT = select(accounts.c.account_id).limit(1)
-ALL_ACCOUNTS = select(accounts.c.account_id).order_by(accounts.c.created_ms, accounts.c.account_id)
+HAS_ACCOUNT = select(accounts.c.account_id).limit(1)
+LIST_ACCOUNT_IDS = select(accounts.c.account_id).order_by(accounts.c.created_ms, accounts.c.account_id)
 
 ADD_USER = insert(users)
 GET_USER = USER.select().where(users.c.user_id == _ID)
-HELD_USER = held(GET_USER)
-USER_BY_EMAIL = USER.select().where(users.c.email == bindparam("at_email"))
+GET_USER_FOR_UPDATE = for_update(GET_USER)
+FIND_USER_BY_EMAIL = USER.select().where(users.c.email == bindparam("at_email"))
 SAVE_USER = update(users).where(users.c.user_id == _ID)
 DELETE_USER = delete(users).where(users.c.user_id == _ID)
 
 ADD_MEMBERSHIP = insert(memberships)
 GET_MEMBERSHIP = MEMBERSHIP.select().where(memberships.c.membership_id == _ID)
-MEMBERSHIPS_OF_USER = MEMBERSHIP.select().where(memberships.c.user_id == _ID).order_by(memberships.c.seq)
-MEMBERS = (
+LIST_MEMBERSHIPS_BY_USER = MEMBERSHIP.select().where(memberships.c.user_id == _ID).order_by(memberships.c.seq)
+LIST_MEMBERS = (
     select(*MEMBERSHIP.columns, *USER.columns)
     .join(users, users.c.user_id == memberships.c.user_id)
     .where(memberships.c.account_id == _ACCOUNT)
@@ -46,7 +46,7 @@ MEMBERS = (
 SAVE_MEMBERSHIP = update(memberships).where(memberships.c.membership_id == _ID)
 DELETE_MEMBERSHIP = delete(memberships).where(memberships.c.membership_id == _ID)
 LOCK_ACCOUNT = select(accounts.c.account_id).where(accounts.c.account_id == _ACCOUNT).with_for_update(key_share=True)
-OWNERS = (
+COUNT_OWNERS = (
     select(func.count())
     .select_from(memberships)
     .where(memberships.c.account_id == _ACCOUNT, memberships.c.role == Role.OWNER.value)
@@ -54,14 +54,11 @@ OWNERS = (
 
 ADD_PROJECT = insert(projects)
 GET_PROJECT = PROJECT.select().where(projects.c.project_id == _ID, projects.c.account_id == _ACCOUNT)
-DEFAULT_PROJECT = PROJECT.select().where(projects.c.account_id == _ACCOUNT, projects.c.is_default)
-PROJECTS = (
+GET_DEFAULT_PROJECT = PROJECT.select().where(projects.c.account_id == _ACCOUNT, projects.c.is_default)
+LIST_PROJECTS = (
     select(
         *PROJECT.columns,
-        select(func.count())
-        .select_from(devices)
-        .where(devices.c.project_id == projects.c.project_id)
-        .scalar_subquery(),
+        select(func.count()).select_from(devices).where(devices.c.project_id == projects.c.project_id).scalar_subquery(),
     )
     .where(projects.c.account_id == _ACCOUNT)
     .order_by(projects.c.seq)
@@ -70,72 +67,72 @@ SAVE_PROJECT = update(projects).where(projects.c.project_id == _ID)
 DELETE_PROJECT = delete(projects).where(projects.c.project_id == _ID)
 
 
-class SqlAccounts:
-    def __init__(self, session: Session) -> None:
+class SqlAccountRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, account: Account) -> None:
         await self._session.write(ADD_ACCOUNT, **ACCOUNT.values(account))
 
     async def get(self, account_id: AccountId) -> Account | None:
-        return ACCOUNT.maybe(await self._session.read(GET_ACCOUNT, at_id=account_id))
+        return ACCOUNT.first_or_none(await self._session.read(GET_ACCOUNT, at_id=account_id))
 
-    async def any(self) -> bool:
-        return bool(await self._session.read(ANY_ACCOUNT))
+    async def has_any(self) -> bool:
+        return bool(await self._session.read(HAS_ACCOUNT))
 
-    async def all_ids(self) -> Sequence[AccountId]:
-        return [AccountId(row[0]) for row in await self._session.read(ALL_ACCOUNTS)]
+    async def list_ids(self) -> Sequence[AccountId]:
+        return [AccountId(row[0]) for row in await self._session.read(LIST_ACCOUNT_IDS)]
 
 
-class SqlUsers:
-    def __init__(self, session: Session) -> None:
+class SqlUserRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, user: User) -> None:
         try:
             await self._session.write(ADD_USER, **USER.values(user))
-        except Taken:
-            raise refusals.email_taken() from None
+        except UniqueViolationError:
+            raise errors.email_taken_error() from None
 
     async def get(self, user_id: UserId) -> User | None:
-        return USER.maybe(await self._session.read(GET_USER, at_id=user_id))
+        return USER.first_or_none(await self._session.read(GET_USER, at_id=user_id))
 
-    async def held(self, user_id: UserId) -> User | None:
-        return USER.maybe(await self._session.read(HELD_USER[self._session.writable], at_id=user_id))
+    async def get_for_update(self, user_id: UserId) -> User | None:
+        return USER.first_or_none(await self._session.read(GET_USER_FOR_UPDATE[self._session.writable], at_id=user_id))
 
-    async def by_email(self, email: str) -> User | None:
-        return USER.maybe(await self._session.read(USER_BY_EMAIL, at_email=email))
+    async def find_by_email(self, email: str) -> User | None:
+        return USER.first_or_none(await self._session.read(FIND_USER_BY_EMAIL, at_email=email))
 
     async def save(self, user: User) -> None:
         try:
             await self._session.write(SAVE_USER, at_id=user.user_id, **USER.values(user, "user_id"))
-        except Taken:
-            raise refusals.email_taken() from None
+        except UniqueViolationError:
+            raise errors.email_taken_error() from None
 
     async def delete(self, user_id: UserId) -> None:
         await self._session.write(DELETE_USER, at_id=user_id)
 
 
-class SqlMemberships:
-    def __init__(self, session: Session) -> None:
+class SqlMembershipRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, membership: Membership) -> None:
         try:
             await self._session.write(ADD_MEMBERSHIP, **MEMBERSHIP.values(membership))
-        except Taken:
-            raise refusals.member_exists() from None
+        except UniqueViolationError:
+            raise errors.member_exists_error() from None
 
     async def get(self, membership_id: MembershipId) -> Membership | None:
-        return MEMBERSHIP.maybe(await self._session.read(GET_MEMBERSHIP, at_id=membership_id))
+        return MEMBERSHIP.first_or_none(await self._session.read(GET_MEMBERSHIP, at_id=membership_id))
 
-    async def of_user(self, user_id: UserId) -> Sequence[Membership]:
-        return [MEMBERSHIP.of(row) for row in await self._session.read(MEMBERSHIPS_OF_USER, at_id=user_id)]
+    async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
+        return [MEMBERSHIP.from_row(row) for row in await self._session.read(LIST_MEMBERSHIPS_BY_USER, at_id=user_id)]
 
-    async def members(self, account_id: AccountId) -> Sequence[Member]:
+    async def list_members(self, account_id: AccountId) -> Sequence[Member]:
         width = len(MEMBERSHIP.columns)
-        rows = await self._session.read(MEMBERS, at_account=account_id)
-        return [Member(MEMBERSHIP.of(row[:width]), USER.of(row[width:])) for row in rows]
+        rows = await self._session.read(LIST_MEMBERS, at_account=account_id)
+        return [Member(MEMBERSHIP.from_row(row[:width]), USER.from_row(row[width:])) for row in rows]
 
     async def save(self, membership: Membership) -> None:
         values = MEMBERSHIP.values(membership, "membership_id", "account_id", "user_id")
@@ -144,14 +141,14 @@ class SqlMemberships:
     async def delete(self, membership_id: MembershipId) -> None:
         await self._session.write(DELETE_MEMBERSHIP, at_id=membership_id)
 
-    async def owners(self, account_id: AccountId) -> int:
+    async def count_owners_for_update(self, account_id: AccountId) -> int:
         if self._session.writable and self._session.dialect == POSTGRES:
             await self._session.write(LOCK_ACCOUNT, at_account=account_id)
-        return int((await self._session.read(OWNERS, at_account=account_id))[0][0])
+        return int((await self._session.read(COUNT_OWNERS, at_account=account_id))[0][0])
 
 
-class SqlProjects:
-    def __init__(self, session: Session) -> None:
+class SqlProjectRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, project: Project) -> None:
@@ -159,16 +156,16 @@ class SqlProjects:
 
     async def get(self, account_id: AccountId, project_id: ProjectId) -> Project | None:
         rows = await self._session.read(GET_PROJECT, at_id=project_id, at_account=account_id)
-        return PROJECT.maybe(rows)
+        return PROJECT.first_or_none(rows)
 
-    async def default(self, account_id: AccountId) -> Project:
-        project = PROJECT.maybe(await self._session.read(DEFAULT_PROJECT, at_account=account_id))
+    async def get_default(self, account_id: AccountId) -> Project:
+        project = PROJECT.first_or_none(await self._session.read(GET_DEFAULT_PROJECT, at_account=account_id))
         if project is None:
-            raise refusals.no_default_project(account_id)
+            raise errors.no_default_project_error(account_id)
         return project
 
-    async def list(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
-        return [(PROJECT.of(row[:-1]), row[-1]) for row in await self._session.read(PROJECTS, at_account=account_id)]
+    async def list_with_device_counts(self, account_id: AccountId) -> Sequence[tuple[Project, int]]:
+        return [(PROJECT.from_row(row[:-1]), row[-1]) for row in await self._session.read(LIST_PROJECTS, at_account=account_id)]
 
     async def save(self, project: Project) -> None:
         values = PROJECT.values(project, "project_id", "account_id")
@@ -177,5 +174,5 @@ class SqlProjects:
     async def delete(self, project_id: ProjectId) -> None:
         try:
             await self._session.write(DELETE_PROJECT, at_id=project_id)
-        except Dangling:
-            raise refusals.project_in_use() from None
+        except ForeignKeyViolationError:
+            raise errors.project_in_use_error() from None

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.rows import from_json, to_json
-from adapters.storage.sql.session import Row, Session
+from adapters.storage.sql.mapper import from_json, to_json
+from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import approvals
-from adapters.storage.sql.tables.permission import PENDING
+from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.approvals.model import Approval, ApprovalStatus, Requester
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId
 
@@ -39,27 +39,29 @@ _SELECT = select(
 
 ADD = insert(approvals)
 GET = _SELECT.where(a.approval_id == bindparam("at_id"), a.account_id == bindparam("at_account"))
-DECIDE = update(approvals).where(a.approval_id == bindparam("at_id"), PENDING).returning(a.seq)
-WAITING_ON = (
+DECIDE = update(approvals).where(a.approval_id == bindparam("at_id"), PENDING_APPROVAL).returning(a.seq)
+COUNT_PENDING_BY_DEVICE = (
     select(func.count())
     .select_from(approvals)
-    .where(a.account_id == bindparam("at_account"), PENDING, a.device_id == bindparam("at_device"))
+    .where(a.account_id == bindparam("at_account"), PENDING_APPROVAL, a.device_id == bindparam("at_device"))
 )
-OVERDUE = (
-    _SELECT.where(PENDING, a.expires_ms <= bindparam("at_now")).order_by(a.expires_ms, a.seq).limit(bindparam("at_limit"))
+LIST_EXPIRED = (
+    _SELECT.where(PENDING_APPROVAL, a.expires_ms <= bindparam("at_now"))
+    .order_by(a.expires_ms, a.seq)
+    .limit(bindparam("at_limit"))
 )
-_OLDEST = select(func.min(a.seq)).scalar_subquery() + bindparam("at_limit", type_=a.seq.type)
-FORGET = (
+_OLDEST_BATCH_END = select(func.min(a.seq)).scalar_subquery() + bindparam("at_limit", type_=a.seq.type)
+DELETE_OLDER_THAN = (
     delete(approvals)
-    .where(a.seq < _OLDEST, a.created_ms < bindparam("at_before"), a.status != ApprovalStatus.PENDING.value)
+    .where(a.seq < _OLDEST_BATCH_END, a.created_ms < bindparam("at_before"), a.status != ApprovalStatus.PENDING.value)
     .returning(a.seq)
 )
 """In the order in which they were made, so that no index of their own is needed; what waits is decided within a day."""
-NEXT_EXPIRY = select(func.min(a.expires_ms)).where(PENDING)
+NEXT_EXPIRY = select(func.min(a.expires_ms)).where(PENDING_APPROVAL)
 
 
 @cache
-def listing(device: bool, status: bool) -> Select[Any]:
+def list_statement(device: bool, status: bool) -> Select[Any]:
     statement = _SELECT.where(a.account_id == bindparam("at_account"))
     if device:
         statement = statement.where(a.device_id == bindparam("at_device"))
@@ -68,7 +70,7 @@ def listing(device: bool, status: bool) -> Select[Any]:
     return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
 
 
-def approval_of(row: Row) -> Approval:
+def approval_from_row(row: Row) -> Approval:
     name, key_id, membership_id, user_id = row[7:11]
     approval_id, account_id, device_id, cmd, params, ttl_ms, status = row[:7]
     return Approval(
@@ -84,7 +86,7 @@ def approval_of(row: Row) -> Approval:
     )
 
 
-def values_of(approval: Approval) -> dict[str, Any]:
+def approval_values(approval: Approval) -> dict[str, Any]:
     return {
         "approval_id": approval.approval_id,
         "account_id": approval.account_id,
@@ -106,18 +108,18 @@ def values_of(approval: Approval) -> dict[str, Any]:
     }
 
 
-class SqlApprovals:
-    def __init__(self, session: Session) -> None:
+class SqlApprovalRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, approval: Approval) -> None:
-        await self._session.write(ADD, **values_of(approval))
+        await self._session.write(ADD, **approval_values(approval))
 
     async def get(self, account_id: AccountId, approval_id: ApprovalId) -> Approval | None:
         rows = await self._session.read(GET, at_id=approval_id, at_account=account_id)
-        return approval_of(rows[0]) if rows else None
+        return approval_from_row(rows[0]) if rows else None
 
-    async def list(
+    async def list_newest(
         self,
         account_id: AccountId,
         *,
@@ -130,10 +132,10 @@ class SqlApprovals:
             params["at_device"] = device_id
         if status is not None:
             params["at_status"] = status.value
-        rows = await self._session.read(listing(device_id is not None, status is not None), **params)
-        return [approval_of(row) for row in rows]
+        rows = await self._session.read(list_statement(device_id is not None, status is not None), **params)
+        return [approval_from_row(row) for row in rows]
 
-    async def decide(self, approval: Approval) -> bool:
+    async def decide_if_pending(self, approval: Approval) -> bool:
         rows = await self._session.write(
             DECIDE,
             at_id=approval.approval_id,
@@ -144,14 +146,14 @@ class SqlApprovals:
         )
         return bool(rows)
 
-    async def waiting_on(self, account_id: AccountId, device_id: DeviceId) -> int:
-        return int((await self._session.read(WAITING_ON, at_account=account_id, at_device=device_id))[0][0])
+    async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
+        return int((await self._session.read(COUNT_PENDING_BY_DEVICE, at_account=account_id, at_device=device_id))[0][0])
 
-    async def overdue(self, now_ms: int, limit: int) -> Sequence[Approval]:
-        return [approval_of(row) for row in await self._session.read(OVERDUE, at_now=now_ms, at_limit=limit)]
+    async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
+        return [approval_from_row(row) for row in await self._session.read(LIST_EXPIRED, at_now=now_ms, at_limit=limit)]
 
-    async def forget_before(self, created_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET, at_before=created_ms, at_limit=limit))
+    async def delete_older_than(self, created_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_OLDER_THAN, at_before=created_ms, at_limit=limit))
 
     async def next_expiry_ms(self) -> int | None:
         found: int | None = (await self._session.read(NEXT_EXPIRY))[0][0]

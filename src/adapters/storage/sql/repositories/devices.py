@@ -8,8 +8,17 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Select, bindparam, delete, func, insert, or_, select, update
 
-from adapters.storage.sql.rows import Mapper, from_json, held, ignoring, listed, listed_numbers, replacing, to_json
-from adapters.storage.sql.session import POSTGRES, SQLITE, Row, Session
+from adapters.storage.sql.mapper import (
+    Mapper,
+    for_update,
+    from_json,
+    insert_or_ignore,
+    json_integer_list,
+    json_list,
+    to_json,
+    upsert,
+)
+from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import (
     credentials,
     deliveries,
@@ -17,21 +26,23 @@ from adapters.storage.sql.tables import (
     device_metrics,
     devices,
     executions,
-    graves,
+    tombstones,
 )
-from domain.devices.model import About, Device, DeviceCredentials, DeviceStatus, Profile
+from domain.devices.model import Device, DeviceCredentials, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
 CREDENTIALS = Mapper(credentials, DeviceCredentials)
 
-_ABOUT = [field.name for field in fields(About) if field.name != "tags"]
-_PLAIN = [field.name for field in fields(Device) if field.name != "about"]
-_ABOUT_AT = [field.name for field in fields(Device)].index("about")
-_STATUS, _PROFILE, _IS_ONLINE, _RELAY_AT = (_PLAIN.index(name) for name in ("status", "profile", "is_online", "relay"))
+_ABOUT_FIELDS = [field.name for field in fields(DeviceMetadata) if field.name != "tags"]
+_DEVICE_FIELDS = [field.name for field in fields(Device) if field.name != "about"]
+_ABOUT_INDEX = [field.name for field in fields(Device)].index("about")
+_STATUS_INDEX, _PROFILE_INDEX, _IS_ONLINE_INDEX, _RELAY_INDEX = (
+    _DEVICE_FIELDS.index(name) for name in ("status", "profile", "is_online", "relay")
+)
 _STATUSES = {status.value: status for status in DeviceStatus}
-_PROFILES = {profile.value: profile for profile in Profile}
-_KEPT = frozenset(
+_PROFILES = {profile.value: profile for profile in FirmwareProfile}
+_NOT_SAVED = frozenset(
     {
         "device_no",
         "device_id",
@@ -47,252 +58,255 @@ _KEPT = frozenset(
 )
 """What `save` leaves alone: identity, and what devices say about themselves."""
 
-COLUMNS: list[Column[Any]] = [devices.c[name] for name in (*_PLAIN, *_ABOUT, "tags")]
+DEVICE_COLUMNS: list[Column[Any]] = [devices.c[name] for name in (*_DEVICE_FIELDS, *_ABOUT_FIELDS, "tags")]
 
 d = devices.c
 _ID = d.device_id == bindparam("at_id")
-_SELECT = select(*COLUMNS)
-_AT = bindparam("at_ms", type_=d.last_seen_ms.type)
+_SELECT = select(*DEVICE_COLUMNS)
+_SEEN_MS = bindparam("at_ms", type_=d.last_seen_ms.type)
 _RELAY = bindparam("at_relay", type_=d.relay.type)
 _ONLINE = bindparam("at_online", type_=d.is_online.type)
 
 
-
-def _those(dialect: str) -> Select[Any]:
+def _select_device_numbers(dialect: str) -> Select[Any]:
     """On PostgreSQL each is held, in this order, so that two who change the same ones do not wait for each other crosswise."""
-    among = select(d.device_no).where(d.device_id.in_(listed()[dialect]))
+    among = select(d.device_no).where(d.device_id.in_(json_list()[dialect]))
     return among if dialect == SQLITE else among.order_by(d.device_no).with_for_update(key_share=True)
 
 
 ADD = insert(devices).returning(d.device_no)
 GET = _SELECT.where(_ID, d.account_id == bindparam("at_account"))
-HELD = held(GET)
+GET_FOR_UPDATE = for_update(GET)
 FIND = _SELECT.where(_ID)
-FIND_ALL = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in listed().items()}
-NUMBERED = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in listed_numbers().items()}
+LIST_BY_IDS = {dialect: _SELECT.where(d.device_id.in_(among)) for dialect, among in json_list().items()}
+LIST_BY_NUMBERS = {dialect: _SELECT.where(d.device_no.in_(among)) for dialect, among in json_integer_list().items()}
 LIST = _SELECT.where(d.account_id == bindparam("at_account")).order_by(d.device_no)
-LIST_PROJECT = (
-    _SELECT.where(d.account_id == bindparam("at_account"), d.project_id == bindparam("at_project"))
-    .order_by(d.device_no)
+LIST_BY_PROJECT = _SELECT.where(d.account_id == bindparam("at_account"), d.project_id == bindparam("at_project")).order_by(
+    d.device_no
 )
 COUNT = select(func.count()).select_from(devices).where(d.account_id == bindparam("at_account"))
 SAVE = update(devices).where(_ID, d.version == bindparam("at_version")).returning(d.device_no)
 SET_RELAY = update(devices).where(_ID, or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY).returning(d.device_no)
 SET_RELAYS = {
     dialect: update(devices).where(d.device_id.in_(among), or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY)
-    for dialect, among in listed().items()
+    for dialect, among in json_list().items()
 }
 SET_ONLINE = update(devices).where(_ID, d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_no)
-_TURN = update(devices).where(d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_id)
-SET_ONLINE_ALL = {dialect: _TURN.where(d.device_no.in_(_those(dialect))) for dialect in (SQLITE, POSTGRES)}
+_SET_ONLINE = update(devices).where(d.is_online != _ONLINE).values(is_online=_ONLINE).returning(d.device_id)
+SET_ONLINE_MANY = {dialect: _SET_ONLINE.where(d.device_no.in_(_select_device_numbers(dialect))) for dialect in (SQLITE, POSTGRES)}
 TOUCH = (
     update(devices)
-    .where(d.device_no == bindparam("at_no"), or_(d.last_seen_ms.is_(None), d.last_seen_ms < _AT))
-    .values(last_seen_ms=_AT)
+    .where(d.device_no == bindparam("at_no"), or_(d.last_seen_ms.is_(None), d.last_seen_ms < _SEEN_MS))
+    .values(last_seen_ms=_SEEN_MS)
 )
-BUMP = update(devices).where(_ID).values(sched_rev=d.sched_rev + 1).returning(d.sched_rev)
-BUMP_ALL = {
+INCREMENT_SCHED_REV = update(devices).where(_ID).values(sched_rev=d.sched_rev + 1).returning(d.sched_rev)
+INCREMENT_SCHED_REVS = {
     dialect: update(devices).where(d.device_id.in_(among)).values(sched_rev=d.sched_rev + 1)
-    for dialect, among in listed().items()
+    for dialect, among in json_list().items()
 }
-SET_REV = update(devices).where(_ID).values(sched_rev_device=bindparam("at_rev", type_=d.sched_rev_device.type))
-ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
-DELETING = _SELECT.where(d.status == DeviceStatus.DELETING.value)
-NUMBER = select(d.device_no).where(_ID)
+SET_SCHED_REV_DEVICE = update(devices).where(_ID).values(sched_rev_device=bindparam("at_rev", type_=d.sched_rev_device.type))
+LIST_ONLINE = _SELECT.where(d.is_online).order_by(d.device_no)
+LIST_DELETING = _SELECT.where(d.status == DeviceStatus.DELETING.value)
+GET_NUMBER = select(d.device_no).where(_ID)
 DELETE = delete(devices).where(_ID)
-DELETE_OWED = delete(deliveries).where(deliveries.c.device_id == bindparam("at_id"))
-_STEP: BindParameter[int] = bindparam("at_limit")
-_EXECUTIONS = select(executions.c.seq).where(executions.c.device_id == bindparam("at_id")).limit(_STEP)
-SHED_EXECUTIONS = delete(executions).where(executions.c.seq.in_(_EXECUTIONS)).returning(executions.c.seq)
-_DELIVERIES = select(deliveries.c.no).where(deliveries.c.device_id == bindparam("at_id")).limit(_STEP)
-SHED_DELIVERIES = delete(deliveries).where(deliveries.c.no.in_(_DELIVERIES)).returning(deliveries.c.no)
-DIG = ignoring(graves)
-GRAVES = select(graves.c.device_no, graves.c.deleted_ms).order_by(graves.c.device_no)
-CLOSE_GRAVE = delete(graves).where(graves.c.device_no == bindparam("at_no"))
+DELETE_DELIVERIES = delete(deliveries).where(deliveries.c.device_id == bindparam("at_id"))
+_LIMIT: BindParameter[int] = bindparam("at_limit")
+_EXECUTION_BATCH = select(executions.c.seq).where(executions.c.device_id == bindparam("at_id")).limit(_LIMIT)
+DELETE_EXECUTION_BATCH = delete(executions).where(executions.c.seq.in_(_EXECUTION_BATCH)).returning(executions.c.seq)
+_DELIVERY_BATCH = select(deliveries.c.no).where(deliveries.c.device_id == bindparam("at_id")).limit(_LIMIT)
+DELETE_DELIVERY_BATCH = delete(deliveries).where(deliveries.c.no.in_(_DELIVERY_BATCH)).returning(deliveries.c.no)
+ADD_TOMBSTONE = insert_or_ignore(tombstones)
+LIST_TOMBSTONES = select(tombstones.c.device_no, tombstones.c.deleted_ms).order_by(tombstones.c.device_no)
+DELETE_TOMBSTONE = delete(tombstones).where(tombstones.c.device_no == bindparam("at_no"))
 DELETE_METRICS = delete(device_metrics).where(device_metrics.c.device_no == bindparam("at_no"))
 DELETE_LATEST = delete(device_latest).where(device_latest.c.device_no == bindparam("at_no"))
 
 GET_CREDENTIALS = CREDENTIALS.select().where(credentials.c.device_id == bindparam("at_id"))
-PUT_CREDENTIALS = replacing(credentials, "sealed", "created_ms")
+UPSERT_CREDENTIALS = upsert(credentials, "sealed", "created_ms")
 DELETE_CREDENTIALS = delete(credentials).where(credentials.c.device_id == bindparam("at_id"))
-ADMITTED = (
-    select(*COLUMNS, *CREDENTIALS.columns)
+LIST_ACTIVE_WITH_CREDENTIALS = (
+    select(*DEVICE_COLUMNS, *CREDENTIALS.columns)
     .join(credentials, credentials.c.device_id == d.device_id)
     .where(d.status == DeviceStatus.ACTIVE.value)
     .order_by(d.device_no)
 )
-PAGE = (
+PAGE_CREDENTIALS = (
     CREDENTIALS.select()
     .where(credentials.c.device_id > bindparam("at_after"))
     .order_by(credentials.c.device_id)
     .limit(bindparam("at_limit"))
 )
 COUNT_CREDENTIALS = select(func.count()).select_from(credentials)
-RESEAL = (
+REKEY_CREDENTIALS = (
     update(credentials)
     .where(credentials.c.device_id == bindparam("at_id"), credentials.c.sealed == bindparam("at_before"))
     .values(sealed=bindparam("at_after"))
     .returning(credentials.c.device_id)
 )
 
-def device_of(row: Row) -> Device:
-    plain = list(row[: len(_PLAIN)])
-    tags = row[len(COLUMNS) - 1]
-    about = About(*[*row[len(_PLAIN) : len(COLUMNS) - 1], () if tags == "[]" else tuple(from_json(tags))])
-    plain[_STATUS] = _STATUSES[plain[_STATUS]]
-    plain[_PROFILE] = _PROFILES[plain[_PROFILE]]
-    plain[_IS_ONLINE] = bool(plain[_IS_ONLINE])
-    if plain[_RELAY_AT] is not None:
-        plain[_RELAY_AT] = bool(plain[_RELAY_AT])
-    return Device(*[*plain[:_ABOUT_AT], about, *plain[_ABOUT_AT:]])
+
+def device_from_row(row: Row) -> Device:
+    plain = list(row[: len(_DEVICE_FIELDS)])
+    tags = row[len(DEVICE_COLUMNS) - 1]
+    about = DeviceMetadata(*[*row[len(_DEVICE_FIELDS) : len(DEVICE_COLUMNS) - 1], () if tags == "[]" else tuple(from_json(tags))])
+    plain[_STATUS_INDEX] = _STATUSES[plain[_STATUS_INDEX]]
+    plain[_PROFILE_INDEX] = _PROFILES[plain[_PROFILE_INDEX]]
+    plain[_IS_ONLINE_INDEX] = bool(plain[_IS_ONLINE_INDEX])
+    if plain[_RELAY_INDEX] is not None:
+        plain[_RELAY_INDEX] = bool(plain[_RELAY_INDEX])
+    return Device(*[*plain[:_ABOUT_INDEX], about, *plain[_ABOUT_INDEX:]])
 
 
-def values_of(device: Device) -> dict[str, Any]:
-    found = {name: getattr(device, name) for name in _PLAIN}
-    found |= {name: getattr(device.about, name) for name in _ABOUT}
+def device_values(device: Device) -> dict[str, Any]:
+    found = {name: getattr(device, name) for name in _DEVICE_FIELDS}
+    found |= {name: getattr(device.about, name) for name in _ABOUT_FIELDS}
     found["tags"] = to_json(device.about.tags)
     found["status"] = device.status.value
     found["profile"] = device.profile.value
     return found
 
 
-class SqlDevices:
-    def __init__(self, session: Session) -> None:
+class SqlDeviceRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, device: Device) -> Device:
-        values = values_of(device)
+        values = device_values(device)
         del values["device_no"]
         rows = await self._session.write(ADD, **values)
         return replace(device, device_no=rows[0][0])
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        return _maybe(await self._session.read(GET, at_id=device_id, at_account=account_id))
+        return _first_or_none(await self._session.read(GET, at_id=device_id, at_account=account_id))
 
-    async def held(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        return _maybe(await self._session.read(HELD[self._session.writable], at_id=device_id, at_account=account_id))
+    async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
+        return _first_or_none(
+            await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=device_id, at_account=account_id)
+        )
 
     async def find(self, device_id: DeviceId) -> Device | None:
-        return _maybe(await self._session.read(FIND, at_id=device_id))
+        return _first_or_none(await self._session.read(FIND, at_id=device_id))
 
-    async def find_all(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
+    async def list_by_ids(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
         if not device_ids:
             return []
-        rows = await self._session.read(FIND_ALL[self._session.dialect], at_listed=to_json(sorted(set(device_ids))))
-        return [device_of(row) for row in rows]
+        rows = await self._session.read(LIST_BY_IDS[self._session.dialect], at_listed=to_json(sorted(set(device_ids))))
+        return [device_from_row(row) for row in rows]
 
-    async def numbered(self, numbers: Collection[int]) -> Sequence[Device]:
-        rows = await self._session.read(NUMBERED[self._session.dialect], at_listed=to_json(sorted(numbers)))
-        return [device_of(row) for row in rows]
+    async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
+        rows = await self._session.read(LIST_BY_NUMBERS[self._session.dialect], at_listed=to_json(sorted(numbers)))
+        return [device_from_row(row) for row in rows]
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
         if project_id is None:
             rows = await self._session.read(LIST, at_account=account_id)
         else:
-            rows = await self._session.read(LIST_PROJECT, at_account=account_id, at_project=project_id)
-        return [device_of(row) for row in rows]
+            rows = await self._session.read(LIST_BY_PROJECT, at_account=account_id, at_project=project_id)
+        return [device_from_row(row) for row in rows]
 
     async def count(self, account_id: AccountId) -> int:
         return int((await self._session.read(COUNT, at_account=account_id))[0][0])
 
     async def save(self, device: Device) -> bool:
-        values = {name: value for name, value in values_of(device).items() if name not in _KEPT}
+        values = {name: value for name, value in device_values(device).items() if name not in _NOT_SAVED}
         values["version"] = device.version + 1
         return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
 
     async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
         return bool(await self._session.write(SET_RELAY, at_id=device_id, at_relay=relay))
 
-    async def set_relays(self, relays: Mapping[DeviceId, bool]) -> None:
+    async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         for state in (False, True):
             among = sorted(device_id for device_id, relay in relays.items() if relay is state)
             if among:
                 rows = [{"at_listed": to_json(among), "at_relay": state}]
-                await self._session.later(SET_RELAYS[self._session.dialect], rows)
+                await self._session.execute_many_deferred(SET_RELAYS[self._session.dialect], rows)
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))
 
-    async def set_online_all(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
+    async def set_online_many(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
         among = to_json(sorted(set(device_ids)))
-        rows = await self._session.write(SET_ONLINE_ALL[self._session.dialect], at_listed=among, at_online=online)
+        rows = await self._session.write(SET_ONLINE_MANY[self._session.dialect], at_listed=among, at_online=online)
         return {row[0] for row in rows}
 
-    async def touch(self, seen: Mapping[int, int]) -> None:
-        await self._session.many(TOUCH, [{"at_no": no, "at_ms": at_ms} for no, at_ms in sorted(seen.items())])
+    async def update_last_seen(self, seen: Mapping[int, int]) -> None:
+        await self._session.execute_many(TOUCH, [{"at_no": no, "at_ms": at_ms} for no, at_ms in sorted(seen.items())])
 
-    async def bump_sched_rev(self, device_id: DeviceId) -> int:
-        rows = await self._session.write(BUMP, at_id=device_id)
+    async def increment_plan_revision(self, device_id: DeviceId) -> int:
+        rows = await self._session.write(INCREMENT_SCHED_REV, at_id=device_id)
         if not rows:
-            raise NotFound.of("device", device_id)
+            raise NotFound.for_resource("device", device_id)
         return int(rows[0][0])
 
-    async def bump_sched_revs(self, device_ids: Collection[DeviceId]) -> None:
+    async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         if device_ids:
             among = to_json(sorted(device_ids))
-            await self._session.later(BUMP_ALL[self._session.dialect], [{"at_listed": among}])
+            await self._session.execute_many_deferred(INCREMENT_SCHED_REVS[self._session.dialect], [{"at_listed": among}])
 
-    async def set_sched_revs_device(self, revs: Mapping[DeviceId, int]) -> None:
-        await self._session.later(SET_REV, [{"at_id": device_id, "at_rev": rev} for device_id, rev in sorted(revs.items())])
+    async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
+        await self._session.execute_many_deferred(
+            SET_SCHED_REV_DEVICE, [{"at_id": device_id, "at_rev": rev} for device_id, rev in sorted(revs.items())]
+        )
 
-    async def online(self) -> Sequence[Device]:
-        return [device_of(row) for row in await self._session.read(ONLINE)]
+    async def list_online(self) -> Sequence[Device]:
+        return [device_from_row(row) for row in await self._session.read(LIST_ONLINE)]
 
-    async def deleting(self) -> Sequence[Device]:
-        return [device_of(row) for row in await self._session.read(DELETING)]
+    async def list_deleting(self) -> Sequence[Device]:
+        return [device_from_row(row) for row in await self._session.read(LIST_DELETING)]
 
-    async def shed(self, device_id: DeviceId, limit: int) -> int:
-        gone = await self._session.write(SHED_EXECUTIONS, at_id=device_id, at_limit=limit)
-        return len(gone) + len(await self._session.write(SHED_DELIVERIES, at_id=device_id, at_limit=limit))
+    async def delete_batch(self, device_id: DeviceId, limit: int) -> int:
+        gone = await self._session.write(DELETE_EXECUTION_BATCH, at_id=device_id, at_limit=limit)
+        return len(gone) + len(await self._session.write(DELETE_DELIVERY_BATCH, at_id=device_id, at_limit=limit))
 
     async def delete(self, device_id: DeviceId, at_ms: int) -> None:
         """Foreign keys take along what has one; the rest is deleted here."""
-        rows = await self._session.read(NUMBER, at_id=device_id)
-        await self._session.write(DELETE_OWED, at_id=device_id)
+        rows = await self._session.read(GET_NUMBER, at_id=device_id)
+        await self._session.write(DELETE_DELIVERIES, at_id=device_id)
         for row in rows:
-            await self.forget_values(row[0])
-            await self._session.write(DIG[self._session.dialect], device_no=row[0], deleted_ms=at_ms)
+            await self.delete_metrics_and_values(row[0])
+            await self._session.write(ADD_TOMBSTONE[self._session.dialect], device_no=row[0], deleted_ms=at_ms)
         await self._session.write(DELETE, at_id=device_id)
 
-    async def graves(self) -> Sequence[tuple[int, int]]:
-        return [(row[0], row[1]) for row in await self._session.read(GRAVES)]
+    async def list_tombstones(self) -> Sequence[tuple[int, int]]:
+        return [(row[0], row[1]) for row in await self._session.read(LIST_TOMBSTONES)]
 
-    async def forget_values(self, device_no: int) -> None:
+    async def delete_metrics_and_values(self, device_no: int) -> None:
         await self._session.write(DELETE_METRICS, at_no=device_no)
         await self._session.write(DELETE_LATEST, at_no=device_no)
 
-    async def close_grave(self, device_no: int) -> None:
-        await self._session.write(CLOSE_GRAVE, at_no=device_no)
+    async def delete_tombstone(self, device_no: int) -> None:
+        await self._session.write(DELETE_TOMBSTONE, at_no=device_no)
 
 
-def _maybe(rows: Sequence[Row]) -> Device | None:
-    return device_of(rows[0]) if rows else None
+def _first_or_none(rows: Sequence[Row]) -> Device | None:
+    return device_from_row(rows[0]) if rows else None
 
 
-class SqlCredentials:
-    def __init__(self, session: Session) -> None:
+class SqlDeviceCredentialsRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def get(self, device_id: DeviceId) -> DeviceCredentials | None:
-        return CREDENTIALS.maybe(await self._session.read(GET_CREDENTIALS, at_id=device_id))
+    async def get_for_update(self, device_id: DeviceId) -> DeviceCredentials | None:
+        return CREDENTIALS.first_or_none(await self._session.read(GET_CREDENTIALS, at_id=device_id))
 
-    async def put(self, credentials: DeviceCredentials) -> None:
-        await self._session.write(PUT_CREDENTIALS[self._session.dialect], **CREDENTIALS.values(credentials))
+    async def upsert(self, credentials: DeviceCredentials) -> None:
+        await self._session.write(UPSERT_CREDENTIALS[self._session.dialect], **CREDENTIALS.values(credentials))
 
     async def delete(self, device_id: DeviceId) -> None:
         await self._session.write(DELETE_CREDENTIALS, at_id=device_id)
 
-    async def admitted(self) -> Sequence[tuple[Device, DeviceCredentials]]:
-        width = len(COLUMNS)
-        rows = await self._session.read(ADMITTED)
-        return [(device_of(row), CREDENTIALS.of(row[width:])) for row in rows]
+    async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
+        width = len(DEVICE_COLUMNS)
+        rows = await self._session.read(LIST_ACTIVE_WITH_CREDENTIALS)
+        return [(device_from_row(row), CREDENTIALS.from_row(row[width:])) for row in rows]
 
     async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
-        rows = await self._session.read(PAGE, at_after=after or "", at_limit=limit)
-        return [CREDENTIALS.of(row) for row in rows]
+        rows = await self._session.read(PAGE_CREDENTIALS, at_after=after or "", at_limit=limit)
+        return [CREDENTIALS.from_row(row) for row in rows]
 
     async def count(self) -> int:
         return int((await self._session.read(COUNT_CREDENTIALS))[0][0])
 
-    async def reseal(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
-        return bool(await self._session.write(RESEAL, at_id=device_id, at_before=before, at_after=after))
+    async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
+        return bool(await self._session.write(REKEY_CREDENTIALS, at_id=device_id, at_before=before, at_after=after))

@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 
-from adapters.storage.sql.repositories.sessions import forgetting
-from adapters.storage.sql.rows import from_json, held, listed, to_json
-from adapters.storage.sql.session import POSTGRES, SQLITE, Row, Session
+from adapters.storage.sql.mapper import for_update, from_json, json_list, to_json
+from adapters.storage.sql.repositories.sessions import delete_batch
+from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import devices, grant_uses, grants
 from domain.devices.model import Device
-from domain.grants.model import Grant, Reach, Scope, Subject
-from domain.grants.window import Window
+from domain.grants.model import Grant, GrantSubject, KeyReadAccess, Scope
+from domain.grants.window import GrantWindow
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
 
 g = grants.c
@@ -45,14 +45,14 @@ _KEY = g.key_id == bindparam("at_subject")
 _MEMBERSHIP = g.membership_id == bindparam("at_subject")
 
 
-def _places(statement: Select[Any], dialect: str) -> Select[Any]:
+def _applying_to_devices(statement: Select[Any], dialect: str) -> Select[Any]:
     """The own grants of many devices, and their projects'."""
-    here = g.device_id.in_(listed()[dialect])
-    around: ColumnElement[bool] = and_(g.project_id.in_(listed("at_projects")[dialect]), g.device_id.is_(None))
+    here = g.device_id.in_(json_list()[dialect])
+    around: ColumnElement[bool] = and_(g.project_id.in_(json_list("at_projects")[dialect]), g.device_id.is_(None))
     return statement.where(or_(here, around))
 
 
-def _place(statement: Select[Any]) -> Select[Any]:
+def _applying_to_device(statement: Select[Any]) -> Select[Any]:
     """The device's own grants and its project's."""
     here = g.device_id == bindparam("at_device")
     around: ColumnElement[bool] = and_(g.project_id == bindparam("at_project"), g.device_id.is_(None))
@@ -61,21 +61,23 @@ def _place(statement: Select[Any]) -> Select[Any]:
 
 ADD = insert(grants)
 GET = _SELECT.where(_ID, _ACCOUNT)
-HELD = held(GET)
+GET_FOR_UPDATE = for_update(GET)
 SAVE = update(grants).where(_ID)
 DELETE = delete(grants).where(_ID)
-ON_DEVICE = _place(_SELECT).order_by(g.seq)
-OF_KEY_ON = _place(_SELECT.where(_KEY)).order_by(g.seq)
-OF_MEMBERSHIP_ON = _place(_SELECT.where(_MEMBERSHIP)).order_by(g.seq)
-OF_KEY_ON_ALL = {dialect: _places(_SELECT.where(_KEY), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)}
-OF_MEMBERSHIP_ON_ALL = {
-    dialect: _places(_SELECT.where(_MEMBERSHIP), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)
+LIST_BY_DEVICE = _applying_to_device(_SELECT).order_by(g.seq)
+LIST_BY_KEY_AND_DEVICE = _applying_to_device(_SELECT.where(_KEY)).order_by(g.seq)
+LIST_BY_MEMBERSHIP_AND_DEVICE = _applying_to_device(_SELECT.where(_MEMBERSHIP)).order_by(g.seq)
+LIST_BY_KEY_AND_DEVICES = {
+    dialect: _applying_to_devices(_SELECT.where(_KEY), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)
 }
-OF_KEY = _SELECT.where(_KEY, _ACCOUNT).order_by(g.seq)
-OF_MEMBERSHIP = _SELECT.where(_MEMBERSHIP, _ACCOUNT).order_by(g.seq)
+LIST_BY_MEMBERSHIP_AND_DEVICES = {
+    dialect: _applying_to_devices(_SELECT.where(_MEMBERSHIP), dialect).order_by(g.seq) for dialect in (SQLITE, POSTGRES)
+}
+LIST_BY_KEY = _SELECT.where(_KEY, _ACCOUNT).order_by(g.seq)
+LIST_BY_MEMBERSHIP = _SELECT.where(_MEMBERSHIP, _ACCOUNT).order_by(g.seq)
 _REACH = select(g.key_id, g.device_id, g.project_id, g.expires_ms)
-REACH_OF = {dialect: _REACH.where(g.key_id.in_(among)) for dialect, among in listed().items()}
-REACH_ON = {
+REACH_BY_KEYS = {dialect: _REACH.where(g.key_id.in_(among)) for dialect, among in json_list().items()}
+REACH_BY_DEVICES = {
     dialect: _REACH.where(
         g.key_id.is_not(None),
         or_(
@@ -83,40 +85,40 @@ REACH_ON = {
             and_(g.device_id.is_(None), g.project_id.in_(select(devices.c.project_id).where(devices.c.device_id.in_(among)))),
         ),
     )
-    for dialect, among in listed().items()
+    for dialect, among in json_list().items()
 }
 
-LOCK = _SELECT.where(_ID).with_for_update(key_share=True)
-RECENT = (
+LOCK_GRANT = _SELECT.where(_ID).with_for_update(key_share=True)
+LIST_RECENT_USES = (
     select(u.at_ms)
     .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"))
     .order_by(u.at_ms.desc())
     .limit(bindparam("at_limit"))
 )
-USE = insert(grant_uses)
-FORGET_USES = forgetting(grant_uses, u.at_ms < bindparam("at_before"), u.at_ms)
+ADD_USE = insert(grant_uses)
+DELETE_OLD_USES = delete_batch(grant_uses, u.at_ms < bindparam("at_before"), u.at_ms)
 
 
-def grant_of(row: Row) -> Grant:
+def grant_from_row(row: Row) -> Grant:
     (grant_id, account_id, key_id, membership_id, device_id, project_id, commands, scope, expires_ms) = row[:9]
     days, from_minute, to_minute, timezone, rate, created_ms, created_by = row[9:]
     return Grant(
         grant_id=grant_id,
         account_id=account_id,
-        subject=Subject(key_id, membership_id),
+        subject=GrantSubject(key_id, membership_id),
         device_id=device_id,
         project_id=project_id,
         commands=tuple(from_json(commands)),
         scope=Scope(scope),
         expires_ms=expires_ms,
-        window=Window(frozenset(from_json(days)), from_minute, to_minute, timezone),
+        window=GrantWindow(frozenset(from_json(days)), from_minute, to_minute, timezone),
         rate_limit_per_minute=rate,
         created_ms=created_ms,
         created_by=created_by,
     )
 
 
-def values_of(grant: Grant) -> dict[str, Any]:
+def grant_values(grant: Grant) -> dict[str, Any]:
     """All but the id."""
     return {
         "account_id": grant.account_id,
@@ -137,81 +139,81 @@ def values_of(grant: Grant) -> dict[str, Any]:
     }
 
 
-class SqlGrants:
-    def __init__(self, session: Session) -> None:
+class SqlGrantRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, grant: Grant) -> None:
-        await self._session.write(ADD, grant_id=grant.grant_id, **values_of(grant))
+        await self._session.write(ADD, grant_id=grant.grant_id, **grant_values(grant))
 
     async def get(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
         rows = await self._session.read(GET, at_id=grant_id, at_account=account_id)
-        return grant_of(rows[0]) if rows else None
+        return grant_from_row(rows[0]) if rows else None
 
-    async def held(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
-        rows = await self._session.read(HELD[self._session.writable], at_id=grant_id, at_account=account_id)
-        return grant_of(rows[0]) if rows else None
+    async def get_for_update(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
+        rows = await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=grant_id, at_account=account_id)
+        return grant_from_row(rows[0]) if rows else None
 
     async def save(self, grant: Grant) -> None:
-        await self._session.write(SAVE, at_id=grant.grant_id, **values_of(grant))
+        await self._session.write(SAVE, at_id=grant.grant_id, **grant_values(grant))
 
     async def delete(self, grant_id: GrantId) -> None:
         await self._session.write(DELETE, at_id=grant_id)
 
-    async def on_device(self, device: Device) -> Sequence[Grant]:
-        rows = await self._session.read(ON_DEVICE, at_device=device.device_id, at_project=device.project_id)
-        return [grant_of(row) for row in rows]
+    async def list_by_device(self, device: Device) -> Sequence[Grant]:
+        rows = await self._session.read(LIST_BY_DEVICE, at_device=device.device_id, at_project=device.project_id)
+        return [grant_from_row(row) for row in rows]
 
-    async def of_subject_on(self, subject: Subject, device: Device) -> Sequence[Grant]:
-        statement = OF_KEY_ON if subject.key_id is not None else OF_MEMBERSHIP_ON
+    async def list_by_subject_and_device(self, subject: GrantSubject, device: Device) -> Sequence[Grant]:
+        statement = LIST_BY_KEY_AND_DEVICE if subject.key_id is not None else LIST_BY_MEMBERSHIP_AND_DEVICE
         rows = await self._session.read(
             statement,
             at_subject=subject.key_id or subject.membership_id,
             at_device=device.device_id,
             at_project=device.project_id,
         )
-        return [grant_of(row) for row in rows]
+        return [grant_from_row(row) for row in rows]
 
-    async def of_subject_on_all(self, subject: Subject, devices: Sequence[Device]) -> Sequence[Grant]:
-        statements = OF_KEY_ON_ALL if subject.key_id is not None else OF_MEMBERSHIP_ON_ALL
+    async def list_by_subject_and_devices(self, subject: GrantSubject, devices: Sequence[Device]) -> Sequence[Grant]:
+        statements = LIST_BY_KEY_AND_DEVICES if subject.key_id is not None else LIST_BY_MEMBERSHIP_AND_DEVICES
         rows = await self._session.read(
             statements[self._session.dialect],
             at_subject=subject.key_id or subject.membership_id,
             at_listed=to_json(sorted({device.device_id for device in devices})),
             at_projects=to_json(sorted({device.project_id for device in devices})),
         )
-        return [grant_of(row) for row in rows]
+        return [grant_from_row(row) for row in rows]
 
-    async def of_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]:
-        return await self.of_subject(account_id, Subject(key_id=key_id))
+    async def list_by_key(self, account_id: AccountId, key_id: KeyId) -> Sequence[Grant]:
+        return await self.list_by_subject(account_id, GrantSubject(key_id=key_id))
 
-    async def of_subject(self, account_id: AccountId, subject: Subject) -> Sequence[Grant]:
-        statement = OF_KEY if subject.key_id is not None else OF_MEMBERSHIP
+    async def list_by_subject(self, account_id: AccountId, subject: GrantSubject) -> Sequence[Grant]:
+        statement = LIST_BY_KEY if subject.key_id is not None else LIST_BY_MEMBERSHIP
         who = subject.key_id or subject.membership_id
-        return [grant_of(row) for row in await self._session.read(statement, at_subject=who, at_account=account_id)]
+        return [grant_from_row(row) for row in await self._session.read(statement, at_subject=who, at_account=account_id)]
 
-    async def reach_of(self, key_ids: Sequence[KeyId]) -> Sequence[Reach]:
-        return await self._reaches(REACH_OF, key_ids)
+    async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[KeyReadAccess]:
+        return await self._list_reach(REACH_BY_KEYS, key_ids)
 
-    async def reach_on(self, device_ids: Collection[DeviceId]) -> Sequence[Reach]:
-        return await self._reaches(REACH_ON, device_ids)
+    async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[KeyReadAccess]:
+        return await self._list_reach(REACH_BY_DEVICES, device_ids)
 
-    async def _reaches(self, statements: dict[str, Select[Any]], among: Collection[str]) -> Sequence[Reach]:
+    async def _list_reach(self, statements: dict[str, Select[Any]], among: Collection[str]) -> Sequence[KeyReadAccess]:
         if not among:
             return []
         rows = await self._session.read(statements[self._session.dialect], at_listed=to_json(sorted(set(among))))
-        return [Reach(*row) for row in rows]
+        return [KeyReadAccess(*row) for row in rows]
 
-    async def recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
+    async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
         if self._session.writable and self._session.dialect == POSTGRES:  # SQLite has one writer, and what it read stays
-            rows = await self._session.write(LOCK, at_id=grant.grant_id)
-            if not rows or grant_of(rows[0]) != grant:
+            rows = await self._session.write(LOCK_GRANT, at_id=grant.grant_id)
+            if not rows or grant_from_row(rows[0]) != grant:
                 return None
-        rows = await self._session.read(RECENT, at_id=grant.grant_id, at_since=since_ms, at_limit=limit)
+        rows = await self._session.read(LIST_RECENT_USES, at_id=grant.grant_id, at_since=since_ms, at_limit=limit)
         return [row[0] for row in rows]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
-        await self._session.later(USE, [{"grant_id": grant_id, "at_ms": at_ms}])
+        await self._session.execute_many_deferred(ADD_USE, [{"grant_id": grant_id, "at_ms": at_ms}])
 
-    async def forget_uses_before(self, at_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET_USES, at_before=at_ms, at_limit=limit))
+    async def delete_uses_older_than(self, at_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_OLD_USES, at_before=at_ms, at_limit=limit))

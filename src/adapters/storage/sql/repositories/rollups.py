@@ -8,15 +8,15 @@ from sqlalchemy import BigInteger, ColumnElement, bindparam, delete, func, liter
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.sql.rows import replacing, to_json
-from adapters.storage.sql.session import POSTGRES, SQLITE, Session
+from adapters.storage.sql.mapper import to_json, upsert
+from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import rollups, rollups_due
-from domain.telemetry.ports import Mark
+from domain.telemetry.ports import DueRollup
 
 d, u = rollups_due.c, rollups.c
 
 
-def _marking() -> dict[str, ClauseElement]:
+def _upsert_due_hours() -> dict[str, ClauseElement]:
     """A mark that is there goes on, and never to the time it had: whoever read it before must not take it away."""
     on_sqlite, on_postgres = sqlite.insert(rollups_due), postgresql.insert(rollups_due)
     keys = [d.device_no, d.hour]
@@ -31,57 +31,61 @@ def _marking() -> dict[str, ClauseElement]:
     }
 
 
-MARK = _marking()
-DUE = (
+UPSERT_DUE_HOURS = _upsert_due_hours()
+LIST_DUE = (
     select(d.device_no, d.hour, d.marked_ms)
     .where(d.hour < bindparam("at_before"))
     .order_by(d.hour, d.device_no)
     .limit(bindparam("at_limit"))
 )
-OLDEST_DUE = select(func.min(d.hour))
-DUE_OF = (
+OLDEST_DUE_HOUR = select(func.min(d.hour))
+LIST_DUE_BY_DEVICE = (
     select(d.hour)
     .where(d.device_no == bindparam("at_device"), d.hour >= bindparam("at_from"), d.hour < bindparam("at_until"))
     .order_by(d.hour.desc())
 )
 # Lists of keys as one JSON parameter: one statement for a whole step.
-_LISTED = {
+_JSON_KEYS = {
     SQLITE: "SELECT value ->> 0 AS device_no, value ->> 1 AS hour, value ->> 2 AS marked_ms FROM json_each(:at_listed)",
     POSTGRES: "SELECT CAST(value ->> 0 AS bigint) AS device_no, CAST(value ->> 1 AS bigint) AS hour, "
     "CAST(value ->> 2 AS bigint) AS marked_ms FROM json_array_elements(CAST(:at_listed AS json))",
 }
-SETTLE = {
+COMPLETE_DUE = {
     dialect: text(
         f"DELETE FROM rollups_due WHERE (device_no, hour, marked_ms) IN ({among}) RETURNING device_no, hour"  # noqa: S608 - constants
     )
-    for dialect, among in _LISTED.items()
+    for dialect, among in _JSON_KEYS.items()
 }
 GET = {
     dialect: text(
         f"SELECT u.device_no, u.hour, u.packed FROM ({among}) AS l "  # noqa: S608 - constants
         "CROSS JOIN rollups AS u WHERE u.device_no = l.device_no AND u.hour = l.hour"
     )
-    for dialect, among in _LISTED.items()
+    for dialect, among in _JSON_KEYS.items()
 }
-UNMARK = delete(rollups_due).where(d.device_no == bindparam("at_device"), d.hour <= bindparam("at_hour")).returning(d.hour)
-LAST_MARK = select(d.hour).where(d.device_no == bindparam("at_device")).order_by(d.hour).limit(1).offset(bindparam("at_offset"))
+DELETE_DUE_BATCH = (
+    delete(rollups_due).where(d.device_no == bindparam("at_device"), d.hour <= bindparam("at_hour")).returning(d.hour)
+)
+LAST_DUE_OF_BATCH = (
+    select(d.hour).where(d.device_no == bindparam("at_device")).order_by(d.hour).limit(1).offset(bindparam("at_offset"))
+)
 
-PUT = replacing(rollups, "packed")
-BETWEEN = (
+UPSERT = upsert(rollups, "packed")
+LIST_BETWEEN = (
     select(u.hour, u.packed)
     .where(u.device_no == bindparam("at_device"), u.hour >= bindparam("at_from"), u.hour < bindparam("at_until"))
     .order_by(u.hour.desc())
     .limit(bindparam("at_limit"))
 )
-LAST_OF_STEP = (
+LAST_OF_BATCH = (
     select(u.hour)
     .where(u.device_no == bindparam("at_device"), u.hour < bindparam("at_before"))
     .order_by(u.hour)
     .limit(1)
     .offset(bindparam("at_offset"))
 )
-FORGET = delete(rollups).where(u.device_no == bindparam("at_device"), u.hour <= bindparam("at_hour")).returning(u.hour)
-OLDER_THAN = text("""
+DELETE_BATCH = delete(rollups).where(u.device_no == bindparam("at_device"), u.hour <= bindparam("at_hour")).returning(u.hour)
+LIST_DEVICES_WITH_OLDER = text("""
 WITH RECURSIVE hop (device_no) AS (
   SELECT (SELECT min(device_no) FROM rollups WHERE device_no >= :at_first)
   UNION ALL
@@ -91,53 +95,55 @@ SELECT device_no FROM hop
 WHERE device_no IS NOT NULL AND (SELECT min(u.hour) FROM rollups AS u WHERE u.device_no = hop.device_no) < :at_before
 LIMIT :at_limit
 """).bindparams(*[bindparam(name, type_=BigInteger()) for name in ("at_first", "at_before", "at_limit")])
-_END = 2**40
+_END_OF_TIME_HOUR = 2**40
 
 
-class SqlRollups:
-    def __init__(self, session: Session) -> None:
+class SqlRollupRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def mark(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
+    async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
         rows = [{"device_no": device_no, "hour": hour, "marked_ms": at_ms} for device_no, hour in hours]
-        await self._session.many(MARK[self._session.dialect], rows)
+        await self._session.execute_many(UPSERT_DUE_HOURS[self._session.dialect], rows)
 
-    async def due(self, before_hour: int, limit: int) -> Sequence[Mark]:
-        return [(row[0], row[1], row[2]) for row in await self._session.read(DUE, at_before=before_hour, at_limit=limit)]
+    async def list_due(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_DUE, at_before=before_hour, at_limit=limit)]
 
-    async def oldest_due(self) -> int | None:
-        [[hour]] = await self._session.read(OLDEST_DUE)
+    async def find_oldest_due_hour(self) -> int | None:
+        [[hour]] = await self._session.read(OLDEST_DUE_HOUR)
         return None if hour is None else int(hour)
 
-    async def due_of(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
-        rows = await self._session.read(DUE_OF, at_device=device_no, at_from=from_hour, at_until=until_hour)
+    async def list_due_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
+        rows = await self._session.read(LIST_DUE_BY_DEVICE, at_device=device_no, at_from=from_hour, at_until=until_hour)
         return [row[0] for row in rows]
 
-    async def settle(self, marks: Sequence[Mark]) -> Set[tuple[int, int]]:
-        rows = await self._session.write(SETTLE[self._session.dialect], at_listed=to_json(marks))
+    async def complete(self, marks: Sequence[DueRollup]) -> Set[tuple[int, int]]:
+        rows = await self._session.write(COMPLETE_DUE[self._session.dialect], at_listed=to_json(marks))
         return {(row[0], row[1]) for row in rows}
 
-    async def get(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
+    async def get_by_hours(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
         rows = await self._session.read(GET[self._session.dialect], at_listed=to_json(sorted(hours)))
         return {(row[0], row[1]): row[2] for row in rows}
 
-    async def put(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    async def upsert(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         values = [{"device_no": device_no, "hour": hour, "packed": packed} for device_no, hour, packed in rows]
-        await self._session.many(PUT[self._session.dialect], values)
+        await self._session.execute_many(UPSERT[self._session.dialect], values)
 
-    async def between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        rows = await self._session.read(BETWEEN, at_device=device_no, at_from=from_hour, at_until=until_hour, at_limit=limit)
+    async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        rows = await self._session.read(LIST_BETWEEN, at_device=device_no, at_from=from_hour, at_until=until_hour, at_limit=limit)
         return [(row[0], row[1]) for row in rows]
 
-    async def delete_some(self, device_no: int, limit: int) -> int:
-        last = await self._session.read(LAST_MARK, at_device=device_no, at_offset=limit - 1)
-        unmarked = await self._session.write(UNMARK, at_device=device_no, at_hour=last[0][0] if last else _END)
-        return len(unmarked) + await self.forget_before(device_no, _END, limit)
+    async def delete_batch(self, device_no: int, limit: int) -> int:
+        last = await self._session.read(LAST_DUE_OF_BATCH, at_device=device_no, at_offset=limit - 1)
+        unmarked = await self._session.write(
+            DELETE_DUE_BATCH, at_device=device_no, at_hour=last[0][0] if last else _END_OF_TIME_HOUR
+        )
+        return len(unmarked) + await self.delete_older_than(device_no, _END_OF_TIME_HOUR, limit)
 
-    async def forget_before(self, device_no: int, hour: int, limit: int) -> int:
-        last = await self._session.read(LAST_OF_STEP, at_device=device_no, at_before=hour, at_offset=limit - 1)
-        return len(await self._session.write(FORGET, at_device=device_no, at_hour=last[0][0] if last else hour - 1))
+    async def delete_older_than(self, device_no: int, hour: int, limit: int) -> int:
+        last = await self._session.read(LAST_OF_BATCH, at_device=device_no, at_before=hour, at_offset=limit - 1)
+        return len(await self._session.write(DELETE_BATCH, at_device=device_no, at_hour=last[0][0] if last else hour - 1))
 
-    async def older_than(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
-        rows = await self._session.read(OLDER_THAN, at_first=first_device, at_before=hour, at_limit=limit)
+    async def list_devices_with_rollups_before(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
+        rows = await self._session.read(LIST_DEVICES_WITH_OLDER, at_first=first_device, at_before=hour, at_limit=limit)
         return [row[0] for row in rows]

@@ -6,20 +6,20 @@ from sqlalchemy import BindParameter, ColumnElement, and_, bindparam, delete, fu
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.schema import Table
 
-from adapters.storage.sql.rows import Mapper, ignoring, replacing
-from adapters.storage.sql.session import POSTGRES, Session
-from adapters.storage.sql.tables import answers, login_failures, one_time_codes, refresh_tokens, users
-from domain.accounts.model import KNOWN, LoginFailures, OneTimeCode, RefreshToken
-from domain.kernel.idempotency import CARRIED_OUT, Answer
+from adapters.storage.sql.mapper import Mapper, insert_or_ignore, upsert
+from adapters.storage.sql.session import POSTGRES, DbSession
+from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, stored_responses, users
+from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
+from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import MembershipId, UserId
 
-TOKEN = Mapper(refresh_tokens, RefreshToken)
-CODE = Mapper(one_time_codes, OneTimeCode)
-FAILURES = Mapper(login_failures, LoginFailures)
-ANSWER = Mapper(answers, Answer)
+REFRESH_TOKEN = Mapper(refresh_tokens, RefreshToken)
+ONE_TIME_CODE = Mapper(one_time_codes, OneTimeCode)
+LOGIN_FAILURES = Mapper(login_failures, LoginFailures)
+STORED_RESPONSE = Mapper(stored_responses, StoredResponse)
 
 
-def forgetting(table: Table, condition: ColumnElement[bool], *order: ColumnElement[int]) -> ReturningDelete[tuple[object]]:
+def delete_batch(table: Table, condition: ColumnElement[bool], *order: ColumnElement[int]) -> ReturningDelete[tuple[object]]:
     """DELETE of at most `at_limit` rows that meet the condition."""
     keys = list(table.primary_key.columns)
     some = select(*keys).where(condition).order_by(*order).limit(bindparam("at_limit"))
@@ -28,132 +28,140 @@ def forgetting(table: Table, condition: ColumnElement[bool], *order: ColumnEleme
 
 
 _HASH = refresh_tokens.c.token_hash == bindparam("at_hash")
-_LIVE = refresh_tokens.c.revoked_ms.is_(None)
+_NOT_REVOKED = refresh_tokens.c.revoked_ms.is_(None)
 _BEFORE: BindParameter[int] = bindparam("at_before")
 
 ADD_TOKEN = insert(refresh_tokens)
-GET_TOKEN = TOKEN.select().where(_HASH)
-SPEND = update(refresh_tokens).where(_HASH, _LIVE, refresh_tokens.c.spent_ms.is_(None)).returning(refresh_tokens.c.family)
-REVOKE_FAMILY = update(refresh_tokens).where(refresh_tokens.c.family == bindparam("at_family"), _LIVE)
-REVOKE_USER = update(refresh_tokens).where(refresh_tokens.c.user_id == bindparam("at_user"), _LIVE)
-REVOKE_MEMBERSHIP = update(refresh_tokens).where(refresh_tokens.c.membership_id == bindparam("at_membership"), _LIVE)
-FORGET_TOKENS = forgetting(refresh_tokens, refresh_tokens.c.expires_ms < _BEFORE, refresh_tokens.c.expires_ms)
+GET_TOKEN = REFRESH_TOKEN.select().where(_HASH)
+SPEND_TOKEN = (
+    update(refresh_tokens).where(_HASH, _NOT_REVOKED, refresh_tokens.c.spent_ms.is_(None)).returning(refresh_tokens.c.family)
+)
+REVOKE_FAMILY = update(refresh_tokens).where(refresh_tokens.c.family == bindparam("at_family"), _NOT_REVOKED)
+REVOKE_USER = update(refresh_tokens).where(refresh_tokens.c.user_id == bindparam("at_user"), _NOT_REVOKED)
+REVOKE_MEMBERSHIP = update(refresh_tokens).where(refresh_tokens.c.membership_id == bindparam("at_membership"), _NOT_REVOKED)
+DELETE_EXPIRED_TOKENS = delete_batch(refresh_tokens, refresh_tokens.c.expires_ms < _BEFORE, refresh_tokens.c.expires_ms)
 
 LOCK_USER = select(users.c.user_id).where(users.c.user_id == bindparam("at_user")).with_for_update(key_share=True)
 """The user's row, because the code's may not be there yet."""
-GET_CODE = CODE.select().where(one_time_codes.c.user_id == bindparam("at_user"))
-PUT_CODE = replacing(one_time_codes, "code_hash", "issued_ms", "expires_ms", "tries", "used")
+GET_CODE = ONE_TIME_CODE.select().where(one_time_codes.c.user_id == bindparam("at_user"))
+UPSERT_CODE = upsert(one_time_codes, "code_hash", "issued_ms", "expires_ms", "tries", "used")
 
 LOCK_SUBJECT = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("at_subject"), 0)))
 """Of a first failure there is no row to lock. Subjects are always locked in one order: pair, address, known, email."""
-GET_FAILURES = FAILURES.select().where(login_failures.c.subject == bindparam("at_subject"))
-PUT_FAILURES = replacing(login_failures, "count", "since_ms", "last_ms")
+GET_FAILURES = LOGIN_FAILURES.select().where(login_failures.c.subject == bindparam("at_subject"))
+UPSERT_FAILURES = upsert(login_failures, "count", "since_ms", "last_ms")
 CLEAR_FAILURES = delete(login_failures).where(login_failures.c.subject == bindparam("at_subject"))
-_OLD = login_failures.c.last_ms < _BEFORE
-_PLACE_KNOWN = login_failures.c.subject.like(f"{KNOWN}%")
-FORGET_FAILURES = forgetting(login_failures, and_(_OLD, not_(_PLACE_KNOWN)), login_failures.c.last_ms)
-FORGET_PLACES = forgetting(login_failures, and_(_OLD, _PLACE_KNOWN), login_failures.c.last_ms)
-
-_PLACE = (answers.c.caller == bindparam("at_caller"), answers.c.key == bindparam("at_key"))
-FIND_ANSWER = ANSWER.select().where(*_PLACE)
-CLAIM_ANSWER = ignoring(answers)
-CARRY_OUT_ANSWER = (
-    update(answers)
-    .where(*_PLACE, answers.c.at_ms == bindparam("at_ms_then"), answers.c.status.is_(None))
-    .values(status=CARRIED_OUT)
+_LAST_FAILURE_BEFORE = login_failures.c.last_ms < _BEFORE
+_IS_KNOWN_LOCATION = login_failures.c.subject.like(f"{KNOWN_LOGIN_PREFIX}%")
+DELETE_OLD_FAILURES = delete_batch(login_failures, and_(_LAST_FAILURE_BEFORE, not_(_IS_KNOWN_LOCATION)), login_failures.c.last_ms)
+DELETE_OLD_KNOWN_LOCATIONS = delete_batch(
+    login_failures, and_(_LAST_FAILURE_BEFORE, _IS_KNOWN_LOCATION), login_failures.c.last_ms
 )
-COMPLETE_ANSWER = update(answers).where(*_PLACE)
-SUPERSEDE_ANSWER = delete(answers).where(*_PLACE, answers.c.at_ms == bindparam("at_ms_then")).returning(answers.c.key)
-RELEASE_ANSWER = delete(answers).where(*_PLACE, answers.c.status.is_(None))
-FORGET_ANSWERS = forgetting(answers, answers.c.at_ms < _BEFORE, answers.c.at_ms)
+
+_IDEMPOTENCY_KEY = (stored_responses.c.caller == bindparam("at_caller"), stored_responses.c.key == bindparam("at_key"))
+FIND_RESPONSE = STORED_RESPONSE.select().where(*_IDEMPOTENCY_KEY)
+CLAIM_KEY = insert_or_ignore(stored_responses)
+MARK_COMMITTED = (
+    update(stored_responses)
+    .where(*_IDEMPOTENCY_KEY, stored_responses.c.at_ms == bindparam("at_ms_then"), stored_responses.c.status.is_(None))
+    .values(status=COMMITTED)
+)
+STORE_RESPONSE = update(stored_responses).where(*_IDEMPOTENCY_KEY)
+DELETE_ABANDONED_CLAIM = (
+    delete(stored_responses)
+    .where(*_IDEMPOTENCY_KEY, stored_responses.c.at_ms == bindparam("at_ms_then"))
+    .returning(stored_responses.c.key)
+)
+RELEASE_CLAIM = delete(stored_responses).where(*_IDEMPOTENCY_KEY, stored_responses.c.status.is_(None))
+DELETE_OLD_RESPONSES = delete_batch(stored_responses, stored_responses.c.at_ms < _BEFORE, stored_responses.c.at_ms)
 
 
-class SqlRefreshTokens:
-    def __init__(self, session: Session) -> None:
+class SqlRefreshTokenRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, token: RefreshToken) -> None:
-        await self._session.write(ADD_TOKEN, **TOKEN.values(token))
+        await self._session.write(ADD_TOKEN, **REFRESH_TOKEN.values(token))
 
     async def get(self, token_hash: bytes) -> RefreshToken | None:
-        return TOKEN.maybe(await self._session.read(GET_TOKEN, at_hash=token_hash))
+        return REFRESH_TOKEN.first_or_none(await self._session.read(GET_TOKEN, at_hash=token_hash))
 
-    async def spend(self, token_hash: bytes, at_ms: int) -> bool:
-        return bool(await self._session.write(SPEND, at_hash=token_hash, spent_ms=at_ms))
+    async def mark_spent(self, token_hash: bytes, at_ms: int) -> bool:
+        return bool(await self._session.write(SPEND_TOKEN, at_hash=token_hash, spent_ms=at_ms))
 
     async def revoke_family(self, family: str, at_ms: int) -> None:
         await self._session.write(REVOKE_FAMILY, at_family=family, revoked_ms=at_ms)
 
-    async def revoke_user(self, user_id: UserId, at_ms: int) -> None:
+    async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None:
         await self._session.write(REVOKE_USER, at_user=user_id, revoked_ms=at_ms)
 
-    async def revoke_membership(self, membership_id: MembershipId, at_ms: int) -> None:
+    async def revoke_by_membership(self, membership_id: MembershipId, at_ms: int) -> None:
         await self._session.write(REVOKE_MEMBERSHIP, at_membership=membership_id, revoked_ms=at_ms)
 
-    async def forget_before(self, expires_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET_TOKENS, at_before=expires_ms, at_limit=limit))
+    async def delete_older_than(self, expires_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_EXPIRED_TOKENS, at_before=expires_ms, at_limit=limit))
 
 
-class SqlOneTimeCodes:
-    def __init__(self, session: Session) -> None:
+class SqlOneTimeCodeRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def get(self, user_id: UserId) -> OneTimeCode | None:
+    async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
         if self._session.writable and self._session.dialect == POSTGRES:
             await self._session.write(LOCK_USER, at_user=user_id)
-        return CODE.maybe(await self._session.read(GET_CODE, at_user=user_id))
+        return ONE_TIME_CODE.first_or_none(await self._session.read(GET_CODE, at_user=user_id))
 
-    async def put(self, code: OneTimeCode) -> None:
-        await self._session.write(PUT_CODE[self._session.dialect], **CODE.values(code))
+    async def upsert(self, code: OneTimeCode) -> None:
+        await self._session.write(UPSERT_CODE[self._session.dialect], **ONE_TIME_CODE.values(code))
 
 
-class SqlLoginFailures:
-    def __init__(self, session: Session) -> None:
+class SqlLoginFailureRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def get(self, subject: str) -> LoginFailures | None:
+    async def get_for_update(self, subject: str) -> LoginFailures | None:
         if self._session.writable and self._session.dialect == POSTGRES:
             await self._session.write(LOCK_SUBJECT, at_subject=subject)
-        return FAILURES.maybe(await self._session.read(GET_FAILURES, at_subject=subject))
+        return LOGIN_FAILURES.first_or_none(await self._session.read(GET_FAILURES, at_subject=subject))
 
-    async def put(self, failures: LoginFailures) -> None:
-        await self._session.write(PUT_FAILURES[self._session.dialect], **FAILURES.values(failures))
+    async def upsert(self, failures: LoginFailures) -> None:
+        await self._session.write(UPSERT_FAILURES[self._session.dialect], **LOGIN_FAILURES.values(failures))
 
-    async def clear(self, subject: str) -> None:
+    async def delete(self, subject: str) -> None:
         await self._session.write(CLEAR_FAILURES, at_subject=subject)
 
-    async def forget_before(self, last_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET_FAILURES, at_before=last_ms, at_limit=limit))
+    async def delete_older_than(self, last_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_OLD_FAILURES, at_before=last_ms, at_limit=limit))
 
-    async def forget_places_before(self, last_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET_PLACES, at_before=last_ms, at_limit=limit))
+    async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_OLD_KNOWN_LOCATIONS, at_before=last_ms, at_limit=limit))
 
 
-class SqlAnswers:
-    def __init__(self, session: Session) -> None:
+class SqlStoredResponseRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def find(self, caller: str, key: str) -> Answer | None:
-        return ANSWER.maybe(await self._session.read(FIND_ANSWER, at_caller=caller, at_key=key))
+    async def get(self, caller: str, key: str) -> StoredResponse | None:
+        return STORED_RESPONSE.first_or_none(await self._session.read(FIND_RESPONSE, at_caller=caller, at_key=key))
 
-    async def claim(self, answer: Answer) -> bool:
-        return bool(await self._session.write(CLAIM_ANSWER[self._session.dialect], **ANSWER.values(answer)))
+    async def claim(self, answer: StoredResponse) -> bool:
+        return bool(await self._session.write(CLAIM_KEY[self._session.dialect], **STORED_RESPONSE.values(answer)))
 
-    async def carry_out(self, claim: Answer) -> None:
+    async def mark_committed(self, claim: StoredResponse) -> None:
         row = {"at_caller": claim.caller, "at_key": claim.key, "at_ms_then": claim.at_ms}
-        await self._session.later(CARRY_OUT_ANSWER, [row])
+        await self._session.execute_many_deferred(MARK_COMMITTED, [row])
 
-    async def complete(self, answer: Answer) -> None:
+    async def complete(self, answer: StoredResponse) -> None:
         await self._session.write(
-            COMPLETE_ANSWER, at_caller=answer.caller, at_key=answer.key, status=answer.status, body=answer.body
+            STORE_RESPONSE, at_caller=answer.caller, at_key=answer.key, status=answer.status, body=answer.body
         )
 
     async def release(self, caller: str, key: str) -> None:
-        await self._session.write(RELEASE_ANSWER, at_caller=caller, at_key=key)
+        await self._session.write(RELEASE_CLAIM, at_caller=caller, at_key=key)
 
-    async def supersede(self, abandoned: Answer) -> bool:
+    async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
         where = {"at_caller": abandoned.caller, "at_key": abandoned.key, "at_ms_then": abandoned.at_ms}
-        return bool(await self._session.write(SUPERSEDE_ANSWER, **where))
+        return bool(await self._session.write(DELETE_ABANDONED_CLAIM, **where))
 
-    async def forget_before(self, at_ms: int, limit: int) -> int:
-        return len(await self._session.write(FORGET_ANSWERS, at_before=at_ms, at_limit=limit))
+    async def delete_older_than(self, at_ms: int, limit: int) -> int:
+        return len(await self._session.write(DELETE_OLD_RESPONSES, at_before=at_ms, at_limit=limit))

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
-from adapters.storage.sql.rows import ignoring, replacing
-from adapters.storage.sql.session import POSTGRES, SQLITE, Session
+from adapters.storage.sql.mapper import insert_or_ignore, upsert
+from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
-from domain.telemetry.ports import END_OF_TIME_MS, PackedRow, Place
+from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow
 
 r = readings.c
 
@@ -22,152 +22,150 @@ ADD = {
     POSTGRES: "INSERT INTO readings (device_no, ts, digest, packed) "
     "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING",
 }
-_SPAN = (
+_TIME_RANGE = (
     r.device_no == bindparam("at_device"),
     r.ts >= bindparam("at_since"),
     r.ts < bindparam("at_until"),
 )
 _LIMIT: BindParameter[int] = bindparam("at_limit")
-NEWEST_FIRST = select(r.ts, r.packed).where(*_SPAN).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
-OLDEST_FIRST = select(r.ts, r.packed).where(*_SPAN).order_by(r.ts, r.digest).limit(_LIMIT)
+LIST_NEWEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
+LIST_OLDEST_FIRST = select(r.ts, r.packed).where(*_TIME_RANGE).order_by(r.ts, r.digest).limit(_LIMIT)
 
 _KEY = tuple_(r.ts, r.digest)
-_PLACE = tuple_(bindparam("at_ts", type_=r.ts.type), bindparam("at_digest", type_=r.digest.type))
+_CURSOR = tuple_(bindparam("at_ts", type_=r.ts.type), bindparam("at_digest", type_=r.digest.type))
 _OF_DEVICE = select(r.ts, r.digest, r.packed).where(r.device_no == bindparam("at_device"))
-BACKWARDS = (
-    _OF_DEVICE.where(r.ts >= bindparam("at_since"), _KEY < _PLACE).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
+PAGE_NEWEST_FIRST = (
+    _OF_DEVICE.where(r.ts >= bindparam("at_since"), _KEY < _CURSOR).order_by(r.ts.desc(), r.digest.desc()).limit(_LIMIT)
 )
-FORWARDS = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _PLACE).order_by(r.ts, r.digest).limit(_LIMIT)
+PAGE_OLDEST_FIRST = _OF_DEVICE.where(r.ts < bindparam("at_until"), _KEY > _CURSOR).order_by(r.ts, r.digest).limit(_LIMIT)
 
-ADD_NAMES = ignoring(metric_names)
-NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
-ADD_METRICS = replacing(device_metrics, "unit")
-METRICS = (
+ADD_METRIC_NAMES = insert_or_ignore(metric_names)
+LIST_METRIC_NAMES = select(metric_names.c.metric_no, metric_names.c.name).order_by(metric_names.c.metric_no)
+UPSERT_METRICS = upsert(device_metrics, "unit")
+LIST_METRICS = (
     select(metric_names.c.metric_no, metric_names.c.name, device_metrics.c.unit)
     .join(device_metrics, device_metrics.c.metric_no == metric_names.c.metric_no)
     .where(device_metrics.c.device_no == bindparam("at_device"))
     .order_by(metric_names.c.name)
 )
-UNITS = select(device_metrics.c.device_no, device_metrics.c.metric_no, device_metrics.c.unit).order_by(
+LIST_UNITS = select(device_metrics.c.device_no, device_metrics.c.metric_no, device_metrics.c.unit).order_by(
     device_metrics.c.device_no, device_metrics.c.metric_no
 )
-PUT_LATEST = replacing(device_latest, "ts", "packed")
-LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
+UPSERT_LATEST = upsert(device_latest, "ts", "packed")
+LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
 
-_HOPS = """
+_SKIP_SCAN = """
 WITH RECURSIVE hop (device_no) AS (
   SELECT (SELECT min(device_no) FROM readings WHERE device_no >= :at_first)
   UNION ALL
   SELECT (SELECT min(device_no) FROM readings WHERE device_no > hop.device_no) FROM hop WHERE hop.device_no IS NOT NULL
 )
 """
-_SKIPPED = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
+_UP_TO_CURSOR = "r.device_no = :at_device AND (r.ts < :at_ts OR (r.ts = :at_ts AND r.digest <= :at_digest))"
 _NOT_DELETED = "NOT EXISTS (SELECT 1 FROM graves AS g WHERE g.device_no = hop.device_no)"
-_NEWER = (
-    _HOPS
+_NEWER_THAN_LATEST = (
+    _SKIP_SCAN
     + f"""
 SELECT r.device_no, r.ts, r.digest, r.packed
 FROM hop LEFT JOIN device_latest AS l ON l.device_no = hop.device_no CROSS JOIN readings AS r
 WHERE r.device_no = hop.device_no
   AND r.ts >= CASE WHEN hop.device_no = :at_device AND :at_ts > coalesce(l.ts, -1) THEN :at_ts ELSE coalesce(l.ts + 1, 0) END
-  AND NOT ({_SKIPPED}) AND {_NOT_DELETED}
+  AND NOT ({_UP_TO_CURSOR}) AND {_NOT_DELETED}
 """  # noqa: S608 - put together from constants of this module
 )
-_OLDER = f"""{_HOPS}
+_DEVICES_WITH_OLDER = f"""{_SKIP_SCAN}
 SELECT device_no FROM hop
 WHERE device_no IS NOT NULL AND (SELECT min(r.ts) FROM readings AS r WHERE r.device_no = hop.device_no) < :at_before
 LIMIT :at_limit
 """  # noqa: S608 - put together from constants of this module
 
 
-def _numbered(sql: str, *names: str) -> TextClause:
+def _text_with_bigints(sql: str, *names: str) -> TextClause:
     return text(sql).bindparams(*[bindparam(name, type_=BigInteger()) for name in names])
 
 
-_PAGE = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
-NEWER = {
+_PAGE_PARAMETERS = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
+LIST_NEWER_THAN_LATEST = {
     # A CROSS JOIN of SQLite keeps its order, and the hops go upwards: sorted already, so a page reads no more than a page.
-    SQLITE: _numbered(_NEWER + "LIMIT :at_limit", *_PAGE),
-    POSTGRES: _numbered(_NEWER + "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit", *_PAGE),
+    SQLITE: _text_with_bigints(_NEWER_THAN_LATEST + "LIMIT :at_limit", *_PAGE_PARAMETERS),
+    POSTGRES: _text_with_bigints(_NEWER_THAN_LATEST + "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit", *_PAGE_PARAMETERS),
 }
-OLDER_THAN = _numbered(_OLDER, "at_first", "at_before", "at_limit")
+LIST_DEVICES_WITH_OLDER = _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit")
 # A range between two keys, because a list of keys would have the database look up each one by itself.
-LAST_OF_STEP = (
+LAST_OF_BATCH = (
     select(r.ts, r.digest)
     .where(r.device_no == bindparam("at_device"), r.ts < bindparam("at_before"))
     .order_by(r.ts, r.digest)
     .limit(1)
     .offset(bindparam("at_offset"))
 )
-DELETE_UP_TO = _numbered(
+DELETE_UP_TO = _text_with_bigints(
     "DELETE FROM readings WHERE device_no = :at_device AND (ts, digest) <= (:at_ts, :at_digest) RETURNING ts",
     "at_device",
     "at_ts",
     "at_digest",
 )
-_NO_DIGEST = -(2**31) - 1
+_BELOW_ANY_DIGEST = -(2**31) - 1
 
 
-class SqlReadings:
-    def __init__(self, session: Session) -> None:
+class SqlReadingRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def add(self, rows: Sequence[PackedRow]) -> None:
+    async def add_many(self, rows: Sequence[PackedRow]) -> None:
         if rows:
-            await self._session.bulk(ADD[self._session.dialect], rows)
+            await self._session.execute_driver_sql(ADD[self._session.dialect], rows)
 
-    async def between(
+    async def list_between(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
     ) -> Sequence[tuple[int, bytes]]:
-        statement = NEWEST_FIRST if newest_first else OLDEST_FIRST
-        rows = await self._session.read(
-            statement, at_device=device_no, at_since=since_ms, at_until=until_ms, at_limit=limit
-        )
+        statement = LIST_NEWEST_FIRST if newest_first else LIST_OLDEST_FIRST
+        rows = await self._session.read(statement, at_device=device_no, at_since=since_ms, at_until=until_ms, at_limit=limit)
         return [(row[0], row[1]) for row in rows]
 
-    async def page(
-        self, device_no: int, since_ms: int, until_ms: int, limit: int, after: Place | None, *, newest_first: bool = True
+    async def list_page(
+        self, device_no: int, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
     ) -> Sequence[tuple[int, int, bytes]]:
         if newest_first:
-            ts, digest = after or (until_ms, _NO_DIGEST)
+            ts, digest = after or (until_ms, _BELOW_ANY_DIGEST)
             rows = await self._session.read(
-                BACKWARDS, at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
+                PAGE_NEWEST_FIRST, at_device=device_no, at_since=since_ms, at_ts=ts, at_digest=digest, at_limit=limit
             )
         else:
-            ts, digest = after or (since_ms, _NO_DIGEST)
+            ts, digest = after or (since_ms, _BELOW_ANY_DIGEST)
             rows = await self._session.read(
-                FORWARDS, at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
+                PAGE_OLDEST_FIRST, at_device=device_no, at_until=until_ms, at_ts=ts, at_digest=digest, at_limit=limit
             )
         return [(row[0], row[1], row[2]) for row in rows]
 
-    async def add_names(self, names: Sequence[tuple[int, str]]) -> None:
+    async def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
         rows = [{"metric_no": number, "name": name} for number, name in names]
-        await self._session.many(ADD_NAMES[self._session.dialect], rows)
+        await self._session.execute_many(ADD_METRIC_NAMES[self._session.dialect], rows)
 
-    async def names(self) -> Sequence[tuple[int, str]]:
-        return [(row[0], row[1]) for row in await self._session.read(NAMES)]
+    async def list_metric_names(self) -> Sequence[tuple[int, str]]:
+        return [(row[0], row[1]) for row in await self._session.read(LIST_METRIC_NAMES)]
 
-    async def add_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
+    async def upsert_device_metrics(self, metrics: Sequence[tuple[int, int, str | None]]) -> None:
         rows = [{"device_no": device, "metric_no": metric, "unit": unit} for device, metric, unit in metrics]
-        await self._session.many(ADD_METRICS[self._session.dialect], rows)
+        await self._session.execute_many(UPSERT_METRICS[self._session.dialect], rows)
 
-    async def metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
-        return [(row[0], row[1], row[2]) for row in await self._session.read(METRICS, at_device=device_no)]
+    async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_METRICS, at_device=device_no)]
 
-    async def units(self) -> Sequence[tuple[int, int, str | None]]:
-        return [(row[0], row[1], row[2]) for row in await self._session.read(UNITS)]
+    async def list_units(self) -> Sequence[tuple[int, int, str | None]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_UNITS)]
 
-    async def put_latest(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
+    async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         rows = [{"device_no": device, "ts": at_ms, "packed": packed} for device, at_ms, packed in checkpoints]
-        await self._session.many(PUT_LATEST[self._session.dialect], rows)
+        await self._session.execute_many(UPSERT_LATEST[self._session.dialect], rows)
 
-    async def latest(self) -> Sequence[tuple[int, int, bytes]]:
-        return [(row[0], row[1], row[2]) for row in await self._session.read(LATEST)]
+    async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
+        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_LATEST)]
 
-    async def newer_than_latest(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
+    async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         device, at_ms, digest = after or (0, -1, 0)
         rows = await self._session.read(
-            NEWER[self._session.dialect],
+            LIST_NEWER_THAN_LATEST[self._session.dialect],
             at_first=device,
             at_device=device,
             at_ts=at_ms,
@@ -176,11 +174,11 @@ class SqlReadings:
         )
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 
-    async def delete_some(self, device_no: int, limit: int, before_ms: int = END_OF_TIME_MS) -> int:
-        found = await self._session.read(LAST_OF_STEP, at_device=device_no, at_before=before_ms, at_offset=limit - 1)
-        ts, digest = found[0] if found else (before_ms, _NO_DIGEST)
+    async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
+        found = await self._session.read(LAST_OF_BATCH, at_device=device_no, at_before=before_ms, at_offset=limit - 1)
+        ts, digest = found[0] if found else (before_ms, _BELOW_ANY_DIGEST)
         return len(await self._session.write(DELETE_UP_TO, at_device=device_no, at_ts=ts, at_digest=digest))
 
-    async def older_than(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
-        rows = await self._session.read(OLDER_THAN, at_first=first_device, at_before=before_ms, at_limit=limit)
+    async def list_devices_with_rows_before(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
+        rows = await self._session.read(LIST_DEVICES_WITH_OLDER, at_first=first_device, at_before=before_ms, at_limit=limit)
         return [row[0] for row in rows]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from adapters.storage.sql.rows import Mapper, held, listed, to_json
-from adapters.storage.sql.session import Session
+from adapters.storage.sql.mapper import Mapper, for_update, json_list, to_json
+from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import api_keys, webhooks
 from domain.kernel.ids import AccountId, WebhookId
 from domain.webhooks.model import Webhook
@@ -18,20 +18,20 @@ w = webhooks.c
 _ID = w.webhook_id == bindparam("at_id")
 ADD = insert(webhooks)
 GET = WEBHOOK.select().where(_ID, w.account_id == bindparam("at_account"))
-HELD = held(GET)
+GET_FOR_UPDATE = for_update(GET)
 FIND = WEBHOOK.select().where(_ID)
 LIST = WEBHOOK.select().where(w.account_id == bindparam("at_account")).order_by(w.seq)
-LIVE = {
+LIST_ENABLED = {
     dialect: WEBHOOK.select()
     .join(api_keys, api_keys.c.key_id == w.key_id)
     .where(w.account_id.in_(among), w.enabled, api_keys.c.enabled)
     .order_by(w.seq)
-    for dialect, among in listed().items()
+    for dialect, among in json_list().items()
 }
 SAVE = update(webhooks).where(_ID)
 PAGE = WEBHOOK.select().where(w.webhook_id > bindparam("at_after")).order_by(w.webhook_id).limit(bindparam("at_limit"))
 COUNT = select(func.count()).select_from(webhooks)
-RESEAL = (
+REKEY_SECRET = (
     update(webhooks)
     .where(_ID, w.sealed_secret == bindparam("at_before"))
     .values(sealed_secret=bindparam("at_after"))
@@ -40,43 +40,43 @@ RESEAL = (
 DELETE = delete(webhooks).where(_ID)
 
 
-class SqlWebhooks:
-    def __init__(self, session: Session) -> None:
+class SqlWebhookRepository:
+    def __init__(self, session: DbSession) -> None:
         self._session = session
 
     async def add(self, webhook: Webhook) -> None:
         await self._session.write(ADD, **WEBHOOK.values(webhook))
 
     async def get(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
-        return WEBHOOK.maybe(await self._session.read(GET, at_id=webhook_id, at_account=account_id))
+        return WEBHOOK.first_or_none(await self._session.read(GET, at_id=webhook_id, at_account=account_id))
 
-    async def held(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
-        return WEBHOOK.maybe(
-            await self._session.read(HELD[self._session.writable], at_id=webhook_id, at_account=account_id)
+    async def get_for_update(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
+        return WEBHOOK.first_or_none(
+            await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=webhook_id, at_account=account_id)
         )
 
     async def find(self, webhook_id: WebhookId) -> Webhook | None:
-        return WEBHOOK.maybe(await self._session.read(FIND, at_id=webhook_id))
+        return WEBHOOK.first_or_none(await self._session.read(FIND, at_id=webhook_id))
 
-    async def list(self, account_id: AccountId) -> Sequence[Webhook]:
-        return [WEBHOOK.of(row) for row in await self._session.read(LIST, at_account=account_id)]
+    async def list_by_account(self, account_id: AccountId) -> Sequence[Webhook]:
+        return [WEBHOOK.from_row(row) for row in await self._session.read(LIST, at_account=account_id)]
 
-    async def live(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
-        rows = await self._session.read(LIVE[self._session.dialect], at_listed=to_json(sorted(set(account_ids))))
-        return [WEBHOOK.of(row) for row in rows]
+    async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
+        rows = await self._session.read(LIST_ENABLED[self._session.dialect], at_listed=to_json(sorted(set(account_ids))))
+        return [WEBHOOK.from_row(row) for row in rows]
 
     async def save(self, webhook: Webhook) -> None:
         values = WEBHOOK.values(webhook, "webhook_id", "account_id", "key_id", "created_ms")
         await self._session.write(SAVE, at_id=webhook.webhook_id, **values)
 
-    async def page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
-        return [WEBHOOK.of(row) for row in await self._session.read(PAGE, at_after=after or "", at_limit=limit)]
+    async def list_page(self, after: WebhookId | None, limit: int) -> Sequence[Webhook]:
+        return [WEBHOOK.from_row(row) for row in await self._session.read(PAGE, at_after=after or "", at_limit=limit)]
 
     async def count(self) -> int:
         return int((await self._session.read(COUNT))[0][0])
 
-    async def reseal(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
-        return bool(await self._session.write(RESEAL, at_id=webhook_id, at_before=before, at_after=after))
+    async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
+        return bool(await self._session.write(REKEY_SECRET, at_id=webhook_id, at_before=before, at_after=after))
 
     async def delete(self, webhook_id: WebhookId) -> None:
         await self._session.write(DELETE, at_id=webhook_id)

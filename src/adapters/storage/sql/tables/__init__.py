@@ -1,6 +1,21 @@
 """The schema, dialect-neutral; SQLite and PostgreSQL differ in the conditions of partial indexes and nothing else."""
 
 from adapters.storage.sql.tables.columns import metadata
+from adapters.storage.sql.tables.events_and_telemetry import (
+    attempts,
+    deliveries,
+    device_latest,
+    device_metrics,
+    event_counts,
+    event_totals,
+    events,
+    metric_names,
+    readings,
+    rollups,
+    rollups_due,
+    tombstones,
+    webhooks,
+)
 from adapters.storage.sql.tables.fleet import (
     credentials,
     definitions,
@@ -11,37 +26,21 @@ from adapters.storage.sql.tables.fleet import (
     schedule_edges,
     schedules,
 )
-from adapters.storage.sql.tables.people import (
+from adapters.storage.sql.tables.identity import (
     accounts,
-    answers,
     api_keys,
     login_failures,
     memberships,
     one_time_codes,
     projects,
     refresh_tokens,
+    stored_responses,
     users,
 )
-from adapters.storage.sql.tables.permission import approvals, grant_uses, grants
-from adapters.storage.sql.tables.records import (
-    attempts,
-    deliveries,
-    device_latest,
-    device_metrics,
-    event_counts,
-    event_totals,
-    events,
-    graves,
-    metric_names,
-    readings,
-    rollups,
-    rollups_due,
-    webhooks,
-)
+from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 
 __all__ = [
     "accounts",
-    "answers",
     "api_keys",
     "approvals",
     "attempts",
@@ -58,7 +57,6 @@ __all__ = [
     "executions",
     "grant_uses",
     "grants",
-    "graves",
     "login_failures",
     "memberships",
     "metadata",
@@ -72,6 +70,8 @@ __all__ = [
     "rules",
     "schedule_edges",
     "schedules",
+    "stored_responses",
+    "tombstones",
     "users",
     "webhooks",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer, MetaData, Text
 
-NAMING = {
+NAMING_CONVENTION = {
     "ix": "ix_%(table_name)s__%(column_0_N_name)s",
     "uq": "uq_%(table_name)s__%(column_0_N_name)s",
     "ck": "ck_%(table_name)s__%(constraint_name)s",
@@ -17,33 +17,33 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
-metadata = MetaData(naming_convention=NAMING)
+metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
-Number = BigInteger().with_variant(Integer, "sqlite")
+Int64 = BigInteger().with_variant(Integer, "sqlite")
 """64 bits on both; SQLite counts rows up only in a column whose type is INTEGER to the letter."""
 
 
-def counter(name: str) -> Column[int]:
+def autoincrement_key(name: str) -> Column[int]:
     """A primary key the database counts up: the order in which rows were made."""
-    return Column(name, Number, primary_key=True, autoincrement=True)
+    return Column(name, Int64, primary_key=True, autoincrement=True)
 
 
-def number(name: str, *, null: bool = False) -> Column[int]:
-    return Column(name, Number, nullable=null)
+def integer_column(name: str, *, null: bool = False) -> Column[int]:
+    return Column(name, Int64, nullable=null)
 
 
-def words(name: str, *, null: bool = False, unique: bool = False) -> Column[str]:
+def text_column(name: str, *, null: bool = False, unique: bool = False) -> Column[str]:
     return Column(name, Text, nullable=null, unique=unique)
 
 
-def belongs(name: str, target: str, *, null: bool = False, ondelete: str = "CASCADE") -> Column[str]:
+def foreign_key_column(name: str, target: str, *, null: bool = False, ondelete: str = "CASCADE") -> Column[str]:
     return Column(name, Text, ForeignKey(target, ondelete=ondelete), nullable=null)
 
 
-def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({quoted(values)})", name=f"{column}_known")
+def one_of_check(column: str, values: Iterable[str]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({sql_literals(values)})", name=f"{column}_known")
 
 
-def quoted(values: Iterable[str]) -> str:
+def sql_literals(values: Iterable[str]) -> str:
     """SQL literals of words of the program's own enumerations."""
     return ", ".join(f"'{value}'" for value in values)

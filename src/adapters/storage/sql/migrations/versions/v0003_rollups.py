@@ -17,7 +17,7 @@ branch_labels = None
 depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-MARK_ALL = """
+MARK_ALL_HOURS_DUE = """
 INSERT INTO rollups_due (device_no, hour, marked_ms)
 WITH RECURSIVE device (device_no) AS (
   SELECT (SELECT min(device_no) FROM readings)
@@ -61,4 +61,4 @@ def upgrade() -> None:
         sa.Column("deleted_ms", NUMBER, nullable=False),
         sa.PrimaryKeyConstraint("device_no", name="pk_graves"),
     )
-    op.execute(MARK_ALL)
+    op.execute(MARK_ALL_HOURS_DUE)

@@ -1,0 +1,87 @@
+"""Access tokens: JWT (RFC 7519) under HS256 and nothing else; `kid` names the key, never an algorithm or an address.
+
+The clock is ours, so PyJWT's own check of times is off and the claims it would check are required and checked here. A
+signature that was right once is right for ever, so tokens that were verified are remembered: it is times and membership that end
+a token, and both are checked at each call.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jwt
+
+from adapters.crypto.key_ring import KeyProvider, MasterKey
+from domain.accounts.model import Membership
+from domain.accounts.policy import ACCESS_TOKEN_TTL_MS
+from domain.kernel.clock import SECOND_MS
+from domain.kernel.errors import Unauthenticated
+from domain.kernel.ids import AccountId, MembershipId, UserId
+
+ALGORITHM = "HS256"
+ISSUER = "latchboard"
+AUDIENCE = "latchboard-api"
+REQUIRED_CLAIMS = ["exp", "iat", "sub", "iss", "aud", "acc", "mbr"]
+MAX_TOKEN_LENGTH = 2048
+VERIFIED_CACHE_SIZE = 1024
+"""Verified tokens kept: a few hundred bytes each, and a session makes one in 15 minutes."""
+MAX_CLOCK_SKEW_MS = 60 * SECOND_MS
+"""How far ahead another instance's clock may be."""
+
+
+class JwtAccessTokenCodec:
+    def __init__(self, ring: KeyProvider) -> None:
+        self._key_provider = ring
+        self._signing_keys: dict[str, bytes] = {}
+        self._verify_cached = lru_cache(VERIFIED_CACHE_SIZE)(self._verify_signature)
+
+    def issue(self, membership: Membership, now_ms: int) -> str:
+        issued = now_ms // SECOND_MS
+        claims = {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "sub": membership.user_id,
+            "acc": membership.account_id,
+            "mbr": membership.membership_id,
+            "iat": issued,
+            "exp": issued + ACCESS_TOKEN_TTL_MS // SECOND_MS,
+        }
+        newest = self._key_provider.newest
+        return jwt.encode(claims, self._signing_key(newest), algorithm=ALGORITHM, headers={"kid": newest.key_id})
+
+    def verify(self, token: str, now_ms: int) -> tuple[UserId, MembershipId, AccountId, int]:
+        claims = self._verify_cached(token)
+        subject, membership, account, issued, expires = (claims[name] for name in ("sub", "mbr", "acc", "iat", "exp"))
+        texts = all(isinstance(value, str) for value in (subject, membership, account))
+        if not (texts and type(issued) is int and type(expires) is int) or issued * SECOND_MS > now_ms + MAX_CLOCK_SKEW_MS:
+            raise _invalid_token_error()
+        if expires * SECOND_MS <= now_ms:
+            raise Unauthenticated(
+                "The access token has expired. Get a new one with POST /api/v1/auth/refresh.", code="TOKEN_EXPIRED"
+            )
+        return UserId(subject), MembershipId(membership), AccountId(account), expires * SECOND_MS
+
+    def _verify_signature(self, token: str) -> dict[str, Any]:
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise _invalid_token_error()
+        try:
+            key = self._key_provider.find(str(jwt.get_unverified_header(token).get("kid")))
+            if key is None:
+                raise _invalid_token_error()
+            options: Any = {"require": REQUIRED_CLAIMS, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
+            return jwt.decode(
+                token, self._signing_key(key), algorithms=[ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options
+            )
+        except (jwt.InvalidTokenError, ValueError):
+            raise _invalid_token_error() from None
+
+    def _signing_key(self, key: MasterKey) -> bytes:
+        known = self._signing_keys.get(key.key_id)
+        if known is None:
+            known = self._signing_keys[key.key_id] = key.derive("access-token")
+        return known
+
+
+def _invalid_token_error() -> Unauthenticated:
+    return Unauthenticated("The access token is not valid. Sign in with POST /api/v1/auth/login.")

@@ -1,0 +1,136 @@
+"""A key ring in a file, which may change while a service uses it.
+
+The file is replaced whole, never written into: who reads it finds the old ring or the new one. A running service looks at the
+file's stamp before it signs or seals and when it meets a key it does not know, so a rotation needs no restart. A key it has known
+it knows until it ends, even when the file no longer names it: what it holds in memory must still open. A file that is damaged
+meanwhile changes nothing for those who have read it; the next start refuses it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from adapters.crypto.key_ring import KeyRing, MasterKey
+
+_FileVersion = tuple[int, int, int]
+
+
+class RotationInProgressError(Exception):
+    """Another process changes the ring at this moment."""
+
+
+class KeyRingFile:
+    """The ring kept at `path`; made, readable by its owner only, when there is none.
+
+    Raises ValueError for a damaged file and PermissionError for one that others can read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.was_created = not path.exists()
+        """Whether there was none: what an earlier ring sealed stays sealed."""
+        if self.was_created:
+            _create(path)
+        self._file_version = _read_file_version(path)
+        self._ring = _load(path)
+        self._keys_by_id = {key.key_id: key for key in self._ring.keys}
+        self.read_failures = 0
+        """How often a changed file could not be read; the ring read before stayed in force."""
+
+    @property
+    def keys(self) -> tuple[MasterKey, ...]:
+        return self._ring.keys
+
+    @property
+    def newest(self) -> MasterKey:
+        self._reload_if_changed()
+        return self._ring.newest
+
+    @property
+    def modified_ms(self) -> int:
+        """When the ring last changed, Unix ms, by the file's own time; a restored file may be older or younger than its keys."""
+        return _read_file_version(self.path)[1] // 1_000_000
+
+    def find(self, key_id: str) -> MasterKey | None:
+        known = self._keys_by_id.get(key_id)
+        if known is None:
+            self._reload_if_changed()
+            known = self._keys_by_id.get(key_id)
+        return known
+
+    def replace(self, ring: KeyRing) -> None:
+        """Durable when this returns; a crash before leaves the old ring."""
+        fresh = self.path.with_name(self.path.name + ".new")
+        _write(fresh, ring, os.O_TRUNC)
+        fresh.replace(self.path)
+        _fsync_directory(self.path)
+        self._reload_if_changed()
+
+    @contextmanager
+    def exclusive_lock(self) -> Iterator[None]:
+        """While nobody else changes the ring. Raises RotationUnderWay. Ends with the process, however that ends."""
+        descriptor = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RotationInProgressError from None
+            self._reload_if_changed()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _reload_if_changed(self) -> None:
+        try:
+            stamp = _read_file_version(self.path)
+            if stamp == self._file_version:
+                return
+            self._file_version = stamp
+            self._ring = _load(self.path)
+        except (OSError, ValueError):
+            self.read_failures += 1
+            return
+        self._keys_by_id |= {key.key_id: key for key in self._ring.keys}
+
+
+def _create(path: Path) -> None:
+    """Two that start at once end with one ring: whoever comes second takes the first one's."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    _write(fresh, KeyRing.generate(), os.O_EXCL)
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+    _fsync_directory(path)
+
+
+def _write(path: Path, ring: KeyRing, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(ring.to_text() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _fsync_directory(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _load(path: Path) -> KeyRing:
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(f"{path} can be read by others than its owner; run: chmod 600 {path}")
+    return KeyRing.parse(path.read_text())
+
+
+def _read_file_version(path: Path) -> _FileVersion:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size

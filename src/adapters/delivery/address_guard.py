@@ -1,0 +1,134 @@
+"""Where a delivery may go: https to a public address, decided on the address connected to.
+
+A URL says little: its host may resolve to a public address when it is entered and to 127.0.0.1 when it is used. So the URL is
+checked for what no answer of a name server can mend, every name is resolved anew for each connection and refused if any of its
+addresses is special, and the address is checked once more when the socket for it is made. The list is our own: what Python 3.11
+calls global includes NAT64, 6to4, multicast and fec0::/10.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+from functools import lru_cache
+
+from yarl import URL
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MAX_URL_LENGTH = 2_048
+DEFAULT_PORTS = frozenset({80, 443})
+FIRST_UNPRIVILEGED_PORT = 1_024
+
+# IANA special-purpose registries (RFC 6890 and successors), multicast, and one metadata service on a public address.
+_BLOCKED_V4 = [
+    ipaddress.IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "168.63.129.16/32",  # Azure's host agent
+    )
+]
+# Of IPv6 only global unicast is open at all; that leaves out ::1, mapped and NAT64 addresses, fc00::/7, fe80::/10, ff00::/8.
+_GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
+_BLOCKED_V6 = [
+    ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
+]
+
+_AUTHORITY = re.compile(r"[^/]*//([^/?#]*).*")
+_NUMERIC_LABEL = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
+
+
+class ForbiddenAddressError(OSError):
+    """Not an address that deliveries may go to. An OSError, so that every connector takes it for a failed connection."""
+
+
+def is_public(address: IpAddress) -> bool:
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _BLOCKED_V4)
+    return address in _GLOBAL_UNICAST_V6 and not any(address in network for network in _BLOCKED_V6)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressGuard:
+    """`allow_private` opens http and every address, for development and tests. `low_ports`: ports below 1024 beside 80 and
+    443 that deliveries may go to."""
+
+    allow_private: bool = False
+    low_ports: frozenset[int] = frozenset()
+
+    def rejection_reason(self, url: str) -> str | None:
+        """Why nothing can ever be delivered to this URL, or None."""
+        return _cached_rejection_reason(self, url)
+
+    def compute_rejection_reason(self, url: str) -> str | None:
+        """`refusal`, worked out anew."""
+        if len(url) > MAX_URL_LENGTH:
+            return f"is longer than {MAX_URL_LENGTH} characters."
+        if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+            return "must be plain printable ASCII without spaces; percent-encode the rest."
+        try:
+            parts = URL(url)
+            host, port = parts.host, parts.port
+        except ValueError:
+            return "is not a URL. Give one such as https://example.com/hook."
+        if parts.scheme not in ("https", "http") or not host or port is None:
+            return "must be a whole https URL, such as https://example.com/hook."
+        if parts.scheme == "http" and not self.allow_private:
+            return "must be https, so that nobody on the way can read or change a delivery."
+        if parts.user is not None or parts.password is not None or "@" in _AUTHORITY.sub(r"\1", url):
+            return "must not contain a user name or password; check the signature instead."
+        return self._port_rejection(port) or self._host_rejection(host)
+
+    def check_address(self, address: str) -> None:
+        """Raises ForbiddenAddress. `address` as a resolver or a socket gives it."""
+        if not self.allow_private and not is_public(ipaddress.ip_address(address)):
+            raise ForbiddenAddressError(f"the address {address} is not a public one, deliveries do not go there")
+
+    def open_socket(self, target: tuple[int, int, int, str, tuple[str | int, ...]]) -> socket.socket:
+        """A socket for what `getaddrinfo` found, if it may be connected to: the last look before the connection."""
+        family, kind, protocol, _, place = target
+        self.check_address(str(place[0]))
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+    def _port_rejection(self, port: int) -> str | None:
+        if self.allow_private or port >= FIRST_UNPRIVILEGED_PORT or port in DEFAULT_PORTS or port in self.low_ports:
+            return None
+        return f"must not use port {port}; of the ports below {FIRST_UNPRIVILEGED_PORT} only 80 and 443 are open."
+
+    def _host_rejection(self, host: str) -> str | None:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]):
+                return "names its host by a number that is not an address. Write it as a host name."
+            if not self.allow_private and host.rstrip(".").lower().endswith("localhost"):
+                return "must not be this machine. Deliveries go to public addresses only."
+            return None
+        if not self.allow_private and not is_public(address):
+            return f"must not use the address {address}; deliveries go to public addresses only."
+        return None
+
+
+@lru_cache(maxsize=4_096)
+def _cached_rejection_reason(guard: AddressGuard, url: str) -> str | None:
+    """The answer depends on nothing but the two, and is asked for at every attempt."""
+    return guard.compute_rejection_reason(url)

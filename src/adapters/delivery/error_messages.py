@@ -1,0 +1,62 @@
+"""What couriers say of an answer, in one wording, for whoever looks at the log of deliveries: mostly the receiver's owner."""
+
+from __future__ import annotations
+
+import email.utils
+import os
+
+from domain.kernel.clock import SECOND_MS
+
+MAX_EXCERPT_BYTES = 4_096
+"""Of an answer's body, the most that is read."""
+MAX_RETRY_AFTER_LENGTH = 64
+_MAX_LENGTH = 300
+
+TIMED_OUT = "No complete answer within {detail} seconds."
+UNTRUSTED_CERTIFICATE = "The TLS certificate is not trusted: {detail}."
+TLS_FAILED = "TLS failed: {detail}."
+CONNECT_FAILED = "The connection failed: {detail}."
+CLOSED_WITHOUT_RESPONSE = "The receiver closed the connection without an answer."
+CLOSED_MID_RESPONSE = "The receiver closed the connection in the middle of its answer."
+CONNECTION_RESET = "The receiver reset the connection."
+NOT_HTTP = "What the receiver sent is not HTTP: {detail}."
+FORBIDDEN_ADDRESS = "Not sent: {detail}."
+UNKNOWN_HOST = "The host name {detail} cannot be resolved."
+UNSENDABLE = "The delivery cannot be sent: {detail}."
+
+_MESSAGE_BY_KIND = {
+    "late": TIMED_OUT,
+    "certificate": UNTRUSTED_CERTIFICATE,
+    "tls": TLS_FAILED,
+    "connect": CONNECT_FAILED,
+    "closed": CLOSED_WITHOUT_RESPONSE,
+    "cut": CLOSED_MID_RESPONSE,
+    "reset": CONNECTION_RESET,
+    "not_http": NOT_HTTP,
+    "io": CONNECT_FAILED,
+    "unsendable": UNSENDABLE,
+    "told": "{detail}",
+}
+
+
+def format_message(sentence: str, detail: object = "") -> str:
+    return sentence.format(detail=detail)[:_MAX_LENGTH]
+
+
+def describe_native_failure(kind: str, number: int, detail: str) -> str:
+    """The native courier's failure in a sentence; `number` is the operating system's, 0 where there is none."""
+    return format_message(_MESSAGE_BY_KIND[kind], os.strerror(number) if number else detail)
+
+
+def parse_retry_after_s(text: str | None, now_ms: int) -> int | None:
+    """RFC 9110 10.2.3: seconds, or a date. What is neither is passed over."""
+    if text is None or len(text) > MAX_RETRY_AFTER_LENGTH:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text), 10**9)
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+        return max(0, int(moment.timestamp() - now_ms / SECOND_MS))
+    except (ValueError, OverflowError):  # no date, or one beyond what a date can be
+        return None

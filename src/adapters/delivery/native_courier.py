@@ -1,0 +1,148 @@
+"""The courier on a thread of its own in the extension (rust/courier): posts go over as a batch, replies come back as one.
+
+What stays here is who may be connected to. For each new connection the extension asks where its host is; the name is looked up
+anew, each address is judged, and it connects to what it is told and to nothing else. So the guard has one definition, in Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Sequence
+from functools import lru_cache
+
+import structlog
+from yarl import URL
+
+from adapters.delivery import error_messages
+from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
+from adapters.delivery.dns_resolver import GuardedResolver, HostLookup, SystemHostLookup
+from adapters.delivery.error_messages import describe_native_failure, format_message
+from adapters.engine import _native
+from domain.kernel.clock import Clock
+from domain.webhooks.model import MAX_CONCURRENT_PER_WEBHOOK
+from domain.webhooks.ports import NOT_SENT, ResponseCallback, WebhookRequest, WebhookResponse
+
+_DEFAULT_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "identity"))
+
+log = structlog.get_logger("courier")
+
+_NativeResponse = tuple[int, int | None, bytes, int, str | None, tuple[str, int, str] | None]
+
+
+class NativeCourier:
+    """See the port `Courier`. `send` first inside the running loop, and `close` it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        guard: AddressGuard,
+        lookup: HostLookup | None = None,
+        extra_ca: bytes = b"",
+    ) -> None:
+        """`extra_ca`: certificates (PEM) that are believed beside the system's. Raises ValueError when they cannot be read."""
+        self._clock = clock
+        self._guard = guard
+        self._own_lookup = SystemHostLookup() if lookup is None else None
+        self._resolver = GuardedResolver(guard, lookup or self._own_lookup or SystemHostLookup())
+        self._courier = _native.Courier(extra_ca, MAX_CONCURRENT_PER_WEBHOOK)
+        self._on_responses: ResponseCallback | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lookups: set[asyncio.Task[None]] = set()
+        if not self._courier.believed():
+            log.warning("the system has no root certificates, so no https receiver is believed; install ca-certificates")
+
+    def rejection_reason(self, url: str) -> str | None:
+        return self._guard.rejection_reason(url)
+
+    def on_responses(self, hearer: ResponseCallback) -> None:
+        self._on_responses = hearer
+
+    def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._courier.fileno(), self._receive)
+        letters = []
+        refused = []
+        for ticket, post in posts:
+            refusal = self._guard.rejection_reason(post.url)  # the setting may have changed since the URL was entered
+            if refusal is None:
+                place, target, host = _split_url(post.url)
+                headers = [("Host", host), *_DEFAULT_HEADERS, *post.headers]
+                letters.append((ticket, post.queue_key, place, target, headers, post.body, post.deadline_s))
+            else:
+                refused.append((ticket, WebhookResponse(None, f"The url {refusal}", b"", 0)))
+        if letters:
+            self._courier.send(letters)
+        if refused:
+            self._loop.call_soon(self._report, refused)
+
+    def cancel(self, tickets: Sequence[int]) -> None:
+        self._courier.cut(tickets)
+
+    async def close(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._courier.fileno())
+            self._loop = None
+        self._courier.stop()
+        left = list(self._lookups)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1.0)
+        if self._own_lookup is not None:
+            self._own_lookup.close()
+
+    def _receive(self) -> None:
+        came, questions = self._courier.take()
+        for number, host, port in questions:
+            task = asyncio.create_task(self._resolve(number, host, port), name=f"where is {host}")
+            self._lookups.add(task)
+            task.add_done_callback(self._lookups.discard)
+        if came:
+            now_ms = self._clock.now_ms()
+            self._report([(answer[0], _to_response(answer, now_ms)) for answer in came])
+
+    def _report(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+        if self._on_responses is not None:
+            self._on_responses(replies)
+
+    async def _resolve(self, number: int, host: str, port: int) -> None:
+        try:
+            addresses = await self._resolve_host(host, port)
+            for address in addresses:
+                self._guard.check_address(address)  # the last look before the connection
+            self._courier.direct(number, addresses)
+        except ForbiddenAddressError as error:
+            self._courier.refuse(number, format_message(error_messages.FORBIDDEN_ADDRESS, error))
+        except (OSError, ValueError):
+            self._courier.refuse(number, format_message(error_messages.UNKNOWN_HOST, host))
+        except Exception as error:
+            log.exception("a host could not be looked up", host=host)
+            self._courier.refuse(number, f"The delivery failed: {type(error).__name__}.")
+
+    async def _resolve_host(self, host: str, port: int) -> list[str]:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return [found["host"] for found in await self._resolver.resolve(host, port)]
+        return [host]
+
+
+@lru_cache(maxsize=4_096)
+def _split_url(url: str) -> tuple[tuple[bool, str, int], str, str]:
+    """Endpoint, path with query, and `Host` of a URL that the guard has let through."""
+    parts = URL(url)
+    https = parts.scheme == "https"
+    return (https, parts.raw_host or "", parts.port or 0), parts.raw_path_qs, parts.host_port_subcomponent or ""
+
+
+def _to_response(answer: _NativeResponse, now_ms: int) -> WebhookResponse:
+    _, status, excerpt, duration_ms, retry_after, failure = answer
+    if failure is not None and failure[0] == "unsent":
+        return NOT_SENT
+    if failure is not None:
+        return WebhookResponse(None, describe_native_failure(*failure), excerpt, duration_ms)
+    pause_s = None if retry_after is None else error_messages.parse_retry_after_s(retry_after, now_ms)
+    return WebhookResponse(status, None, excerpt, duration_ms, pause_s)

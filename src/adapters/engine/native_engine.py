@@ -1,0 +1,195 @@
+"""The engine, window evaluator and signers of the extension `_native`, as the domain's ports want them.
+
+Values cross the border as plain tuples; what comes back per batch is turned into domain types only where it is rare (edges,
+firings), never per message. Importing this module without the extension raises `EngineMissing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from adapters.engine.extension_check import EngineMissingError
+from domain.kernel.clock import SECOND_MS
+from domain.kernel.errors import ValidationFailed
+from domain.rules.engine_port import (
+    Aggregator,
+    BatchResult,
+    MessageFault,
+    NewMetric,
+    TelemetryBatch,
+    TelemetryRow,
+    UnpackedReading,
+    WatchedReading,
+)
+from domain.rules.model import (
+    Comparator,
+    LatestReading,
+    MatchMode,
+    MetricValue,
+    RuleCondition,
+    RuleDryRun,
+    RuleFiring,
+    RuleSpec,
+    RuleSuppression,
+    RuleTransition,
+)
+from domain.rules.reference import LastReport, explain_rule
+from domain.webhooks.signature_reference import standard_key
+
+try:
+    from adapters.engine import _native
+except ImportError as missing:
+    raise EngineMissingError from missing
+
+_ConditionTuple = tuple[str, str, float, str | None]
+"""(metric, comparator, number or milliseconds, text)"""
+
+_RuleTuple = tuple[int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None]
+"""(rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)"""
+
+
+class NativeBatchResult:
+    """A batch's result. What is asked for is built then; only rare things become domain objects."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: _native.Ingested) -> None:
+        self._raw = raw
+
+    @property
+    def rows(self) -> list[TelemetryRow]:
+        return self._raw.rows
+
+    @property
+    def rollup_hours(self) -> list[tuple[int, int]]:
+        return self._raw.rollup_hours
+
+    @property
+    def new_metric_names(self) -> list[tuple[int, str]]:
+        return self._raw.new_metric_names
+
+    @property
+    def new_metrics(self) -> list[NewMetric]:
+        return self._raw.new_metrics
+
+    @property
+    def rule_transitions(self) -> list[RuleTransition]:
+        return list(map(RuleTransition._make, self._raw.rule_transitions))
+
+    @property
+    def rule_firings(self) -> list[RuleFiring]:
+        return list(map(RuleFiring._make, self._raw.rule_firings))
+
+    @property
+    def rule_suppressions(self) -> list[RuleSuppression]:
+        return list(map(RuleSuppression._make, self._raw.rule_suppressions))
+
+    @property
+    def watched_readings(self) -> list[WatchedReading]:
+        return self._raw.watched_readings
+
+    @property
+    def faults(self) -> list[MessageFault]:
+        return self._raw.faults
+
+    @property
+    def last_seen(self) -> list[tuple[int, int]]:
+        return self._raw.last_seen
+
+    @property
+    def message_count(self) -> int:
+        return self._raw.message_count
+
+    @property
+    def reading_count(self) -> int:
+        return self._raw.reading_count
+
+
+class NativeEngine:
+    def __init__(self) -> None:
+        self._engine = _native.Engine()
+
+    def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+        self._engine.put_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
+
+    def remove_device(self, device_no: int) -> None:
+        self._engine.drop_device(device_no)
+
+    def set_watched(self, device_no: int, on: bool) -> None:
+        self._engine.watch(device_no, on)
+
+    def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
+        self._engine.set_metrics(names)
+
+    def restore(self, device_no: int, latest: bytes) -> None:
+        self._engine.restore(device_no, latest)
+
+    def replay(self, device_no: int, ts_ms: int, packed: bytes) -> None:
+        self._engine.replay(device_no, ts_ms, packed)
+
+    def ingest(self, batch: TelemetryBatch) -> BatchResult:
+        native = batch if isinstance(batch, _native.TelemetryBatch) else _native.TelemetryBatch(batch.messages())
+        return NativeBatchResult(self._engine.ingest(native))
+
+    def tick(self, now_ms: int) -> BatchResult:
+        return NativeBatchResult(self._engine.tick(now_ms))
+
+    def next_timer_ms(self) -> int | None:
+        return self._engine.next_timer_ms()
+
+    def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
+        return self._engine.checkpoint(limit)
+
+    def latest(self, device_no: int) -> list[LatestReading]:
+        return [LatestReading(name, value, unit, ts_ms) for name, value, unit, ts_ms, _ in self._engine.latest(device_no)]
+
+    def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
+        """A dry run is asked for by a person, once: the readable definition explains it over the native values."""
+        last = {name: LastReport(value, ts_ms, heard_ms) for name, value, _, ts_ms, heard_ms in self._engine.latest(device_no)}
+        given = {name: LastReport(value, at_ms, at_ms) for name, value in readings.items()}
+        return explain_rule(rule, {**last, **given}, at_ms)
+
+    def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
+        return _native.unpack(rows, metric_no)
+
+    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
+        return _native.Tally(step_ms, metric_no)
+
+
+class NativeSignerFactory:
+    def create_signer(self, secret: str) -> _native.Signer:
+        standard_key(secret)
+        return _native.Signer(secret)
+
+
+def _rule_tuple(rule: RuleSpec) -> _RuleTuple:
+    return (
+        rule.rule_no,
+        rule.priority,
+        rule.match is MatchMode.ANY,
+        [_condition_tuple(condition) for condition in rule.conditions],
+        [_condition_tuple(condition) for condition in rule.clear_conditions],
+        rule.for_seconds * SECOND_MS,
+        rule.cooldown_seconds * SECOND_MS,
+        rule.command,
+        rule.state.matched,
+        rule.state.held_since_ms,
+        rule.state.last_fired_ms,
+    )
+
+
+def _condition_tuple(condition: RuleCondition) -> _ConditionTuple:
+    if isinstance(condition.value, str):
+        return (condition.metric, condition.comparator.value, 0.0, condition.value)
+    if condition.comparator is Comparator.SILENT:
+        return (condition.metric, condition.comparator.value, float(condition.silent_ms), None)
+    try:
+        number = float(condition.value)
+    except OverflowError:
+        raise ValidationFailed.for_field("value", "must fit an IEEE double.") from None
+    return (condition.metric, condition.comparator.value, number, None)
+
+
+def make_batch(messages: Iterable[tuple[int, int, bytes]]) -> TelemetryBatch:
+    """(device number, arrival in Unix ms, payload) tuples as the engine takes them fastest."""
+    return _native.TelemetryBatch(messages)

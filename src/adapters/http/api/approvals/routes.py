@@ -1,0 +1,128 @@
+"""Approvals over HTTP: what waits for a decision, and the decision. Sessions only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+from quart import Blueprint
+
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse, QueryParameters, ResponseModel, Timestamp
+from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.service import ApprovalService
+from domain.kernel.clock import to_iso
+from domain.kernel.ids import ApprovalId, DeviceId
+
+TAG = "Approvals"
+DENY_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "ALREADY_DECIDED"}
+APPROVE_ERRORS = {
+    400: "UNKNOWN_COMMAND INVALID_PARAMS",
+    403: "ROLE_REQUIRED OWN_REQUEST DEVICE_DISABLED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED "
+    "OUTSIDE_GRANT_WINDOW",
+    404: "NOT_FOUND",
+    409: "ALREADY_DECIDED TOO_MANY_QUEUED",
+}
+
+
+class ApprovalResponse(ResponseModel):
+    approval_id: str
+    device_id: str
+    cmd: str
+    params: Any
+    status: ApprovalStatus
+    created_at: Timestamp
+    expires_at: Timestamp
+    requested_by: str = Field(description="Who asked: the name of the key or member.")
+    decided_by: str | None
+    decided_at: Timestamp | None
+    execution_id: str | None
+
+    @classmethod
+    def from_domain(cls, approval: Approval) -> ApprovalResponse:
+        return cls(
+            approval_id=approval.approval_id,
+            device_id=approval.device_id,
+            cmd=approval.cmd,
+            params=approval.params,
+            status=approval.status,
+            created_at=to_iso(approval.created_ms),
+            expires_at=to_iso(approval.expires_ms),
+            requested_by=approval.requested_by.name or approval.requested_by.label,
+            decided_by=approval.decided_by,
+            decided_at=None if approval.decided_ms is None else to_iso(approval.decided_ms),
+            execution_id=approval.execution_id,
+        )
+
+
+class ApproveResponse(ResponseModel):
+    ok: bool = True
+    execution_id: str
+
+
+class ApprovalsQuery(QueryParameters):
+    status: ApprovalStatus | None = None
+
+
+def approvals_blueprint(approvals: ApprovalService) -> Blueprint:
+    bp = Blueprint("approvals", __name__, url_prefix="/api/v1")
+    _add_list_routes(bp, approvals)
+    _add_decision_routes(bp, approvals)
+    return bp
+
+
+def _add_list_routes(bp: Blueprint, approvals: ApprovalService) -> None:
+    @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="Approvals of the account")
+    async def list_approvals(query: ApprovalsQuery) -> list[ApprovalResponse]:
+        """The 200 newest, newest first."""
+        found = await approvals.list(current_session(), status=query.status)
+        return [ApprovalResponse.from_domain(approval) for approval in found]
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/approvals",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Approvals of a device",
+        errors={404: "NOT_FOUND"},
+    )
+    async def list_device_approvals(device_id: str, query: ApprovalsQuery) -> list[ApprovalResponse]:
+        """The 200 newest, newest first."""
+        found = await approvals.list(current_session(), device_id=DeviceId(device_id), status=query.status)
+        return [ApprovalResponse.from_domain(approval) for approval in found]
+
+
+def _add_decision_routes(bp: Blueprint, approvals: ApprovalService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/approvals/<approval_id>/approve",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Approve a command",
+        errors=APPROVE_ERRORS,
+        idempotent=True,
+    )
+    async def approve(device_id: str, approval_id: str) -> ApproveResponse:
+        """The command goes out at once, if the requester and the device still may; else the request stays PENDING.
+
+        Needs Admin or Owner, and not the one who asked."""
+        execution_id = await approvals.approve(current_session(), DeviceId(device_id), ApprovalId(approval_id))
+        return ApproveResponse(execution_id=execution_id)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/approvals/<approval_id>/deny",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Deny a command",
+        errors=DENY_ERRORS,
+        idempotent=True,
+    )
+    async def deny(device_id: str, approval_id: str) -> OkResponse:
+        """The command never runs. Needs Admin or Owner."""
+        await approvals.deny(current_session(), DeviceId(device_id), ApprovalId(approval_id))
+        return OkResponse()

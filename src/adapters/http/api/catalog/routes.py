@@ -1,0 +1,46 @@
+"""Boards and applications by name, for choosing from. They suggest: any text up to 64 characters is taken when registering."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import ResponseModel
+from domain.devices.catalog import APPS, BOARDS
+from domain.devices.model import FirmwareProfile
+
+TAG = "Catalog"
+
+
+class BoardResponse(ResponseModel):
+    board_type: str
+    name: str
+    profile: FirmwareProfile
+    config_format: str
+
+
+class AppTypeResponse(ResponseModel):
+    app_type: str
+    name: str
+
+
+def catalog_blueprint() -> Blueprint:
+    bp = Blueprint("catalog", __name__, url_prefix="/api/v1")
+    boards = [
+        BoardResponse(board_type=one.board_type, name=one.name, profile=one.profile, config_format=one.config_format)
+        for one in BOARDS
+    ]
+    apps = [AppTypeResponse(app_type=one.app_type, name=one.name) for one in APPS]
+
+    @operation(bp, "GET", "/catalog/boards", tag=TAG, access=RequiredAccess.ANYONE, summary="List known boards")
+    async def list_boards() -> list[BoardResponse]:
+        """Values for `boardType`. The list suggests; any other text up to 64 characters is accepted as well."""
+        return boards
+
+    @operation(bp, "GET", "/catalog/apps", tag=TAG, access=RequiredAccess.ANYONE, summary="List known applications")
+    async def list_apps() -> list[AppTypeResponse]:
+        """Values for `appType`. The list suggests; any other text up to 64 characters is accepted as well."""
+        return apps
+
+    return bp

@@ -1,0 +1,222 @@
+"""Commands over HTTP: what a device can be told, telling it, and what came of it. All but definitions also by API key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from quart import Blueprint
+
+from adapters.http.api.commands import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_caller, current_session
+from adapters.http.core.errors import rate_limit_headers
+from adapters.http.core.operation import ApiResponse, operation
+from adapters.http.core.schemas import OkResponse
+from domain.commands.definitions import CommandDefinitionService
+from domain.commands.queries import DeviceControlQueryService
+from domain.commands.service import CommandService, SubmissionResult
+from domain.grants.rate_limit import RATE_WINDOW_S
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import CommandId, DeviceId, ExecutionId
+
+TAG = "Commands"
+SendResponse = ApiResponse[schema.CommandResultResponse | schema.CommandQueuedResponse | schema.ApprovalPendingResponse]
+READ_ERRORS = {403: "GRANT_MISSING GRANT_EXPIRED", 404: "NOT_FOUND"}
+SEND_ERRORS = {
+    400: "VALIDATION_ERROR INVALID_JSON UNKNOWN_COMMAND INVALID_PARAMS",
+    403: "DEVICE_DISABLED ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED OUTSIDE_GRANT_WINDOW",
+    404: "NOT_FOUND",
+    409: "TOO_MANY_QUEUED",
+    429: "RATE_LIMITED",
+}
+DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "COMMAND_EXISTS"}
+SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse}
+
+
+def commands_blueprint(
+    commands: CommandService, definitions: CommandDefinitionService, control: DeviceControlQueryService
+) -> Blueprint:
+    bp = Blueprint("commands", __name__, url_prefix="/api/v1")
+    _add_send_routes(bp, commands)
+    _add_definition_routes(bp, definitions)
+    _add_execution_routes(bp, control)
+    return bp
+
+
+def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/command",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="Send a command",
+        returns=SEND_RETURNS,
+        errors=SEND_ERRORS,
+        idempotent=True,
+        limited=True,
+    )
+    async def send_command(device_id: str, body: schema.CommandSendRequest) -> SendResponse:
+        """202 when the command needs approval first. With `waitSeconds` the answer also has the device's `result`."""
+        ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
+        submitted = await commands.submit(current_caller(), DeviceId(device_id), body.cmd, body.params, ttl_ms=ttl_ms)
+        return await _submission_response(commands, submitted, body.wait_seconds)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/command/on",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="Switch on",
+        returns=SEND_RETURNS,
+        errors=SEND_ERRORS,
+        idempotent=True,
+        limited=True,
+    )
+    async def send_on(device_id: str) -> SendResponse:
+        """The command ON."""
+        return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "ON"), None)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/command/off",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="Switch off",
+        returns=SEND_RETURNS,
+        errors=SEND_ERRORS,
+        idempotent=True,
+        limited=True,
+    )
+    async def send_off(device_id: str) -> SendResponse:
+        """The command OFF."""
+        return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "OFF"), None)
+
+
+def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/commands",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="What the device can be told",
+        errors=READ_ERRORS,
+    )
+    async def list_commands(device_id: str) -> list[schema.CommandDefinitionResponse]:
+        """Built-ins first. One entry a name: the device's own definition, else its type's, else the built-in."""
+        found = await definitions.list(current_caller(), DeviceId(device_id))
+        return [schema.CommandDefinitionResponse.from_domain(one) for one in found]
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/commands",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Define a command",
+        status=201,
+        errors=DEFINITION_ERRORS,
+        idempotent=True,
+    )
+    async def create_command(
+        device_id: str, body: schema.CommandDefinitionCreateRequest
+    ) -> schema.CommandDefinitionCreatedResponse:
+        """A name that is built in, or the type's, is overridden for this device."""
+        made = await definitions.create(current_session(), DeviceId(device_id), body.to_input())
+        return schema.CommandDefinitionCreatedResponse(command_id=made.command_id or "")
+
+    @operation(
+        bp,
+        "PATCH",
+        "/devices/<device_id>/commands/<command_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Change a command",
+        errors=DEFINITION_ERRORS,
+    )
+    async def update_command(device_id: str, command_id: str, body: schema.CommandDefinitionUpdateRequest) -> OkResponse:
+        """What is left out stays. A command that needs approval is changed by an Owner or Admin only."""
+        await definitions.update(current_session(), DeviceId(device_id), CommandId(command_id), body.to_changes())
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/devices/<device_id>/commands/<command_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Remove a command",
+        errors=DEFINITION_ERRORS,
+    )
+    async def delete_command(device_id: str, command_id: str) -> OkResponse:
+        """What it had overridden counts again."""
+        await definitions.delete(current_session(), DeviceId(device_id), CommandId(command_id))
+        return OkResponse()
+
+
+def _add_execution_routes(bp: Blueprint, control: DeviceControlQueryService) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/executions",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="Commands sent to a device",
+        errors=READ_ERRORS,
+    )
+    async def list_executions(device_id: str, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
+        """Newest first; `cursor` continues."""
+        before_seq = _decode_cursor(query.cursor)
+        page = await control.list_executions(current_caller(), DeviceId(device_id), limit=query.limit, before_seq=before_seq)
+        return schema.ExecutionPageResponse(
+            data=[schema.ExecutionResponse.from_domain(one) for one in page.executions],
+            has_more=page.next_seq is not None,
+            cursor=_encode_cursor(page.next_seq),
+        )
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/executions/<execution_id>",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="One command sent to a device",
+        errors=READ_ERRORS,
+    )
+    async def get_execution(device_id: str, execution_id: str) -> schema.ExecutionResponse:
+        """Where the command is, and what the device said."""
+        found = await control.get_execution(current_caller(), DeviceId(device_id), ExecutionId(execution_id))
+        return schema.ExecutionResponse.from_domain(found)
+
+
+async def _submission_response(commands: CommandService, submitted: SubmissionResult, wait_s: float | None) -> SendResponse:
+    quota = submitted.quota
+    headers = {} if quota is None else rate_limit_headers(quota.limit, RATE_WINDOW_S, quota.remaining, quota.reset_s)
+    if submitted.approval is not None:
+        return ApiResponse(schema.ApprovalPendingResponse(approval_id=submitted.approval.approval_id), 202, headers)
+    if submitted.execution is None:
+        raise AssertionError("a submitted command is an execution or an approval")
+    if not wait_s:
+        return ApiResponse(schema.CommandQueuedResponse.from_domain(submitted.execution), 200, headers)
+    return ApiResponse(
+        schema.CommandResultResponse.from_domain(await commands.wait_for_result(submitted.execution, wait_s)), 200, headers
+    )
+
+
+def _encode_cursor(seq: int | None) -> str | None:
+    return None if seq is None else base64.urlsafe_b64encode(b"x%d" % seq).decode().rstrip("=")
+
+
+def _decode_cursor(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        plain = b""
+    if not (plain[:1] == b"x" and plain[1:].isdigit() and len(plain) < 20):
+        raise ValidationFailed.for_field("cursor", "is none of ours. Use the one a page gave you, or leave it out to start anew.")
+    return int(plain[1:])

@@ -1,0 +1,177 @@
+"""The shapes of commands, their definitions and executions on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from adapters.http.core.schemas import VISIBLE_LINE_SCHEMA, OneLine, PatchBody, QueryParameters, RequestBody, ResponseModel
+from domain.commands.definitions import CommandDefinitionInput
+from domain.commands.device_types import DeviceTypeWithCommands
+from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
+from domain.kernel.clock import to_iso
+
+MAX_WAIT_S = 30
+
+Label = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, strip_whitespace=True),
+    OneLine,
+    Field(json_schema_extra=VISIBLE_LINE_SCHEMA),
+]
+DescriptionText = Annotated[str, StringConstraints(max_length=500)]
+CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
+
+
+class CommandSendRequest(RequestBody):
+    cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
+    params: Any = Field(default=None, description="Any JSON value that the command's schema takes.")
+    ttl_seconds: int | None = Field(default=None, ge=1, le=86_400, description="How long it may wait for the device; 60.")
+    wait_seconds: float | None = Field(
+        default=None, ge=0, le=MAX_WAIT_S, description="Hold the answer until the device's result, at most this long."
+    )
+    queued_at: Any = Field(default=None, description="Taken from older clients and passed over.")
+    target: None = Field(default=None, description="Taken from older clients: always null.")
+
+
+class CommandQueuedResponse(ResponseModel):
+    """On its way. `status` is where it is now; nothing has been executed because it was published."""
+
+    ok: bool = True
+    execution_id: str
+    status: ExecutionStatus
+
+    @classmethod
+    def from_domain(cls, execution: Execution) -> CommandQueuedResponse:
+        return cls(execution_id=execution.execution_id, status=execution.status)
+
+
+class CommandResultResponse(CommandQueuedResponse):
+    """With `waitSeconds`: what the device said, null while it has said nothing."""
+
+    result: Any
+
+    @classmethod
+    def from_domain(cls, execution: Execution) -> CommandResultResponse:
+        return cls(execution_id=execution.execution_id, status=execution.status, result=execution.result)
+
+
+class ApprovalPendingResponse(ResponseModel):
+    """The command waits for the approval of an Owner or Admin."""
+
+    ok: bool = True
+    approval_required: bool = True
+    approval_id: str
+
+
+class CommandDefinitionCreateRequest(RequestBody):
+    name: CommandName = Field(examples=["SET_LEVEL"])
+    label: Label
+    description: DescriptionText | None = None
+    kind: CommandKind = CommandKind.ACTION
+    params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12, local $ref only.")
+    shape: CommandWidget = CommandWidget.BUTTON
+    requires_approval: bool = False
+
+    def to_input(self) -> CommandDefinitionInput:
+        return CommandDefinitionInput(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class CommandDefinitionUpdateRequest(PatchBody):
+    """What is left out stays."""
+
+    nullable = frozenset({"description", "params_schema"})
+
+    name: CommandName | None = None
+    label: Label | None = None
+    description: DescriptionText | None = None
+    kind: CommandKind | None = None
+    params_schema: dict[str, Any] | None = None
+    shape: CommandWidget | None = None
+    requires_approval: bool | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class CommandDefinitionCreatedResponse(ResponseModel):
+    command_id: str
+
+
+class CommandDefinitionResponse(ResponseModel):
+    command_id: str | None = Field(description="null for a built-in command.")
+    name: str
+    label: str
+    description: str | None
+    kind: CommandKind
+    params_schema: dict[str, Any] | None
+    shape: CommandWidget
+    requires_approval: bool
+
+    @classmethod
+    def from_domain(cls, definition: CommandDefinition) -> CommandDefinitionResponse:
+        return cls(**{name: getattr(definition, name) for name in cls.model_fields})
+
+
+class ExecutionsQuery(QueryParameters):
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = Field(default=None, max_length=64)
+
+
+class ExecutionResponse(ResponseModel):
+    execution_id: str
+    cmd: str
+    params: Any
+    status: ExecutionStatus
+    source: TriggeredBy
+    result: Any = Field(description="What the device said: `{code, relay, data}`; null until then.")
+    created_at: str
+    expires_at: str
+    finished_at: str | None
+
+    @classmethod
+    def from_domain(cls, execution: Execution) -> ExecutionResponse:
+        return cls(
+            execution_id=execution.execution_id,
+            cmd=execution.cmd,
+            params=execution.params,
+            status=execution.status,
+            source=execution.source,
+            result=execution.result,
+            created_at=to_iso(execution.created_ms),
+            expires_at=to_iso(execution.expires_ms),
+            finished_at=to_iso(execution.finished_ms) if execution.finished_ms is not None else None,
+        )
+
+
+class ExecutionPageResponse(ResponseModel):
+    data: list[ExecutionResponse]
+    has_more: bool
+    cursor: str | None
+
+
+class DeviceTypeCreateRequest(RequestBody):
+    name: Label
+    commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
+
+
+class DeviceTypeUpdateRequest(PatchBody):
+    """`commands` replaces the whole list; a command that keeps its name keeps its id."""
+
+    name: Label | None = None
+    commands: list[CommandDefinitionCreateRequest] | None = Field(default=None, max_length=100)
+
+
+class DeviceTypeResponse(ResponseModel):
+    device_type_id: str
+    name: str
+    commands: list[CommandDefinitionResponse]
+
+    @classmethod
+    def from_domain(cls, found: DeviceTypeWithCommands) -> DeviceTypeResponse:
+        return cls(
+            device_type_id=found.device_type.device_type_id,
+            name=found.device_type.name,
+            commands=[CommandDefinitionResponse.from_domain(one) for one in found.commands],
+        )

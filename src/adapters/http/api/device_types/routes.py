@@ -1,0 +1,90 @@
+"""Device types over HTTP: commands that many devices share."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.api.commands import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse
+from domain.commands.device_types import DeviceTypeService
+from domain.kernel.ids import DeviceTypeId
+
+TAG = "Device types"
+READ_ERRORS = {404: "NOT_FOUND"}
+
+
+def device_types_blueprint(types: DeviceTypeService) -> Blueprint:
+    bp = Blueprint("device_types", __name__, url_prefix="/api/v1")
+    _add_read_routes(bp, types)
+    _add_write_routes(bp, types)
+    return bp
+
+
+def _add_read_routes(bp: Blueprint, types: DeviceTypeService) -> None:
+    @operation(bp, "GET", "/device-types", tag=TAG, access=RequiredAccess.SESSION, summary="List device types")
+    async def list_device_types() -> list[schema.DeviceTypeResponse]:
+        """Each with its commands."""
+        return [schema.DeviceTypeResponse.from_domain(one) for one in await types.list(current_session())]
+
+    @operation(
+        bp,
+        "GET",
+        "/device-types/<device_type_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Get a device type",
+        errors=READ_ERRORS,
+    )
+    async def get_device_type(device_type_id: str) -> schema.DeviceTypeResponse:
+        """With its commands."""
+        return schema.DeviceTypeResponse.from_domain(await types.get(current_session(), DeviceTypeId(device_type_id)))
+
+
+def _add_write_routes(bp: Blueprint, types: DeviceTypeService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/device-types",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Create a device type",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 409: "DEVICE_TYPE_EXISTS"},
+        idempotent=True,
+    )
+    async def create_device_type(body: schema.DeviceTypeCreateRequest) -> schema.DeviceTypeResponse:
+        """Its commands hold for every device of the type; a device may override them."""
+        drafts = [command.to_input() for command in body.commands]
+        return schema.DeviceTypeResponse.from_domain(await types.create(current_session(), body.name, drafts))
+
+    @operation(
+        bp,
+        "PATCH",
+        "/device-types/<device_type_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Change a device type",
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_EXISTS"},
+    )
+    async def update_device_type(device_type_id: str, body: schema.DeviceTypeUpdateRequest) -> schema.DeviceTypeResponse:
+        """`commands` replaces the whole list."""
+        drafts = None if body.commands is None else [command.to_input() for command in body.commands]
+        return schema.DeviceTypeResponse.from_domain(
+            await types.update(current_session(), DeviceTypeId(device_type_id), body.name, drafts)
+        )
+
+    @operation(
+        bp,
+        "DELETE",
+        "/device-types/<device_type_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Delete a device type",
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_IN_USE"},
+    )
+    async def delete_device_type(device_type_id: str) -> OkResponse:
+        """Refused while devices are of this type."""
+        await types.delete(current_session(), DeviceTypeId(device_type_id))
+        return OkResponse()

@@ -1,0 +1,187 @@
+"""Devices over HTTP. Everything but the list needs a session; the list is also the Device Control family's."""
+
+from __future__ import annotations
+
+from quart import Blueprint, request
+
+from adapters.http.api.devices import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_caller, current_session
+from adapters.http.core.operation import ApiResponse, operation
+from adapters.http.core.schemas import OkResponse
+from domain.commands.queries import DeviceControlQueryService
+from domain.devices.credentials import DeviceCredentialService
+from domain.devices.service import DeviceService
+from domain.kernel.errors import VersionMismatch
+from domain.kernel.ids import DeviceId, ProjectId
+
+TAG = "Devices"
+READ_ERRORS = {404: "NOT_FOUND"}
+WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
+
+
+def devices_blueprint(
+    devices: DeviceService, credentials: DeviceCredentialService, control: DeviceControlQueryService
+) -> Blueprint:
+    bp = Blueprint("devices", __name__, url_prefix="/api/v1")
+    _add_registry_routes(bp, devices, control)
+    _add_edit_routes(bp, devices)
+    _add_lifecycle_routes(bp, devices, credentials)
+    _add_credentials_routes(bp, credentials)
+    return bp
+
+
+def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceControlQueryService) -> None:
+    @operation(bp, "GET", "/devices", tag=TAG, access=RequiredAccess.KEY, summary="List devices", errors=READ_ERRORS)
+    async def list_devices(query: schema.DevicesQuery) -> list[schema.DeviceResponse]:
+        """Oldest first. An API key sees only the devices its grants cover."""
+        project_id = ProjectId(query.project_id) if query.project_id is not None else None
+        found = await control.list_devices(current_caller(), project_id)
+        return [schema.DeviceResponse.from_domain(one) for one in found]
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/register",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Register a device",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "TOO_MANY_DEVICES"},
+        idempotent=True,
+    )
+    async def register_device(body: schema.DeviceRegistrationRequest) -> schema.DeviceRegisteredResponse:
+        """The device is PENDING: it can connect once it has credentials."""
+        device = await devices.register(current_session(), body.to_registration())
+        return schema.DeviceRegisteredResponse(device_id=device.device_id)
+
+    @operation(
+        bp, "GET", "/devices/<device_id>", tag=TAG, access=RequiredAccess.SESSION, summary="Get a device", errors=READ_ERRORS
+    )
+    async def get_device(device_id: str) -> ApiResponse[schema.DeviceResponse]:
+        """The `ETag` is for `If-Match` of an update."""
+        found = await devices.get(current_session(), DeviceId(device_id))
+        return ApiResponse(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
+
+
+def _add_edit_routes(bp: Blueprint, devices: DeviceService) -> None:
+    @operation(
+        bp,
+        "PUT",
+        "/devices/<device_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Update a device",
+        errors=WRITE_ERRORS | {412: "PRECONDITION_FAILED"},
+        headers={"If-Match": "The `ETag` of the device as you know it; 412 when it has changed since."},
+    )
+    async def update_device(device_id: str, body: schema.DeviceUpdateRequest) -> ApiResponse[OkResponse]:
+        """What is left out stays as it is."""
+        device = await devices.update(
+            current_session(), DeviceId(device_id), body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
+        )
+        return ApiResponse(OkResponse(), headers={"ETag": _format_etag(device.version)})
+
+    @operation(
+        bp,
+        "DELETE",
+        "/devices/<device_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Delete a device",
+        errors=WRITE_ERRORS,
+    )
+    async def delete_device(device_id: str) -> OkResponse:
+        """Its schedules, rules, grants, telemetry, approvals, credentials and connection go with it."""
+        await devices.delete(current_session(), DeviceId(device_id))
+        return OkResponse()
+
+
+def _add_lifecycle_routes(bp: Blueprint, devices: DeviceService, credentials: DeviceCredentialService) -> None:
+    @operation(
+        bp,
+        "PATCH",
+        "/devices/<device_id>/toggle",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Disable or enable a device",
+        errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
+    )
+    async def toggle_device(device_id: str) -> schema.DeviceToggledResponse:
+        """ACTIVE becomes DISABLED and the other way round. A disabled device is disconnected and takes no commands."""
+        device = await devices.toggle_enabled(current_session(), DeviceId(device_id))
+        return schema.DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/revoke",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Revoke a device's credentials",
+        errors=WRITE_ERRORS,
+    )
+    async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
+        """The connection is cut and the credentials are refused at once."""
+        device = await credentials.revoke(current_session(), DeviceId(device_id))
+        return schema.CredentialsRevokedResponse(device_status=device.status)
+
+
+def _add_credentials_routes(bp: Blueprint, credentials: DeviceCredentialService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/credentials",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Generate or rotate MQTT credentials",
+        errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
+        idempotent=True,
+    )
+    async def generate_credentials(device_id: str, body: schema.CredentialsCreateRequest) -> schema.CredentialsResponse:
+        """A PENDING or REVOKED device becomes ACTIVE."""
+        made = await credentials.generate(current_session(), DeviceId(device_id), rotate=body.rotate)
+        return schema.CredentialsResponse.from_domain(made)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/credentials/reveal",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Reveal MQTT credentials",
+        errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH", 404: "NOT_FOUND", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
+        on_record=True,
+    )
+    async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
+        """Needs the account password once more. Every call is in the device's audit log, refused ones too."""
+        return schema.CredentialsResponse.from_domain(
+            await credentials.reveal(current_session(), DeviceId(device_id), body.password)
+        )
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/config",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Firmware configuration",
+        errors=READ_ERRORS,
+    )
+    async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
+        """With a placeholder in place of the password."""
+        config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
+        return schema.DeviceConfigResponse.from_domain(config)
+
+
+def _format_etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def _parse_if_match(if_match: str | None) -> int | None:
+    """The version `If-Match` asks for (RFC 9110, 13.1.1); None where any will do. Raises Stale for one that is none of ours."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    tag = if_match.strip()
+    if len(tag) > 2 and tag[0] == tag[-1] == '"' and tag[1:-1].isdecimal() and len(tag) < 20:
+        return int(tag[1:-1])
+    raise VersionMismatch('If-Match is no ETag of this device. Read the device and send its ETag, such as "3".')

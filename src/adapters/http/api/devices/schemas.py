@@ -1,0 +1,203 @@
+"""The shapes of devices on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from adapters.http.core.schemas import (
+    SINGLE_LINE_SCHEMA,
+    VISIBLE_LINE_SCHEMA,
+    OneLine,
+    PatchBody,
+    QueryParameters,
+    RequestBody,
+    ResponseModel,
+)
+from domain.devices.credentials import FirmwareConfig, RevealedCredentials
+from domain.devices.firmware_config import FirmwareConfigFormat
+from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.service import DeviceRegistration, DeviceWithProject
+from domain.kernel.clock import to_iso
+from domain.kernel.ids import DeviceTypeId, ProjectId
+
+MAX_TAGS = 20
+
+_VISIBLE_LINE, _SINGLE_LINE = Field(json_schema_extra=VISIBLE_LINE_SCHEMA), Field(json_schema_extra=SINGLE_LINE_SCHEMA)
+DeviceName = Annotated[str, StringConstraints(min_length=1, max_length=128, strip_whitespace=True), OneLine, _VISIBLE_LINE]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True), OneLine, _VISIBLE_LINE]
+SingleLineText = Annotated[str, StringConstraints(max_length=256, strip_whitespace=True), OneLine, _SINGLE_LINE]
+DescriptionText = Annotated[str, StringConstraints(max_length=2000)]
+IdText = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Tags = Annotated[list[ShortText], Field(max_length=MAX_TAGS)]
+
+_METADATA_FIELDS = ("description", "location", "manufacturer", "model", "industry")
+
+
+class DeviceRegistrationRequest(RequestBody):
+    name: DeviceName
+    board_type: ShortText = Field(examples=["ESP32"])
+    app_type: ShortText = Field(examples=["PUMP"])
+    app_type_other: SingleLineText | None = None
+    project_id: IdText | None = Field(default=None, description="The account's default project without one.")
+    device_type_id: IdText | None = None
+    profile: FirmwareProfile | None = Field(default=None, description="Which firmware speaks; found from board and application.")
+    description: DescriptionText | None = None
+    location: SingleLineText | None = None
+    manufacturer: SingleLineText | None = None
+    model: SingleLineText | None = None
+    industry: SingleLineText | None = None
+    tags: Tags | None = None
+
+    def to_registration(self) -> DeviceRegistration:
+        return DeviceRegistration(
+            name=self.name,
+            board_type=self.board_type,
+            app_type=self.app_type,
+            app_type_other=self.app_type_other,
+            project_id=ProjectId(self.project_id) if self.project_id is not None else None,
+            device_type_id=DeviceTypeId(self.device_type_id) if self.device_type_id is not None else None,
+            profile=self.profile,
+            about=DeviceMetadata(
+                **{name: getattr(self, name) for name in _METADATA_FIELDS}, tags=tuple(dict.fromkeys(self.tags or ()))
+            ),
+        )
+
+
+class DeviceUpdateRequest(PatchBody):
+    """What is left out stays; `null` empties what may be empty."""
+
+    nullable = frozenset({"app_type_other", "device_type_id", "tags", *_METADATA_FIELDS})
+
+    name: DeviceName | None = None
+    board_type: ShortText | None = None
+    app_type: ShortText | None = None
+    app_type_other: SingleLineText | None = None
+    project_id: IdText | None = None
+    device_type_id: IdText | None = None
+    profile: FirmwareProfile | None = None
+    description: DescriptionText | None = None
+    location: SingleLineText | None = None
+    manufacturer: SingleLineText | None = None
+    model: SingleLineText | None = None
+    industry: SingleLineText | None = None
+    tags: Tags | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if "tags" in given:
+            given["tags"] = tuple(dict.fromkeys(given["tags"] or ()))
+        return given
+
+
+class DevicesQuery(QueryParameters):
+    project_id: IdText | None = None
+
+
+class DeviceConfigQuery(QueryParameters):
+    format: FirmwareConfigFormat | None = Field(
+        default=None, description="Without it, the form that the device's firmware takes."
+    )
+
+
+class CredentialsCreateRequest(RequestBody):
+    rotate: bool = Field(default=False, description="Replace credentials that exist; their connection is cut.")
+
+
+class CredentialsRevealRequest(RequestBody):
+    password: str = Field(min_length=1, max_length=256, description="The account password of whoever calls.")
+
+
+class DeviceRegisteredResponse(ResponseModel):
+    device_id: str
+
+
+class DeviceProjectResponse(ResponseModel):
+    project_id: str
+    name: str
+
+
+class DeviceResponse(ResponseModel):
+    device_id: str
+    name: str
+    board_type: str
+    app_type: str
+    app_type_other: str | None
+    device_status: DeviceStatus
+    enabled: bool
+    device_type_id: str | None
+    relay_state: bool | None = Field(description="null until the device has said.")
+    is_online: bool
+    last_seen: str | None
+    created_at: str
+    project: DeviceProjectResponse
+    profile: FirmwareProfile
+    description: str | None
+    location: str | None
+    manufacturer: str | None
+    model: str | None
+    industry: str | None
+    tags: list[str]
+
+    @classmethod
+    def from_domain(cls, registered: DeviceWithProject) -> DeviceResponse:
+        device, project = registered.device, registered.project
+        return cls(
+            device_id=device.device_id,
+            name=device.name,
+            board_type=device.board_type,
+            app_type=device.app_type,
+            app_type_other=device.app_type_other,
+            device_status=device.status,
+            enabled=device.is_active,
+            device_type_id=device.device_type_id,
+            relay_state=device.relay,
+            is_online=device.is_online,
+            last_seen=to_iso(device.last_seen_ms) if device.last_seen_ms is not None else None,
+            created_at=to_iso(device.created_ms),
+            project=DeviceProjectResponse(project_id=project.project_id, name=project.name),
+            profile=device.profile,
+            **{name: getattr(device.about, name) for name in _METADATA_FIELDS},
+            tags=list(device.about.tags),
+        )
+
+
+class CredentialsResponse(ResponseModel):
+    mqtt_username: str
+    mqtt_password: str = Field(json_schema_extra={"format": "password"})
+    mqtt_host: str
+    mqtt_port: int
+    ws_port: int
+    config_block: str
+
+    @classmethod
+    def from_domain(cls, revealed: RevealedCredentials) -> CredentialsResponse:
+        return cls(
+            mqtt_username=revealed.device_id,
+            mqtt_password=revealed.password,
+            mqtt_host=revealed.endpoint.host,
+            mqtt_port=revealed.endpoint.port,
+            ws_port=revealed.endpoint.ws_port,
+            config_block=revealed.config_block,
+        )
+
+
+class CredentialsRevokedResponse(ResponseModel):
+    ok: bool = True
+    device_status: DeviceStatus
+
+
+class DeviceToggledResponse(ResponseModel):
+    ok: bool = True
+    enabled: bool
+    device_status: DeviceStatus
+
+
+class DeviceConfigResponse(ResponseModel):
+    config_block: str
+    note: str
+
+    @classmethod
+    def from_domain(cls, config: FirmwareConfig) -> DeviceConfigResponse:
+        return cls(config_block=config.config_block, note=config.note)

@@ -1,0 +1,114 @@
+"""Grants over HTTP: who may do what to a device, and why a call would pass or not. Sessions only, Admin and above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quart import Blueprint
+
+from adapters.http.api.grants import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse
+from domain.grants.access_explanation import AccessExplainer
+from domain.grants.grant_service import GrantService
+from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
+
+TAG = "Grants"
+GRANT_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+GrantCreateResult = schema.GrantCreatedResponse | schema.GrantCreatedWithWarningsResponse
+GrantUpdateResult = schema.GrantUpdatedResponse | schema.GrantUpdatedWithWarningsResponse
+
+
+def grants_blueprint(grants: GrantService[Any], access: AccessExplainer[Any]) -> Blueprint:
+    bp = Blueprint("grants", __name__, url_prefix="/api/v1")
+    _add_read_routes(bp, grants, access)
+    _add_write_routes(bp, grants)
+    return bp
+
+
+def _add_read_routes(bp: Blueprint, grants: GrantService[Any], access: AccessExplainer[Any]) -> None:
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/grants",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Grants on a device",
+        errors=GRANT_ERRORS,
+    )
+    async def list_grants(device_id: str) -> list[schema.GrantResponse]:
+        """Oldest first, those over the device's whole project included. Needs Admin or Owner."""
+        found = await grants.list(current_session(), DeviceId(device_id))
+        return [schema.GrantResponse.from_domain(named) for named in found]
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/access",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Why a call would pass or not",
+        errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", **GRANT_ERRORS},
+    )
+    async def explain_access(device_id: str, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
+        """The grant that lets it pass, or the first check that fails and when it would pass. Asking counts no use."""
+        told = await access.explain(
+            current_session(),
+            DeviceId(device_id),
+            command=query.cmd,
+            key_id=None if query.api_key_id is None else KeyId(query.api_key_id),
+            membership_id=None if query.membership_id is None else MembershipId(query.membership_id),
+        )
+        return schema.AccessExplanationResponse.from_domain(told)
+
+
+def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/grants",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Create a grant",
+        returns={201: GrantCreateResult},
+        errors=GRANT_ERRORS,
+        idempotent=True,
+    )
+    async def create_grant(device_id: str, body: schema.GrantCreateRequest) -> GrantCreateResult:
+        """A command the device does not know is allowed, and `details` warns of it. Needs Admin or Owner."""
+        granted = await grants.create(current_session(), DeviceId(device_id), body.to_input())
+        warned = schema.GrantWarningResponse.list_from_domain(granted)
+        if warned:
+            return schema.GrantCreatedWithWarningsResponse(grant_id=granted.grant.grant_id, details=warned)
+        return schema.GrantCreatedResponse(grant_id=granted.grant.grant_id)
+
+    @operation(
+        bp,
+        "PATCH",
+        "/devices/<device_id>/grants/<grant_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Change a grant",
+        returns={200: GrantUpdateResult},
+        errors=GRANT_ERRORS,
+    )
+    async def update_grant(device_id: str, grant_id: str, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
+        """Counts from the next call on. Needs Admin or Owner."""
+        granted = await grants.update(current_session(), DeviceId(device_id), GrantId(grant_id), body.to_changes())
+        warned = schema.GrantWarningResponse.list_from_domain(granted)
+        return schema.GrantUpdatedWithWarningsResponse(details=warned) if warned else schema.GrantUpdatedResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/devices/<device_id>/grants/<grant_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Take a grant back",
+        errors=GRANT_ERRORS,
+    )
+    async def delete_grant(device_id: str, grant_id: str) -> OkResponse:
+        """Counts from the next call on; a project-wide grant is gone for the whole project. Needs Admin or Owner."""
+        await grants.delete(current_session(), DeviceId(device_id), GrantId(grant_id))
+        return OkResponse()

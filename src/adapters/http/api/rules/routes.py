@@ -1,0 +1,122 @@
+"""Rules of a device: what they are made of, create, edit, delete, and what one would have done."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.api.commands.schemas import CommandDefinitionResponse
+from adapters.http.api.rules.schemas import (
+    RuleCreateRequest,
+    RuleDryRunRequest,
+    RuleDryRunResponse,
+    RuleResponse,
+    RuleUpdateRequest,
+    dry_run_response,
+    rule_response,
+    to_rule_fields,
+)
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse, ResponseModel
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import DeviceId, RuleId
+from domain.rules.service import RuleService
+from domain.telemetry.queries.paging import TimeRange
+from domain.telemetry.queries.rule_dry_run import RuleDryRunService
+
+INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
+NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
+
+
+class RuleContextResponse(ResponseModel):
+    metrics: list[str]
+    commands: list[CommandDefinitionResponse]
+
+
+def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
+    bp = Blueprint("rules", __name__, url_prefix="/api/v1")
+
+    @operation(
+        bp, "GET", "/devices/<device_id>/rules", tag="Rules", access=RequiredAccess.SESSION, summary="List a device's rules"
+    )
+    async def list_rules(device_id: str) -> list[RuleResponse]:
+        """The lower `priority` first, then the older."""
+        return [rule_response(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/rules/context",
+        tag="Rules",
+        access=RequiredAccess.SESSION,
+        summary="Metrics and commands a rule may use",
+    )
+    async def rule_context(device_id: str) -> RuleContextResponse:
+        """What conditions can be about, and which commands a rule can run."""
+        context = await rules.get_context(current_session(), DeviceId(device_id))
+        return RuleContextResponse(
+            metrics=list(context.metrics), commands=[CommandDefinitionResponse.from_domain(one) for one in context.commands]
+        )
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/rules",
+        tag="Rules",
+        access=RequiredAccess.SESSION,
+        summary="Create a rule",
+        status=201,
+        errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES, 409: "TOO_MANY_RULES"},
+        idempotent=True,
+    )
+    async def create_rule(device_id: str, body: RuleCreateRequest) -> RuleResponse:
+        """It runs its command as whoever saved it last, and with what that member is granted at that moment."""
+        return rule_response(await rules.create(current_session(), DeviceId(device_id), to_rule_fields(body)))
+
+    @operation(
+        bp,
+        "PATCH",
+        "/devices/<device_id>/rules/<rule_id>",
+        tag="Rules",
+        access=RequiredAccess.SESSION,
+        summary="Edit a rule",
+        description="The rule is armed anew only when what decides its match changed, or when it is enabled again.",
+        errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
+    )
+    async def edit_rule(device_id: str, rule_id: str, body: RuleUpdateRequest) -> RuleResponse:
+        fields = to_rule_fields(body)
+        return rule_response(await rules.update(current_session(), DeviceId(device_id), RuleId(rule_id), fields))
+
+    @operation(
+        bp,
+        "DELETE",
+        "/devices/<device_id>/rules/<rule_id>",
+        tag="Rules",
+        access=RequiredAccess.SESSION,
+        summary="Delete a rule",
+        errors={403: "ROLE_REQUIRED"},
+    )
+    async def delete_rule(device_id: str, rule_id: str) -> OkResponse:
+        """It fires no more, and is in no list any more."""
+        await rules.delete(current_session(), DeviceId(device_id), RuleId(rule_id))
+        return OkResponse()
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/rules/<rule_id>/test",
+        tag="Rules",
+        access=RequiredAccess.SESSION,
+        summary="What a rule would have done",
+        description="With `readings`: on top of the last values. With `from` and `to`: over stored telemetry. Changes nothing.",
+    )
+    async def test_rule(device_id: str, rule_id: str, body: RuleDryRunRequest) -> RuleDryRunResponse:
+        caller, device, rule = current_session(), DeviceId(device_id), RuleId(rule_id)
+        if body.readings is not None and body.from_ is None and body.to is None:
+            return dry_run_response(await trials.run_on_readings(caller, device, rule, body.readings))
+        if body.readings is None and body.from_ is not None and body.to is not None:
+            trial = await trials.run_on_history(caller, device, rule, TimeRange(body.from_, body.to))
+            return dry_run_response(trial.final_evaluation, trial)
+        raise ValidationFailed("Give either `readings`, or both `from` and `to` (Unix milliseconds).")
+
+    return bp

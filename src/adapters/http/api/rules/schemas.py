@@ -1,0 +1,207 @@
+"""The wire shapes of rules, and their way to and from the domain."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel
+from domain.kernel.clock import to_iso
+from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.rules.model import Comparator, ConditionEvaluation, MatchMode, Rule, RuleAction, RuleCondition, RuleDryRun
+from domain.telemetry.queries.rule_dry_run import HistoryDryRun
+
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
+ConditionText = Annotated[str, StringConstraints(max_length=256)]
+ComparatorSymbol = Literal[">", ">=", "<", "<=", "==", "!=", "silent"]
+Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+DurationSeconds = Annotated[int, Field(ge=0, le=30 * 86_400)]
+UnixMs = Annotated[int, Field(ge=0, le=10**15)]
+
+
+class RuleConditionRequest(RequestBody):
+    metric: MetricName = Field(examples=["temperature"])
+    comparator: ComparatorSymbol = Field(examples=[">"])
+    value: float | ConditionText = Field(examples=[30], description="A number; text with `==` and `!=`; seconds with `silent`.")
+
+
+class RuleActionRequest(RequestBody):
+    command: CommandName = Field(examples=["OFF"])
+    params: JsonValue = None
+
+
+Conditions = Annotated[list[RuleConditionRequest], Field(min_length=1, max_length=10)]
+ClearConditions = Annotated[list[RuleConditionRequest], Field(max_length=10)]
+
+
+class RuleCreateRequest(RequestBody):
+    name: DisplayName
+    conditions: Conditions
+    action: RuleActionRequest
+    enabled: bool = True
+    priority: Priority = 100
+    match: Literal["ALL", "ANY"] = "ALL"
+    for_seconds: DurationSeconds = 0
+    cooldown_seconds: DurationSeconds = 0
+    clear_conditions: ClearConditions = Field(default_factory=list)
+
+
+class RuleUpdateRequest(PatchBody):
+    name: DisplayName | None = None
+    conditions: Conditions | None = None
+    action: RuleActionRequest | None = None
+    enabled: bool | None = None
+    priority: Priority | None = None
+    match: Literal["ALL", "ANY"] | None = None
+    for_seconds: DurationSeconds | None = None
+    cooldown_seconds: DurationSeconds | None = None
+    clear_conditions: ClearConditions | None = None
+
+
+class RuleDryRunRequest(RequestBody):
+    """Either `readings`, or `from` and `to`."""
+
+    __test__ = False
+
+    readings: dict[MetricName, bool | float | ConditionText] | None = Field(
+        default=None, max_length=128, examples=[{"temperature": 31}]
+    )
+    from_: UnixMs | None = Field(default=None, alias="from", description="Unix milliseconds.")
+    to: UnixMs | None = Field(default=None, description="Unix milliseconds.")
+
+
+class RuleConditionResponse(ResponseModel):
+    metric: str
+    comparator: str
+    value: float | str
+
+
+class RuleActionResponse(ResponseModel):
+    command: str
+    params: JsonValue
+
+
+class RuleResponse(ResponseModel):
+    rule_id: str
+    device_id: str
+    name: str
+    enabled: bool
+    priority: int
+    conditions: list[RuleConditionResponse]
+    action: RuleActionResponse
+    last_matched: bool
+    match: str
+    for_seconds: int
+    cooldown_seconds: int
+    clear_conditions: list[RuleConditionResponse]
+    disabled_reason: str | None
+    created_at: str
+
+
+class ConditionEvaluationResponse(ResponseModel):
+    metric: str
+    comparator: str
+    expected: float | str
+    actual: bool | float | str | None = Field(description="What it was compared with; null when never reported.")
+    holds: bool
+    why: str
+
+
+class RuleDryRunResponse(ResponseModel):
+    """`wouldFire`: the conditions hold and the clear conditions do not; a rule that matches already does not fire again, and one
+    with `forSeconds` only when they have held that long. `firedAt`, over stored telemetry: when the action would have run."""
+
+    would_fire: bool
+    conditions: list[ConditionEvaluationResponse]
+    clear_conditions: list[ConditionEvaluationResponse]
+    fired_at: list[str] | None = None
+    messages: int | None = None
+    complete: bool | None = None
+
+
+def to_rule_fields(given: RuleCreateRequest | RuleUpdateRequest) -> dict[str, Any]:
+    """Rule's own field values of what the body sets. Raises Invalid that names `conditions.0.value` and the like."""
+    fields: dict[str, Any] = {}
+    for name in type(given).model_fields:
+        value = getattr(given, name)
+        if isinstance(given, RuleUpdateRequest) and name not in given.model_fields_set:
+            continue
+        fields[name] = _to_domain_value(name, value)
+    return fields
+
+
+def _to_domain_value(name: str, value: Any) -> Any:
+    if name == "conditions":
+        return _to_conditions("conditions", value)
+    if name == "clear_conditions":
+        return _to_conditions("clearConditions", value)
+    if name == "action":
+        return RuleAction(value.command, value.params)
+    return MatchMode(value) if name == "match" else value
+
+
+def _to_conditions(field: str, given: list[RuleConditionRequest]) -> tuple[RuleCondition, ...]:
+    made: list[RuleCondition] = []
+    for index, one in enumerate(given):
+        value = one.value if isinstance(one.value, str) else float(one.value)
+        try:
+            made.append(RuleCondition(one.metric, Comparator(one.comparator), value))
+        except ValidationFailed as error:
+            path = f"{field}.{index}.value"
+            message = error.details[0].message if error.details else error.message
+            raise ValidationFailed(f"{path}: {message}", details=[FieldFault(path, message)]) from None
+    return tuple(made)
+
+
+def _condition_response(condition: RuleCondition) -> RuleConditionResponse:
+    return RuleConditionResponse(
+        metric=condition.metric, comparator=condition.comparator.value, value=_integral_as_int(condition.value)
+    )
+
+
+def _integral_as_int(value: float | str) -> float | str:
+    """30.0 reads as 30, as it was written."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def rule_response(rule: Rule) -> RuleResponse:
+    return RuleResponse(
+        rule_id=rule.rule_id,
+        device_id=rule.device_id,
+        name=rule.name,
+        enabled=rule.enabled,
+        priority=rule.priority,
+        conditions=[_condition_response(condition) for condition in rule.conditions],
+        action=RuleActionResponse(command=rule.action.command, params=rule.action.params),
+        last_matched=rule.state.matched,
+        match=rule.match.value,
+        for_seconds=rule.for_seconds,
+        cooldown_seconds=rule.cooldown_seconds,
+        clear_conditions=[_condition_response(condition) for condition in rule.clear_conditions],
+        disabled_reason=rule.disabled_reason,
+        created_at=to_iso(rule.created_at),
+    )
+
+
+def dry_run_response(run: RuleDryRun, trial: HistoryDryRun | None = None) -> RuleDryRunResponse:
+    return RuleDryRunResponse(
+        would_fire=run.holds and not run.clears if trial is None else bool(trial.fired_ms),
+        conditions=[_condition_evaluation_response(one) for one in run.conditions],
+        clear_conditions=[_condition_evaluation_response(one) for one in run.clear_conditions],
+        fired_at=None if trial is None else [to_iso(at_ms) for at_ms in trial.fired_ms],
+        messages=None if trial is None else trial.message_count,
+        complete=None if trial is None else trial.is_complete,
+    )
+
+
+def _condition_evaluation_response(one: ConditionEvaluation) -> ConditionEvaluationResponse:
+    return ConditionEvaluationResponse(
+        metric=one.metric,
+        comparator=one.comparator.value,
+        expected=_integral_as_int(one.expected),
+        actual=one.actual,
+        holds=one.holds,
+        why=one.why,
+    )

@@ -1,0 +1,146 @@
+"""Schedules over HTTP: five slots a device. Sessions only."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.api.commands.schemas import CommandDefinitionResponse
+from adapters.http.api.schedules import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import DeviceId
+from domain.schedules.service import ScheduleService
+
+TAG = "Schedules"
+READ_ERRORS = {404: "NOT_FOUND"}
+WRITE_ERRORS = {
+    400: "VALIDATION_ERROR INVALID_JSON UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL",
+    403: "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED",
+    404: "NOT_FOUND",
+}
+SCHEDULES_PATH = "/devices/<device_id>/schedules"
+
+
+def schedules_blueprint(schedules: ScheduleService) -> Blueprint:
+    bp = Blueprint("schedules", __name__, url_prefix="/api/v1")
+    _add_read_routes(bp, schedules)
+    _add_write_routes(bp, schedules)
+    return bp
+
+
+def _add_read_routes(bp: Blueprint, schedules: ScheduleService) -> None:
+    @operation(bp, "GET", SCHEDULES_PATH, tag=TAG, access=RequiredAccess.SESSION, summary="A device's slots", errors=READ_ERRORS)
+    async def list_schedules(device_id: str) -> list[schema.ScheduleResponse]:
+        """Those that are PENDING or ACTIVE, by slot."""
+        found = await schedules.list(current_session(), DeviceId(device_id))
+        return [schema.ScheduleResponse.from_domain(shown) for shown in found]
+
+    @operation(
+        bp,
+        "GET",
+        f"{SCHEDULES_PATH}/history",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Slots that are over",
+        errors=READ_ERRORS,
+    )
+    async def schedule_history(device_id: str) -> list[schema.ScheduleResponse]:
+        """The 100 newest COMPLETED and CANCELLED ones, newest first."""
+        found = await schedules.list_history(current_session(), DeviceId(device_id))
+        return [schema.ScheduleResponse.from_domain(shown) for shown in found]
+
+    @operation(
+        bp,
+        "GET",
+        f"{SCHEDULES_PATH}/context",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="What a slot may run",
+        errors=READ_ERRORS,
+    )
+    async def schedule_context(device_id: str) -> schema.ScheduleContextResponse:
+        """The device's commands without those that need approval."""
+        found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
+        return schema.ScheduleContextResponse(commands=[CommandDefinitionResponse.from_domain(one) for one in found])
+
+
+def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
+    @operation(
+        bp,
+        "POST",
+        SCHEDULES_PATH,
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Fill or replace a slot",
+        status=201,
+        errors=WRITE_ERRORS,
+        idempotent=True,
+    )
+    async def put_schedule(device_id: str, body: schema.ScheduleCreateRequest) -> schema.ScheduleResponse:
+        """What the slot held is cancelled and goes to the history. A Member needs a grant for both commands."""
+        shown = await schedules.put(current_session(), DeviceId(device_id), body.slot, body.to_input())
+        return schema.ScheduleResponse.from_domain(shown)
+
+    @operation(
+        bp,
+        "PUT",
+        f"{SCHEDULES_PATH}/<slot>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Change a slot",
+        errors=WRITE_ERRORS,
+    )
+    async def change_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
+        """What is left out stays. An empty slot is filled when `onTs` and `offTs` are given, and is not found otherwise."""
+        which = _resolve_slot(_parse_slot(slot), body.slot)
+        shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
+        return schema.ScheduleResponse.from_domain(shown)
+
+    @operation(
+        bp,
+        "PUT",
+        SCHEDULES_PATH,
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Change the slot named in the body",
+        errors=WRITE_ERRORS,
+    )
+    async def change_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
+        """As with the slot in the path."""
+        which = _resolve_slot(None, body.slot)
+        shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
+        return schema.ScheduleResponse.from_domain(shown)
+
+    @operation(
+        bp,
+        "DELETE",
+        f"{SCHEDULES_PATH}/<slot>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Cancel a slot",
+        errors={400: "VALIDATION_ERROR", 403: "ROLE_REQUIRED", **READ_ERRORS},
+    )
+    async def cancel_schedule(device_id: str, slot: str) -> OkResponse:
+        """It is CANCELLED and stays in the history. Nothing more is switched, not even off."""
+        await schedules.cancel(current_session(), DeviceId(device_id), _resolve_slot(_parse_slot(slot), None))
+        return OkResponse()
+
+
+def _parse_slot(text: str) -> int | None:
+    """The slot in a path; `null` is what some clients write when the body says it."""
+    if text == "null":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ValidationFailed.for_field("slot", "is 0 to 4.")
+    return int(text)
+
+
+def _resolve_slot(in_path: int | None, in_body: int | None) -> int:
+    if in_path is not None and in_body is not None and in_path != in_body:
+        raise ValidationFailed.for_field("slot", f"is {in_path} in the path and {in_body} in the body; name one slot.")
+    slot = in_path if in_path is not None else in_body
+    if slot is None:
+        raise ValidationFailed.for_field("slot", "is required, in the path or in the body.")
+    return slot

@@ -1,0 +1,180 @@
+"""The shapes of schedules on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from adapters.http.api.commands.schemas import CommandDefinitionResponse
+from adapters.http.core.schemas import SINGLE_LINE_SCHEMA, OneLine, PatchBody, RequestBody, ResponseModel, Timestamp
+from domain.kernel.clock import SECOND_MS, to_iso
+from domain.schedules.model import (
+    DEFAULT_MISFIRE_GRACE_S,
+    PLAIN_OFF,
+    PLAIN_ON,
+    SLOTS_PER_DEVICE,
+    EdgeOutcome,
+    MisfirePolicy,
+    Schedule,
+    ScheduleStatus,
+    SlotCommand,
+)
+from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
+from domain.schedules.service import ScheduleInput, ScheduleView
+
+
+def _reject_milliseconds(value: int) -> int:
+    if value >= MILLISECONDS_THRESHOLD:
+        raise ValueError(f"is in Unix seconds; {str(value)[:24]} looks like milliseconds. Divide it by 1000")
+    return value
+
+
+SlotNumber = Annotated[int, Field(ge=0, le=SLOTS_PER_DEVICE - 1, examples=[0])]
+UnixSeconds = Annotated[
+    int,
+    Field(ge=1, description="Unix seconds.", examples=[1_800_000_000], json_schema_extra={"maximum": MILLISECONDS_THRESHOLD - 1}),
+    AfterValidator(_reject_milliseconds),
+]
+Label = Annotated[str, OneLine, Field(max_length=MAX_LABEL_LENGTH, json_schema_extra=SINGLE_LINE_SCHEMA)]
+TimeZoneName = Annotated[
+    str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone; the rrule's clock.")
+]
+RruleText = Annotated[
+    str, Field(max_length=500, examples=["FREQ=WEEKLY;BYDAY=MO,FR"], description="RFC 5545, one rule, without DTSTART.")
+]
+GraceSeconds = Annotated[int, Field(ge=0, le=MAX_MISFIRE_GRACE_S, description="How late a missed edge may still run.")]
+_NULL_DEFAULTS: dict[str, Any] = {"on_command": PLAIN_ON, "off_command": PLAIN_OFF, "rrule": None, "label": "", "timezone": "UTC"}
+"""What `null` means where it means anything."""
+
+
+class SlotCommandRequest(RequestBody):
+    command: str = Field(min_length=1, max_length=64, examples=["ON"])
+    params: Any = None
+
+    def to_slot_command(self) -> SlotCommand:
+        return SlotCommand(self.command, self.params)
+
+
+class ScheduleUpdateRequest(PatchBody):
+    """What is left out stays. `null` brings the default back."""
+
+    nullable = frozenset({"slot", *_NULL_DEFAULTS})
+
+    slot: SlotNumber | None = Field(default=None, description="Which slot, where the path does not say.")
+    on_ts: UnixSeconds | None = None
+    off_ts: UnixSeconds | None = None
+    label: Label | None = None
+    enabled: bool | None = None
+    on_command: SlotCommandRequest | None = None
+    off_command: SlotCommandRequest | None = None
+    rrule: RruleText | None = None
+    timezone: TimeZoneName | None = None
+    misfire: MisfirePolicy | None = None
+    misfire_grace_seconds: GraceSeconds | None = None
+
+    def to_changes(self) -> dict[str, Any]:
+        """By the names of `Terms`."""
+        given: dict[str, Any] = {}
+        for name in self.model_fields_set - {"slot"}:
+            value = getattr(self, name)
+            if isinstance(value, SlotCommandRequest):
+                value = value.to_slot_command()
+            elif value is None:
+                value = _NULL_DEFAULTS[name]
+            given["misfire_grace_s" if name == "misfire_grace_seconds" else name] = value
+        return given
+
+
+class ScheduleCreateRequest(RequestBody):
+    """Replaces what the slot holds."""
+
+    slot: SlotNumber
+    on_ts: UnixSeconds
+    off_ts: UnixSeconds = Field(description="Unix seconds. Before `onTs`: off first.")
+    label: Label | None = None
+    enabled: bool | None = Field(default=None, description="true")
+    on_command: SlotCommandRequest | None = Field(default=None, description="Plain ON.")
+    off_command: SlotCommandRequest | None = Field(default=None, description="Plain OFF.")
+    rrule: RruleText | None = None
+    timezone: TimeZoneName | None = None
+    misfire: MisfirePolicy | None = Field(
+        default=None, description="What becomes of an edge that was missed: FIRE late, or SKIP."
+    )
+    misfire_grace_seconds: GraceSeconds | None = Field(
+        default=None, description=f"With FIRE, how late it may be: {DEFAULT_MISFIRE_GRACE_S}."
+    )
+
+    def to_input(self) -> ScheduleInput:
+        return ScheduleInput(
+            on_ts=self.on_ts,
+            off_ts=self.off_ts,
+            label=self.label or "",
+            enabled=self.enabled is not False,
+            on_command=self.on_command.to_slot_command() if self.on_command else PLAIN_ON,
+            off_command=self.off_command.to_slot_command() if self.off_command else PLAIN_OFF,
+            rrule=self.rrule,
+            timezone=self.timezone or "UTC",
+            misfire=self.misfire or MisfirePolicy.FIRE,
+            misfire_grace_s=DEFAULT_MISFIRE_GRACE_S if self.misfire_grace_seconds is None else self.misfire_grace_seconds,
+        )
+
+
+class SlotCommandResponse(ResponseModel):
+    command: str
+    params: Any
+
+    @classmethod
+    def from_domain(cls, order: SlotCommand) -> SlotCommandResponse:
+        return cls(command=order.command, params=order.params)
+
+
+class ScheduleResponse(ResponseModel):
+    schedule_id: str
+    device_id: str
+    slot: int
+    on_ts: int
+    off_ts: int
+    label: str
+    enabled: bool
+    status: ScheduleStatus
+    on_command: SlotCommandResponse
+    off_command: SlotCommandResponse
+    rrule: str | None
+    timezone: str
+    misfire: MisfirePolicy
+    misfire_grace_seconds: int
+    next_fire_at: Timestamp | None
+    last_fired_at: Timestamp | None
+    last_outcome: EdgeOutcome | None
+    firmware_synced: bool = Field(description="The device itself holds this slot as it is, and runs it while it is away.")
+
+    @classmethod
+    def from_domain(cls, shown: ScheduleView) -> ScheduleResponse:
+        schedule: Schedule = shown.schedule
+        return cls(
+            schedule_id=schedule.schedule_id,
+            device_id=schedule.device_id,
+            slot=schedule.slot,
+            on_ts=schedule.on_ts,
+            off_ts=schedule.off_ts,
+            label=schedule.label,
+            enabled=schedule.enabled,
+            status=schedule.status,
+            on_command=SlotCommandResponse.from_domain(schedule.on_command),
+            off_command=SlotCommandResponse.from_domain(schedule.off_command),
+            rrule=schedule.rrule,
+            timezone=schedule.timezone,
+            misfire=schedule.misfire,
+            misfire_grace_seconds=schedule.misfire_grace_s,
+            next_fire_at=None if schedule.next_fire_ts is None else to_iso(schedule.next_fire_ts * SECOND_MS),
+            last_fired_at=None if schedule.last_fired_ms is None else to_iso(schedule.last_fired_ms),
+            last_outcome=schedule.last_outcome,
+            firmware_synced=shown.firmware_synced,
+        )
+
+
+class ScheduleContextResponse(ResponseModel):
+    """What a slot of this device may run: its commands but those that need approval."""
+
+    commands: list[CommandDefinitionResponse]

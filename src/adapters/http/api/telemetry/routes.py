@@ -1,0 +1,235 @@
+"""Telemetry read back: history, downsampled stretches, the latest values, and whole exports as a stream."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from pydantic import Field
+from quart import Blueprint, Response
+
+from adapters.http.core.auth import RequiredAccess, current_caller
+from adapters.http.core.operation import MediaType, operation
+from adapters.http.core.schemas import QueryParameters, ResponseModel
+from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import DeviceId
+from domain.telemetry.model import Reading, TimeBucket
+from domain.telemetry.queries.downsampling import DownsamplingService
+from domain.telemetry.queries.latest_and_history import TelemetryQueryService
+from domain.telemetry.queries.paging import TimeRange
+
+END_OF_TIME_MS = 2**52
+NOT_GRANTED_CODES = "GRANT_MISSING GRANT_EXPIRED"
+_STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])")
+_UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+
+UnixMs = Annotated[int, Field(ge=0, le=END_OF_TIME_MS)]
+MetricName = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class TelemetryHistoryQuery(QueryParameters):
+    metric: MetricName | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    since: UnixMs = Field(default=0, description="Unix milliseconds, inclusive.")
+    until: UnixMs = Field(default=END_OF_TIME_MS, description="Unix milliseconds, exclusive.")
+    step: str | None = Field(
+        default=None,
+        max_length=6,
+        description="`30s`, `1m`, `1h`, `1d`: min, max, mean, sum, count and last of the numbers per stretch, newest first. "
+        "Steps of whole hours reach as far back as hourly roll-ups are kept (a year, unless set otherwise), all others and the "
+        "single readings as far as raw telemetry is kept (30 days). At most 1,000 stretches and, where raw telemetry is read, "
+        "a million messages.",
+    )
+
+
+class TelemetryExportQuery(QueryParameters):
+    format: Literal["csv", "ndjson"] = "csv"
+    metric: MetricName | None = None
+    since: UnixMs = 0
+    until: UnixMs = END_OF_TIME_MS
+
+
+class ReadingResponse(ResponseModel):
+    metric: str
+    value: float | None
+    value_text: str | None
+    unit: str | None
+    recorded_at: str
+
+
+class BucketResponse(ResponseModel):
+    metric: str
+    from_: str = Field(alias="from")
+    min: float
+    max: float
+    mean: float
+    count: int
+    sum: float = Field(description="Stays at the largest double where it would be larger.")
+    last: float
+
+
+class LatestTelemetryResponse(ResponseModel):
+    state: Literal["ON", "OFF"] | None
+    relay_state: bool | None
+    telemetry: list[ReadingResponse]
+
+
+def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: DownsamplingService) -> Blueprint:
+    bp = Blueprint("telemetry", __name__, url_prefix="/api/v1")
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/telemetry",
+        tag="Telemetry",
+        access=RequiredAccess.KEY,
+        summary="Telemetry history, newest first",
+        returns={200: list[ReadingResponse] | list[BucketResponse]},
+        errors={403: NOT_GRANTED_CODES},
+    )
+    async def telemetry_history(device_id: str, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
+        """Newest first. With `step`, one entry for each stretch of time: lowest, highest, mean, sum, count and last value."""
+        caller, device, span = current_caller(), DeviceId(device_id), TimeRange(query.since, query.until)
+        if query.step is None:
+            found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
+            return [reading_response(reading) for reading in found]
+        step_ms = parse_step_ms(query.step)
+        buckets = await stretches.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
+        return [bucket_response(bucket) for bucket in buckets]
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/telemetry/latest",
+        tag="Telemetry",
+        access=RequiredAccess.KEY,
+        summary="The relay and the last value of every metric",
+        errors={403: NOT_GRANTED_CODES},
+    )
+    async def telemetry_latest(device_id: str) -> LatestTelemetryResponse:
+        """As the service has it in memory: nothing is searched for."""
+        latest = await telemetry.latest(current_caller(), DeviceId(device_id))
+        relay = latest.device.relay
+        return LatestTelemetryResponse(
+            state=None if relay is None else "ON" if relay else "OFF",
+            relay_state=relay,
+            telemetry=[reading_response(reading) for reading in latest.readings],
+        )
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/telemetry/export",
+        tag="Telemetry",
+        access=RequiredAccess.KEY,
+        summary="All telemetry, oldest first, as a stream",
+        returns={
+            200: MediaType("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
+        },
+        errors={403: NOT_GRANTED_CODES},
+    )
+    async def telemetry_export(device_id: str, query: TelemetryExportQuery) -> Response:
+        """CSV, or NDJSON with `format=ndjson`. It begins at once, however much there is."""
+        span = TimeRange(query.since, query.until)
+        pages = telemetry.export(current_caller(), DeviceId(device_id), span, metric=query.metric)
+        first: list[Reading] = await anext(pages, [])  # permission and existence are settled before the first byte
+        as_csv = query.format == "csv"
+        content_type = "text/csv; charset=utf-8; header=present" if as_csv else "application/x-ndjson"
+        response = Response(
+            _stream_export(first, pages, _encode_csv if as_csv else _encode_ndjson, as_csv), content_type=content_type
+        )
+        response.headers["Content-Disposition"] = f'attachment; filename="{device_id}.{query.format}"'
+        response.timeout = None
+        return response
+
+    return bp
+
+
+def parse_step_ms(text: str) -> int:
+    """Milliseconds of `1m`, `15m`, `1h`, `1d`. Raises Invalid."""
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise ValidationFailed.for_field("step", "is a whole number with s, m, h or d, such as 1m or 1h.")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def reading_response(reading: Reading) -> ReadingResponse:
+    return ReadingResponse(
+        metric=reading.metric,
+        value=reading.value,
+        value_text=reading.text,
+        unit=reading.unit,
+        recorded_at=to_iso(reading.at_ms),
+    )
+
+
+def bucket_response(bucket: TimeBucket) -> BucketResponse:
+    return BucketResponse.model_validate(
+        {
+            "metric": bucket.metric,
+            "from": to_iso(bucket.from_ms),
+            "min": bucket.low,
+            "max": bucket.high,
+            "mean": bucket.mean,
+            "count": bucket.count,
+            "sum": bucket.total,
+            "last": bucket.last,
+        }
+    )
+
+
+async def _stream_export(
+    first: Sequence[Reading],
+    rest: AsyncIterator[Sequence[Reading]],
+    write: Callable[[Sequence[Reading]], bytes],
+    with_header: bool,
+) -> AsyncIterator[bytes]:
+    if with_header:
+        yield b"metric,value,valueText,unit,recordedAt\r\n"
+    yield write(first)
+    async for page in rest:
+        yield write(page)
+
+
+def _encode_csv(readings: Sequence[Reading]) -> bytes:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerows(
+        (_escape_formula(r.metric), r.value, _escape_formula(r.text), _escape_formula(r.unit), at)
+        for r, at in _with_iso_time(readings)
+    )
+    return out.getvalue().encode()
+
+
+def _escape_formula(text: str | None) -> str | None:
+    """A device's text must not run as a formula when a person opens the file in a spreadsheet (OWASP: CSV injection)."""
+    return f"'{text}" if text and text[0] in "=+-@\t\r" else text
+
+
+def _encode_ndjson(readings: Sequence[Reading]) -> bytes:
+    return _encode_lines([_NdjsonRow(r.metric, r.value, r.text, r.unit, at) for r, at in _with_iso_time(readings)])
+
+
+class _NdjsonRow(msgspec.Struct, rename="camel", gc=False):
+    metric: str
+    value: float | None
+    value_text: str | None
+    unit: str | None
+    recorded_at: str
+
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+def _with_iso_time(readings: Sequence[Reading]) -> Iterator[tuple[Reading, str]]:
+    """With their time in ISO 8601, written once for all readings of a message."""
+    at_ms, at = -1, ""
+    for reading in readings:
+        if reading.at_ms != at_ms:
+            at_ms, at = reading.at_ms, to_iso(reading.at_ms)
+        yield reading, at

@@ -1,0 +1,145 @@
+"""Webhooks: make, change, rotate, end, try out, and see what became of each delivery."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.api.webhooks.schemas import (
+    DeliveryAttemptResponse,
+    DeliveryStartedResponse,
+    WebhookCreatedResponse,
+    WebhookCreateRequest,
+    WebhookDetailsResponse,
+    WebhookSecretRotatedResponse,
+    WebhookUpdateRequest,
+    delivery_attempt_response,
+    webhook_response,
+)
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse
+from domain.webhooks.delivery_log import DeliveryLogService
+from domain.webhooks.service import WebhookService
+
+TAG = "Webhooks"
+WEBHOOK_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND"}
+MANUAL_DELIVERY_ERRORS = {403: "ROLE_REQUIRED GRANT_MISSING", 404: "NOT_FOUND", 409: "WEBHOOK_DISABLED"}
+
+
+def webhooks_blueprint(webhooks: WebhookService, log: DeliveryLogService) -> Blueprint:
+    bp = Blueprint("webhooks", __name__, url_prefix="/api/v1")
+    _add_webhook_routes(bp, webhooks)
+    _add_delivery_routes(bp, webhooks, log)
+    return bp
+
+
+def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
+    @operation(bp, "GET", "/webhooks", tag=TAG, access=RequiredAccess.SESSION, summary="The account's webhooks, oldest first")
+    async def list_webhooks() -> list[WebhookDetailsResponse]:
+        """Of all keys. The secret is shown when it is made or rotated, and never again."""
+        return [webhook_response(webhook) for webhook in await webhooks.list(current_session())]
+
+    @operation(
+        bp,
+        "POST",
+        "/webhooks",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Create a webhook",
+        status=201,
+        errors={403: "ROLE_REQUIRED", 409: "WEBHOOK_LIMIT"},
+        idempotent=True,
+    )
+    async def create_webhook(body: WebhookCreateRequest) -> WebhookCreatedResponse:
+        """It gets every event of every device that the key's grants let it see."""
+        made = await webhooks.create(current_session(), key_id=body.key_id, url=body.url)
+        hook = made.webhook
+        return WebhookCreatedResponse(
+            webhook_id=hook.webhook_id, key_id=hook.key_id, url=hook.url, enabled=hook.enabled, secret=made.secret
+        )
+
+    @operation(
+        bp,
+        "PATCH",
+        "/webhooks/<webhook_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Change a webhook's url, disable or enable it",
+        errors=WEBHOOK_ERRORS,
+    )
+    async def change_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
+        """Disabling drops what is still owed; enabling begins anew."""
+        await webhooks.update(current_session(), webhook_id, url=body.url, enabled=body.enabled)
+        return OkResponse()
+
+    @operation(
+        bp,
+        "DELETE",
+        "/webhooks/<webhook_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Delete a webhook with its deliveries",
+        errors=WEBHOOK_ERRORS,
+    )
+    async def delete_webhook(webhook_id: str) -> OkResponse:
+        """What is still owed to it is dropped."""
+        await webhooks.delete(current_session(), webhook_id)
+        return OkResponse()
+
+
+def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryLogService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/webhooks/<webhook_id>/rotate-secret",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Replace the signing secret at once",
+        errors=WEBHOOK_ERRORS,
+        idempotent=True,
+    )
+    async def rotate_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
+        """Deliveries from now on are signed with the new secret, those that are tried again too."""
+        made = await webhooks.rotate_secret(current_session(), webhook_id)
+        return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
+
+    @operation(
+        bp,
+        "GET",
+        "/webhooks/<webhook_id>/deliveries",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="The last 50 attempts, newest first",
+        errors={404: "NOT_FOUND"},
+    )
+    async def list_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
+        """Newest first, one entry for each attempt."""
+        return [delivery_attempt_response(attempt) for attempt in await log.list_attempts(current_session(), webhook_id)]
+
+    @operation(
+        bp,
+        "POST",
+        "/webhooks/<webhook_id>/ping",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Send a test event",
+        errors=MANUAL_DELIVERY_ERRORS,
+        idempotent=True,
+    )
+    async def ping_webhook(webhook_id: str) -> DeliveryStartedResponse:
+        """A delivery of the type `ping`, at once."""
+        return DeliveryStartedResponse(delivery_id=await log.ping(current_session(), webhook_id))
+
+    @operation(
+        bp,
+        "POST",
+        "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Send the event of an earlier attempt again",
+        errors=MANUAL_DELIVERY_ERRORS,
+        idempotent=True,
+    )
+    async def redeliver(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
+        """The same event once more, as a delivery of its own."""
+        return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))

@@ -1,0 +1,95 @@
+"""Webhooks as they cross the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel
+from domain.kernel.clock import to_iso
+from domain.webhooks.model import Attempt, Webhook
+
+Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://example.com/hooks/latchboard"])]
+
+
+class WebhookCreateRequest(RequestBody):
+    key_id: Annotated[str, Field(min_length=1, max_length=64)]
+    url: Url
+
+
+class WebhookUpdateRequest(PatchBody):
+    url: Url | None = None
+    enabled: bool | None = None
+
+
+class WebhookDetailsResponse(ResponseModel):
+    webhook_id: str
+    key_id: str
+    url: str
+    secret_prefix: str
+    enabled: bool
+    disabled_reason: str | None
+    created_at: str
+    updated_at: str
+
+
+class WebhookCreatedResponse(ResponseModel):
+    webhook_id: str
+    key_id: str
+    url: str
+    enabled: bool
+    secret: str = Field(description="Shown only now.")
+
+
+class WebhookSecretRotatedResponse(ResponseModel):
+    webhook_id: str
+    secret: str = Field(description="Shown only now; the old one signs nothing more.")
+
+
+class DeliveryAttemptResponse(ResponseModel):
+    delivery_id: str
+    webhook_event_id: str = Field(description="The event's own id, the same over all attempts.")
+    event_type: str
+    device_id: str | None
+    attempt: int
+    status_code: int | None
+    error: str | None
+    succeeded: bool
+    created_at: str
+    duration_ms: int | None = Field(description="Null while the attempt is under way, and when it was interrupted.")
+    next_attempt_at: str | None
+
+
+class DeliveryStartedResponse(ResponseModel):
+    ok: bool = True
+    delivery_id: str
+
+
+def webhook_response(webhook: Webhook) -> WebhookDetailsResponse:
+    return WebhookDetailsResponse(
+        webhook_id=webhook.webhook_id,
+        key_id=webhook.key_id,
+        url=webhook.url,
+        secret_prefix=webhook.secret_prefix,
+        enabled=webhook.enabled,
+        disabled_reason=webhook.disabled_reason,
+        created_at=to_iso(webhook.created_ms),
+        updated_at=to_iso(webhook.updated_ms),
+    )
+
+
+def delivery_attempt_response(attempt: Attempt) -> DeliveryAttemptResponse:
+    return DeliveryAttemptResponse(
+        delivery_id=attempt.delivery_id,
+        webhook_event_id=attempt.event_id,
+        event_type=attempt.event_type,
+        device_id=attempt.device_id,
+        attempt=attempt.number,
+        status_code=attempt.status_code,
+        error=attempt.error,
+        succeeded=attempt.succeeded,
+        created_at=to_iso(attempt.created_ms),
+        duration_ms=attempt.duration_ms,
+        next_attempt_at=None if attempt.next_attempt_ms is None else to_iso(attempt.next_attempt_ms),
+    )

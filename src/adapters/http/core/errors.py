@@ -1,0 +1,126 @@
+"""One table from kinds of refusal to statuses, one shape for every error; the framework's own included.
+
+Nothing else in the service knows a status of failure. A refusal that we do not know becomes a 500 that says nothing but its
+request id; what it was stands in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from http import HTTPStatus
+
+from quart import Quart, Response, g, request
+from werkzeug.exceptions import HTTPException
+
+from domain.grants.rate_limit import RATE_WINDOW_S
+from domain.kernel.errors import (
+    Conflict,
+    DomainError,
+    FieldFault,
+    NotFound,
+    PermissionDenied,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+    ValidationFailed,
+    VersionMismatch,
+)
+
+log = logging.getLogger(__name__)
+
+STATUS_BY_ERROR: dict[type[DomainError], int] = {
+    ValidationFailed: 400,
+    Unauthenticated: 401,
+    PermissionDenied: 403,
+    NotFound: 404,
+    Conflict: 409,
+    VersionMismatch: 412,
+    RateLimited: 429,
+    Unavailable: 503,
+}
+
+FRAMEWORK_ERRORS: dict[int, tuple[str, str]] = {
+    400: ("BAD_REQUEST", "The request cannot be understood. Check it against /openapi.json."),
+    404: ("NOT_FOUND", "There is nothing at this address. The addresses are listed in /openapi.json."),
+    405: ("METHOD_NOT_ALLOWED", "This address does not take this method. The Allow header names those it takes."),
+    408: ("REQUEST_TIMEOUT", "The body did not arrive in time. Send it again without pauses."),
+    413: ("PAYLOAD_TOO_LARGE", "The body is larger than 256 KiB. Send less at once."),
+    415: ("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json in UTF-8, not compressed."),
+    500: ("INTERNAL_ERROR", "Something went wrong on our side. Try again, and name the requestId if it stays."),
+}
+
+
+def http_status(error: DomainError) -> int:
+    """The status of an error's kind, or of the nearest kind it is derived from."""
+    return next(STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR)
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    details: tuple[FieldFault, ...] = (),
+    retry_after: int | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """A response in the one shape of errors."""
+    content: dict[str, object] = {"error": code, "message": message}
+    if details:
+        content["details"] = [{"field": fault.field, "message": fault.message} for fault in details]
+    if retry_after is not None:
+        content["retryAfter"] = retry_after
+    content["requestId"] = g.get("request_id", "")
+    response = Response(json.dumps(content), status=status, content_type="application/json")
+    response.headers.update(headers or {})
+    return response
+
+
+def domain_error_response(error: DomainError) -> Response:
+    """The response to a refusal of the domain."""
+    status = http_status(error)
+    headers: dict[str, str] = {}
+    retry_after = None
+    if isinstance(error, RateLimited):
+        retry_after = max(1, error.retry_after)
+        headers["Retry-After"] = str(retry_after)
+        if error.limit is not None:
+            headers |= rate_limit_headers(error.limit, error.window_s or RATE_WINDOW_S, 0, retry_after)
+    elif status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = "1"
+    elif status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="latchboard"'
+    return error_response(status, error.code, error.message, details=error.details, retry_after=retry_after, headers=headers)
+
+
+def rate_limit_headers(limit: int, window_s: int, remaining: int, reset_s: int) -> dict[str, str]:
+    """IETF draft-ietf-httpapi-ratelimit-headers: q = quota, w = window, r = remaining, t = seconds until there is more."""
+    return {"RateLimit-Policy": f'"grant";q={limit};w={window_s}', "RateLimit": f'"grant";r={remaining};t={reset_s}'}
+
+
+def install_error_handlers(app: Quart) -> None:
+    """Make every failure, the framework's included, speak the one shape."""
+
+    async def on_domain(error: DomainError) -> Response:
+        return domain_error_response(error)
+
+    async def on_http(error: HTTPException) -> Response:
+        status = error.code or 500
+        code, message = FRAMEWORK_ERRORS.get(status, (HTTPStatus(status).name, error.description or HTTPStatus(status).phrase))
+        headers = {}
+        allowed = getattr(error, "valid_methods", None)
+        if allowed:
+            headers["Allow"] = ", ".join(sorted(allowed))
+        location = error.get_response().headers.get("Location") if 300 <= status < 400 else None
+        if location:
+            headers["Location"] = location
+        return error_response(status, code, message, headers=headers)
+
+    async def on_failure(error: Exception) -> Response:
+        log.error("request failed: %s %s", request.method, request.path, exc_info=error)
+        return error_response(500, *FRAMEWORK_ERRORS[500])
+
+    app.register_error_handler(DomainError, on_domain)
+    app.register_error_handler(HTTPException, on_http)
+    app.register_error_handler(Exception, on_failure)

@@ -1,0 +1,116 @@
+"""What every response carries, whatever it is: a request id, and headers that let no browser do more than it must.
+
+CORS is off: the dashboard is of the same origin, and other programs are no browsers. Origins named in the settings may read
+answers; they never send cookies, because there are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quart import Quart, Response, g, request
+from structlog.contextvars import bind_contextvars, clear_contextvars
+from werkzeug.exceptions import RequestEntityTooLarge
+
+ResponseObserver = Callable[[str, str, int, float], None]
+
+DRAIN_BODY_TIMEOUT_S = 1.0
+"""How long an answer waits for the rest of a body that it has no use for."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
+_ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
+_ALLOWED_HEADERS = "Authorization, Content-Type, X-Api-Key, Idempotency-Key, If-Match, X-Request-Id"
+_EXPOSED_HEADERS = "X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, ETag, Idempotency-Replayed"
+
+API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""For answers that are no pages. A blueprint that serves pages sets its own Content-Security-Policy."""
+
+
+def _header_pairs(*pairs: tuple[str, str]) -> tuple[tuple[str, tuple[str, str]], ...]:
+    return tuple((name.lower(), (name, value)) for name, value in pairs)
+
+
+_DEFAULT_HEADERS = _header_pairs(
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Content-Security-Policy", API_CONTENT_SECURITY_POLICY),
+)
+_JSON_HEADERS = (*_DEFAULT_HEADERS, *_header_pairs(("Cache-Control", "no-store")))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """`hsts` only behind TLS; `body_timeout_s`: how long a request's body may take to arrive."""
+
+    cors_origins: tuple[str, ...] = ()
+    hsts: bool = False
+    body_timeout_s: float = 10.0
+
+
+def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObserver | None) -> None:
+    """Give each request its id and each response its headers."""
+
+    @app.before_request
+    async def begin() -> Response | None:
+        g.began = time.perf_counter()
+        given = request.headers.get("X-Request-Id", "")
+        g.request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(10)}"
+        clear_contextvars()
+        bind_contextvars(request_id=g.request_id)
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            return Response("", status=204)
+        return None
+
+    @app.after_request
+    async def finish(response: Response) -> Response:
+        headers = response.headers
+        present = {name.lower() for name, _ in headers}
+        wanted = _JSON_HEADERS if response.content_type == "application/json" else _DEFAULT_HEADERS
+        headers.extend([pair for name, pair in wanted if name not in present])
+        headers.add("X-Request-Id", g.get("request_id", ""))
+        if not await _drain_body():
+            headers["Connection"] = "close"
+        if settings.hsts:
+            headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+        _add_cors_headers(settings, response)
+        if observer is not None:
+            route = request.url_rule.rule if request.url_rule is not None else ""
+            observer(request.method, route, response.status_code, time.perf_counter() - g.get("began", 0.0))
+        return response
+
+
+async def _drain_body() -> bool:
+    """What is refused early (no such address, no login) may still be on its way, and the server can take the next request of this
+    connection only behind it. So the body is let in first, or the client is told not to use the connection again. Without either
+    the client's next request dies with the connection, and behind a proxy becomes a 502."""
+    if not (request.content_length or "Transfer-Encoding" in request.headers):
+        return True
+    try:
+        async with asyncio.timeout(DRAIN_BODY_TIMEOUT_S):
+            await request.body
+    except (TimeoutError, RequestEntityTooLarge):
+        return False
+    return True
+
+
+def _add_cors_headers(settings: HttpSettings, response: Response) -> None:
+    if not settings.cors_origins:
+        return
+    response.headers.add("Vary", "Origin")
+    origin = request.headers.get("Origin", "")
+    if origin not in settings.cors_origins:
+        return
+    response.headers["Access-Control-Allow-Origin"] = origin
+    response.headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    if request.method == "OPTIONS":
+        response.headers["Access-Control-Allow-Methods"] = _ALLOWED_METHODS
+        response.headers["Access-Control-Allow-Headers"] = _ALLOWED_HEADERS
+        response.headers["Access-Control-Max-Age"] = "600"

@@ -1,0 +1,310 @@
+"""An operation says once what it is; the same words check the request, choose the status and write the document.
+
+Order, the same for all: caller → path and query → content type and body → idempotency → handler → reply. The caller comes
+first, so that nobody learns from a validation message what only callers may know.
+
+    @operation(bp, "POST", "/projects", tag="Projects", access=Access.SESSION, summary="Create a project", status=201,
+               errors={409: "CONFLICT"}, idempotent=True)
+    async def create_project(body: NewProject) -> ProjectReply: ...
+
+A parameter whose type is a `Body` is the body, a `Query` the query; every other one is a part of the path (`str` or `int`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.alias_generators import to_camel
+from quart import Blueprint, Response, abort, current_app, g, request
+from werkzeug.exceptions import HTTPException
+
+from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate
+from adapters.http.core.idempotency import IdempotencyStore, execute_once
+from adapters.http.core.schemas import EmptyBody, QueryParameters, RequestBody, read_body, read_query
+from domain.kernel.audit import DeniedRequestLog
+from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.ids import has_any_id_format
+
+MAX_PATH_PARAMETER_LENGTH = 128
+SLOW_BODY_S = 0.05
+"""A body that takes longer than this to arrive may have been held back, up to ten seconds, by who knew what was coming."""
+_PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
+API_DEPENDENCIES = "latchboard.http"
+METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
+Value = TypeVar("Value")
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResponse(Generic[Value]):
+    """A reply with headers, or with another status than the operation's first one."""
+
+    value: Value
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaType:
+    """A success that is not JSON: the handler gives a whole Quart `Response`."""
+
+    content_type: str
+    description: str = "The content."
+    alternatives: tuple[str, ...] = ()
+    """Other content types it may come in."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDependencies:
+    """What every operation stands on; kept in the app's extensions."""
+
+    authenticator: Authenticator
+    idempotency_store: IdempotencyStore | None
+    denial_log: DeniedRequestLog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`returns` maps each success status to its type; `errors` each status to the codes it may carry, space-separated."""
+
+    method: str
+    path: str
+    handler_name: str
+    tag: str
+    access: RequiredAccess
+    summary: str
+    description: str
+    returns: Mapping[int, Any]
+    errors: Mapping[int, str]
+    idempotent: bool
+    request_headers: Mapping[str, str]
+    rate_limited: bool
+    audited: bool
+    body: type[BaseModel] | None
+    body_parameter: str | None
+    query: type[BaseModel] | None
+    query_parameter: str | None
+    path_parameters: Mapping[str, type]
+    type_adapters: Mapping[int, TypeAdapter[Any]]
+
+    @property
+    def openapi_path(self) -> str:
+        """The path as the document has it, below `/api/v1`."""
+        return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", self.path)
+
+    @property
+    def body_required(self) -> bool:
+        return self.body is not None and any(one.is_required() for one in self.body.model_fields.values())
+
+
+def operation(
+    bp: Blueprint,
+    method: str,
+    path: str,
+    *,
+    tag: str,
+    access: RequiredAccess,
+    summary: str,
+    description: str = "",
+    status: int = 200,
+    returns: Mapping[int, Any] | None = None,
+    errors: Mapping[int, str] | None = None,
+    idempotent: bool = False,
+    headers: Mapping[str, str] | None = None,
+    limited: bool = False,
+    on_record: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Route `method path` of `bp` to the decorated handler.
+
+    `path` is Quart's (`/devices/<device_id>`); `returns` is needed only for several successes (`{200: Sent, 202: Waits}`:
+    the class of what is returned decides) or for `Media`; `headers` names request headers the handler reads
+    itself; `limited`: a grant's rate limit may be reported with the answer; `on_record`: a call that was sent wrongly is put on
+    the record as a refused one is.
+    """
+
+    def decorate(handler: Handler) -> Handler:
+        spec = _build_operation(
+            handler,
+            method,
+            path,
+            tag,
+            access,
+            summary,
+            description,
+            returns or {status: None},
+            errors or {},
+            idempotent,
+            headers or {},
+            limited,
+            on_record,
+        )
+
+        @wraps(handler)
+        async def view(**parts: str) -> Response:
+            return await _handle_and_audit(spec, handler, parts)
+
+        view.operation = spec  # type: ignore[attr-defined]
+        bp.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
+        return handler
+
+    return decorate
+
+
+def _build_operation(
+    handler: Callable[..., Any],
+    method: str,
+    path: str,
+    tag: str,
+    access: RequiredAccess,
+    summary: str,
+    description: str,
+    returns: Mapping[int, Any],
+    errors: Mapping[int, str],
+    idempotent: bool,
+    headers: Mapping[str, str],
+    limited: bool,
+    on_record: bool,
+) -> Operation:
+    hints = get_type_hints(handler, include_extras=True)
+    result = hints.pop("return", None)
+    if get_origin(result) is ApiResponse:
+        result = get_args(result)[0]
+    types = {code: result if kind is None else kind for code, kind in returns.items()}
+    body, query = _find_parameter(hints, RequestBody), _find_parameter(hints, QueryParameters)
+    parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
+    named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
+    if set(parts) != named_in_path:
+        raise TypeError(f"{handler.__name__}: parameters {sorted(parts)} are not those of the path {path}")
+    return Operation(
+        method=method,
+        path=path,
+        handler_name=handler.__name__,
+        tag=tag,
+        access=access,
+        summary=summary,
+        description=description or inspect.cleandoc(handler.__doc__ or ""),
+        returns=types,
+        errors=errors,
+        idempotent=idempotent,
+        request_headers=headers,
+        rate_limited=limited,
+        audited=on_record,
+        body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
+        body_parameter=body[0],
+        query=query[1],
+        query_parameter=query[0],
+        path_parameters=parts,
+        type_adapters={code: TypeAdapter(kind) for code, kind in types.items() if not isinstance(kind, MediaType)},
+    )
+
+
+def _find_parameter(hints: Mapping[str, Any], kind: type) -> tuple[str, type] | tuple[None, None]:
+    """The first parameter of this kind: its name and its type."""
+    for name, hint in hints.items():
+        if isinstance(hint, type) and issubclass(hint, kind):
+            return name, hint
+    return None, None
+
+
+async def _handle_and_audit(spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]) -> Response:
+    foundation: ApiDependencies = current_app.extensions[API_DEPENDENCIES]
+    try:
+        return await _handle(foundation, spec, handler, parts)
+    except (PermissionDenied, RateLimited, ValidationFailed, HTTPException) as error:
+        if spec.audited or isinstance(error, PermissionDenied | RateLimited):
+            await _audit_denial(foundation, spec, parts, error)
+        raise
+
+
+async def _audit_denial(
+    foundation: ApiDependencies, spec: Operation, parts: Mapping[str, str], error: DomainError | HTTPException
+) -> None:
+    caller = g.get("caller") or g.get("turned_away")
+    if foundation.denial_log is None or not isinstance(caller, Session | ApiKeyCaller):
+        return
+    if isinstance(error, HTTPException):
+        error = ValidationFailed(error.name, code=error.name.upper().replace(" ", "_"))
+    subject = {to_camel(name): part for name, part in parts.items() if has_any_id_format(str(part))}
+    await foundation.denial_log.log_denied(caller, f"{spec.summary} ({spec.method} {spec.openapi_path})", error, subject)
+
+
+async def _handle(
+    foundation: ApiDependencies, spec: Operation, handler: Callable[..., Awaitable[Any]], parts: Mapping[str, str]
+) -> Response:
+    await authenticate(spec.access, foundation.authenticator)
+    arguments: dict[str, Any] = {
+        name: _parse_path_parameter(name, kind, str(parts[name])) for name, kind in spec.path_parameters.items()
+    }
+    given = request.args.to_dict(flat=False)
+    if spec.query is not None and spec.query_parameter is not None:
+        arguments[spec.query_parameter] = read_query(spec.query, given)
+    elif given:
+        name = next(iter(given))
+        raise ValidationFailed.for_field(name[:64], "is not a known query parameter here; this endpoint takes none.")
+    raw = b""
+    if spec.body is not None:
+        began = time.perf_counter()
+        raw = await _read_raw_body(spec)
+        if time.perf_counter() - began > SLOW_BODY_S:  # who was let in before a slow body came may have been shut out meanwhile
+            await authenticate(spec.access, foundation.authenticator)
+        body = read_body(spec.body, raw or b"{}")
+        if spec.body_parameter is not None:
+            arguments[spec.body_parameter] = body
+
+    async def answer() -> Response:
+        return _build_response(spec, await handler(**arguments))
+
+    if spec.idempotent and foundation.idempotency_store is not None and "Idempotency-Key" in request.headers:
+        return await execute_once(foundation.idempotency_store, g.get("caller"), raw, answer)
+    return await answer()
+
+
+async def _read_raw_body(spec: Operation) -> bytes:
+    raw = await request.get_data(cache=False, as_text=False, parse_form_data=False)
+    if raw or (request.content_type and spec.body_required):
+        charset = request.mimetype_params.get("charset", "utf-8").lower()
+        encoding = request.headers.get("Content-Encoding", "identity").lower()
+        if request.mimetype != "application/json" or charset not in ("utf-8", "utf8") or encoding != "identity":
+            abort(415)
+    if not raw and spec.body_required:
+        raise ValidationFailed("This needs a JSON body. /openapi.json shows its fields.", code="INVALID_JSON")
+    return raw
+
+
+def _parse_path_parameter(name: str, kind: type, text: str) -> Any:
+    if len(text) > MAX_PATH_PARAMETER_LENGTH or not text.isprintable():
+        raise NotFound("There is nothing at this address. Check the id.")
+    if kind is not int:
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ValidationFailed.for_field(to_camel(name), "must be a whole number.")
+    return int(text)
+
+
+def _build_response(spec: Operation, result: Any) -> Response:
+    outcome = result if isinstance(result, ApiResponse) else ApiResponse(result)
+    if isinstance(outcome.value, Response):
+        return outcome.value
+    status: int = outcome.status or _success_status(spec, outcome.value)
+    content = spec.type_adapters[status].dump_json(outcome.value, by_alias=True)
+    response = Response(content, status=status, content_type="application/json")
+    response.headers.update(dict(outcome.headers))
+    return response
+
+
+def _success_status(spec: Operation, value: Any) -> int:
+    if len(spec.returns) == 1:
+        (only,) = spec.returns
+        return only
+    for status, kind in spec.returns.items():
+        if isinstance(kind, type) and isinstance(value, kind):
+            return status
+    raise TypeError(f"{spec.handler_name} returned {type(value).__name__}, which is none of its successes")

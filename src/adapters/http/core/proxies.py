@@ -1,0 +1,81 @@
+"""Whose word counts for where a request comes from.
+
+What a client writes into `X-Forwarded-For` or `Forwarded` is worth nothing: throttling and the audit log go by the peer's
+address. Only where the peer is a proxy the operator named is the header read, from its right end, which the nearest proxy wrote;
+every named proxy is stepped over, and the first address that is none of them is the client's. Exactly one of the two headers is
+read, because a proxy that writes one lets a forged other one through.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+X_FORWARDED_FOR = "X-Forwarded-For"
+FORWARDED = "Forwarded"
+MAX_HOPS = 32
+_FOR_PARAMETER = re.compile(r'(?:^|;)\s*for\s*=\s*("[^"]*"|[^;\s"]+)\s*(?=;|$)', re.IGNORECASE)
+_ADDRESS_WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|(\d{1,3}(?:\.\d{1,3}){3}):\d{1,5}")
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Of addresses and CIDR networks, comma-separated. Raises ValueError that names the wrong one."""
+    found = []
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        try:
+            found.append(ipaddress.ip_network(part))
+        except ValueError as error:
+            raise ValueError(f"{part!r} is neither an address nor a network such as 10.0.0.0/8 ({error})") from None
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedProxies:
+    """None by default: then the peer is the client."""
+
+    networks: tuple[Network, ...] = ()
+    header: str = X_FORWARDED_FOR
+
+    def client_address(self, peer: str, values: Sequence[str]) -> str:
+        """`values`: the header's lines, in their order. What cannot be read ends the way: the last address known is told."""
+        if not self.networks:
+            return peer
+        known = _parse_address(peer)
+        if known is None:
+            return peer
+        hops = [hop for line in values for hop in line.split(",")]
+        for hop in reversed(hops[-MAX_HOPS:]):
+            if not self._is_trusted(known):
+                break
+            said = _parse_address(_parse_forwarded_for(hop) if self.header == FORWARDED else hop)
+            if said is None:
+                break
+            known = said
+        return str(known)
+
+    def _is_trusted(self, address: Address) -> bool:
+        return any(address in network for network in self.networks)
+
+
+def _parse_forwarded_for(element: str) -> str:
+    """The `for` of one element of RFC 7239; empty where there is none."""
+    found = _FOR_PARAMETER.search(element)
+    return found[1].strip('"') if found else ""
+
+
+def _parse_address(text: str) -> Address | None:
+    """Also `1.2.3.4:5` and `[::1]:5`; an IPv4 address inside an IPv6 one is the IPv4 address."""
+    text = text.strip()
+    with_port = _ADDRESS_WITH_PORT.fullmatch(text)
+    try:
+        found = ipaddress.ip_address((with_port[1] or with_port[2]) if with_port else text)
+    except ValueError:
+        return None
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found

@@ -1,0 +1,246 @@
+"""The OpenAPI 3.1 document, made of the operations and types that check requests: it cannot say anything else than they do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.alias_generators import to_camel
+from quart import Quart
+
+from adapters.http.core.auth import RequiredAccess
+from adapters.http.core.operation import MediaType, Operation
+from adapters.http.core.schemas import ErrorResponse, without_null
+from adapters.http.openapi.examples import EXPORT_EXAMPLES, ExampleBuilder
+
+Schema = dict[str, Any]
+REF_TEMPLATE = "#/components/schemas/{model}"
+_PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
+
+RATE_LIMIT_HEADERS: Schema = {
+    "RateLimit-Policy": {
+        "schema": {"type": "string", "examples": ['"grant";q=10;w=60']},
+        "description": "Where a grant's limit was counted: its quota `q` in any `w` seconds.",
+    },
+    "RateLimit": {
+        "schema": {"type": "string", "examples": ['"grant";r=9;t=42']},
+        "description": "What remains (`r`) now, and the seconds (`t`) until there is one more.",
+    },
+}
+RATE_LIMIT_HEADER_REFS: Schema = {name: {"$ref": f"#/components/headers/{name}"} for name in RATE_LIMIT_HEADERS}
+
+SECURITY_BY_ACCESS: dict[RequiredAccess, list[dict[str, list[str]]]] = {
+    RequiredAccess.ANYONE: [],
+    RequiredAccess.SESSION: [{"session": []}],
+    RequiredAccess.KEY: [{"session": []}, {"apiKey": []}],
+}
+SECURITY_SCHEMES = {
+    "session": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "The access token of POST /api/v1/auth/login; 15 minutes.",
+    },
+    "apiKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Api-Key",
+        "description": "An API key, `sk_live_…`; also accepted as a bearer token. It may do what its grants let it.",
+    },
+}
+STATUS_DESCRIPTIONS = {
+    400: "The request is wrong; `details` names the fields.",
+    401: "Nobody we know.",
+    403: "Known, but not allowed.",
+    404: "Does not exist for this caller.",
+    408: "The body did not arrive in time.",
+    409: "Does not fit the present state.",
+    412: "`If-Match` named another version.",
+    413: "The body is larger than 256 KiB.",
+    415: "The body is not JSON in UTF-8.",
+    429: "Too much, too soon.",
+    500: "Our fault.",
+    503: "Not now; try again.",
+}
+REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Names this request in the log."}
+
+
+def iterate_operations(app: Quart) -> Iterator[tuple[str, Operation]]:
+    """Every operation with its whole path, in the order of the blueprints."""
+    for rule in app.url_map.iter_rules():
+        spec = getattr(app.view_functions.get(rule.endpoint), "operation", None)
+        if isinstance(spec, Operation):
+            yield rule.rule, spec
+
+
+def build_document(app: Quart, *, version: str) -> Schema:
+    """The whole document. Raises TypeError or ValueError for types that have no schema, which a test finds."""
+    found = list(iterate_operations(app))
+    twice = [name for name, count in Counter(spec.handler_name for _, spec in found).items() if count > 1]
+    if twice:
+        raise ValueError(f"two operations have the same name: {', '.join(twice)}; a name is the document's operationId")
+    schemas, definitions = _build_schemas(found)
+    queries = {spec.query.__name__ for _, spec in found if spec.query is not None}
+    paths: Schema = {}
+    for rule, spec in found:
+        path = _PATH_PARAMETER.sub(lambda match: "{" + to_camel(match[1]) + "}", rule)
+        paths.setdefault(path, {})[spec.method.lower()] = _operation_object(rule, spec, schemas, definitions)
+    _add_examples(paths, ExampleBuilder(definitions))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Latchboard",
+            "version": version,
+            "description": "Self-hosted control plane for relay devices: who may switch what, when, and with whose approval.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/", "description": "This installation."}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(spec.tag for _, spec in found)],
+        "paths": paths,
+        "components": {
+            "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
+            "securitySchemes": SECURITY_SCHEMES,
+            "headers": {"X-Request-Id": REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS},
+        },
+    }
+
+
+def possible_errors(spec: Operation) -> dict[int, list[str]]:
+    """The codes an operation may answer: what it declares and what follows from what it is."""
+    codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
+    if spec.access is not RequiredAccess.ANYONE:
+        codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED"]
+    if spec.access is RequiredAccess.SESSION:
+        codes[403] = ["SESSION_REQUIRED"]
+    if spec.path_parameters:
+        codes[404] = ["NOT_FOUND"]
+    if spec.body is not None:
+        codes[400].append("INVALID_JSON")
+        codes |= {408: ["REQUEST_TIMEOUT"], 413: ["PAYLOAD_TOO_LARGE"], 415: ["UNSUPPORTED_MEDIA_TYPE"]}
+    if spec.idempotent:
+        codes[409] = ["IDEMPOTENCY_MISMATCH", "IDEMPOTENCY_IN_PROGRESS", "IDEMPOTENCY_ANSWER_LOST"]
+    for status, declared in spec.errors.items():
+        kept = codes.setdefault(status, [])
+        kept += [code for code in declared.split() if code not in kept]
+    return dict(sorted(codes.items()))
+
+
+SchemaKey = tuple[str, str, int | str]
+"""Path, method, and a status, `body` or `query`."""
+ERROR_SCHEMA_KEY: SchemaKey = ("", "", "problem")
+
+
+def _build_schemas(found: list[tuple[str, Operation]]) -> tuple[Mapping[SchemaKey, Schema], Schema]:
+    inputs: list[tuple[SchemaKey, Any, TypeAdapter[Any]]] = [(ERROR_SCHEMA_KEY, "validation", TypeAdapter(ErrorResponse))]
+    for rule, spec in found:
+        inputs += [((rule, spec.method, status), "serialization", one) for status, one in spec.type_adapters.items()]
+        if spec.body is not None:
+            inputs.append(((rule, spec.method, "body"), "validation", TypeAdapter(spec.body)))
+        if spec.query is not None:
+            inputs.append(((rule, spec.method, "query"), "validation", TypeAdapter(spec.query)))
+    made, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE)
+    return {key: schema for (key, _), schema in made.items()}, dict(definitions.get("$defs", {}))
+
+
+def _operation_object(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Schema], definitions: Schema) -> Schema:
+    made: Schema = {
+        "operationId": to_camel(spec.handler_name),
+        "tags": [spec.tag],
+        "summary": spec.summary,
+        "security": SECURITY_BY_ACCESS[spec.access],
+        "x-caller": spec.access.value,
+        "responses": {
+            **{str(status): _success_response(rule, spec, status, schemas) for status in spec.returns},
+            **{str(status): _error_response(spec, status, codes, schemas) for status, codes in possible_errors(spec).items()},
+        },
+    }
+    if spec.description:
+        made["description"] = spec.description
+    parameters = [*_path_parameters(spec), *_query_parameters(rule, spec, schemas, definitions), *_header_parameters(spec)]
+    if parameters:
+        made["parameters"] = parameters
+    if spec.body is not None and (spec.body_parameter is not None):
+        content = {"application/json": {"schema": schemas[rule, spec.method, "body"]}}
+        made["requestBody"] = {"required": spec.body_required, "content": content}
+    return made
+
+
+def _add_examples(paths: Schema, examples: ExampleBuilder) -> None:
+    """Give every body and every success an example of its schema."""
+    for call in (call for methods in paths.values() for call in methods.values()):
+        for content in call.get("requestBody", {}).get("content", {}).values():
+            content["example"] = examples.request_example(content["schema"])
+        for status, answer in call["responses"].items():
+            for kind, content in answer["content"].items() if status.startswith("2") else ():
+                content["example"] = examples.schema_example(content["schema"]) if "schema" in content else EXPORT_EXAMPLES[kind]
+
+
+def _path_parameters(spec: Operation) -> Iterator[Schema]:
+    for name, kind in spec.path_parameters.items():
+        schema: Schema = {"type": "integer", "minimum": 0} if kind is int else {"type": "string", "minLength": 1}
+        yield {"name": to_camel(name), "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameters(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Schema], definitions: Schema) -> Iterator[Schema]:
+    if spec.query is None:
+        return
+    schema = schemas[rule, spec.method, "query"]
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    required = schema.get("required", [])
+    for name, of in schema.get("properties", {}).items():
+        of = without_null({key: value for key, value in of.items() if key != "title"})
+        parameter = {"name": name, "in": "query", "required": name in required, "schema": of}
+        if "description" in of:
+            parameter["description"] = of.pop("description")
+        yield parameter
+
+
+def _header_parameters(spec: Operation) -> Iterator[Schema]:
+    if spec.idempotent:
+        yield {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+            "description": "The same key and body within 24 hours give the first answer again.",
+        }
+    for name, description in spec.request_headers.items():
+        yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
+
+
+def _success_response(rule: str, spec: Operation, status: int, schemas: Mapping[SchemaKey, Schema]) -> Schema:
+    kind = spec.returns[status]
+    headers: Schema = {
+        "X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"},
+        **(RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}),
+    }
+    if isinstance(kind, MediaType):
+        kinds = (kind.content_type, *kind.alternatives)
+        return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
+    description = {200: "Done.", 201: "Created.", 202: "Accepted; it waits."}.get(status, "Done.")
+    content = {"application/json": {"schema": schemas[rule, spec.method, status]}}
+    return {"description": description, "headers": headers, "content": content}
+
+
+def _error_response(spec: Operation, status: int, codes: list[str], schemas: Mapping[SchemaKey, Schema]) -> Schema:
+    headers: Schema = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+    if status == 429:
+        headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
+        headers |= RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}
+    examples = {code: {"value": _error_example(status, code)} for code in codes}
+    content = {"application/json": {"schema": schemas[ERROR_SCHEMA_KEY], "examples": examples}}
+    description = f"{STATUS_DESCRIPTIONS.get(status, 'Refused.')} Codes: {', '.join(f'`{code}`' for code in codes)}."
+    return {"description": description, "headers": headers, "content": content}
+
+
+def _error_example(status: int, code: str) -> Schema:
+    example: Schema = {"error": code, "message": STATUS_DESCRIPTIONS.get(status, "What is wrong and what to do about it.")}
+    if status == 400:
+        example["details"] = [{"field": "name", "message": "is required."}]
+    if status == 429:
+        example["retryAfter"] = 30
+    return {**example, "requestId": "req_5f0c9be27a1d43b8e6f2"}

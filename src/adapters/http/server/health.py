@@ -1,0 +1,36 @@
+"""Outside `/api/v1`: is it alive, can it work, and what are its figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+from quart import Blueprint, Response
+
+ReadinessChecks = Callable[[], Awaitable[Mapping[str, str]]]
+
+
+def health_blueprint(*, checks: ReadinessChecks, metrics: Callable[[], bytes], metrics_type: str) -> Blueprint:
+    """`checks` gives what ails each part (database, broker, a worker), empty when all is well."""
+    bp = Blueprint("health", __name__)
+
+    @bp.get("/healthz")
+    async def healthz() -> Response:
+        return _json_response({"status": "ok"}, 200)
+
+    @bp.get("/readyz")
+    async def readyz() -> Response:
+        troubles = await checks()
+        if troubles:
+            return _json_response({"status": "unready", "troubles": dict(troubles)}, 503)
+        return _json_response({"status": "ready"}, 200)
+
+    @bp.get("/metrics")
+    async def figures() -> Response:
+        return Response(metrics(), content_type=metrics_type)
+
+    return bp
+
+
+def _json_response(value: object, status: int) -> Response:
+    return Response(json.dumps(value), status=status, content_type="application/json")

@@ -1,0 +1,207 @@
+"""The device link over the broker inside the process.
+
+The broker runs on threads of its own and never calls Python. What comes up is taken in batches when its descriptor is readable;
+what goes down is a short call. Telemetry stays inside the extension; only the rest becomes Python objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from adapters.engine import _native
+from domain.devices.link import (
+    DeviceConnected,
+    DeviceDisconnected,
+    DeviceSubscribed,
+    InboundEvent,
+    InboundMessage,
+    InboundTelemetry,
+)
+from domain.kernel.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+_EVENT_TYPES: dict[str, Callable[..., InboundEvent]] = {
+    "connect": DeviceConnected,
+    "disconnect": DeviceDisconnected,
+    "subscribe": DeviceSubscribed,
+    "publish": InboundMessage,
+}
+_FAULT_MESSAGES = {
+    "forbidden": "published where it may not; dropped. Check the topics against its config block.",
+    "oversize": "published more than the largest payload allowed; dropped. Send less at once.",
+    "queue_full": "published at QoS 0 while the service was behind; dropped. Use QoS 1 for what must arrive.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address to listen on. Port 0 takes any free port."""
+
+    transport: Literal["tcp", "ws"]
+    host: str
+    port: int
+    tls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    """Bounds of the broker; None leaves what the broker itself holds best (rust/broker/src/limits.rs says why)."""
+
+    threads: int | None = None
+    max_connections: int | None = None
+    max_connections_per_device: int | None = None
+    connect_timeout_s: float | None = None
+    max_payload: int | None = None
+    max_inflight: int | None = None
+    uplink_bytes: int | None = None
+    qos0_patience_s: float | None = None
+    downlink_queue: int | None = None
+    session_expiry_s: int | None = None
+    rate_per_second: float | None = None
+    rate_burst: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedBrokerSettings:
+    """Where to listen; certificate and key are PEM files and needed where a listener has TLS."""
+
+    listeners: tuple[Listener, ...]
+    certificate: Path | None = None
+    key: Path | None = None
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
+
+
+_MAX_CONNECTIONS = 50_000
+
+
+def _default_max_connections() -> int:
+    """Devices must not use up the process's file descriptors, or the database could open no file: a quarter stays free."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft * 3 // 4)
+
+
+class _EmbeddedInboundBatch:
+    """An `UplinkBatch` over the extension's own."""
+
+    __slots__ = ("_raw", "events", "telemetry")
+
+    def __init__(self, raw: _native.UplinkBatch) -> None:
+        self._raw = raw
+        self.telemetry: InboundTelemetry = raw.telemetry
+        self.events: Sequence[InboundEvent] = [
+            _EVENT_TYPES[event[0]](*event[1:]) for event in raw.events if event[0] != "fault" or _log_fault(event)
+        ]
+
+    def ack(self) -> None:
+        self._raw.ack()
+
+    def nack(self) -> None:
+        self._raw.nack()
+
+
+def _log_fault(event: tuple[Any, ...]) -> bool:
+    """A fault is for the log, not for the service: the broker reports each at most once a minute for a device."""
+    _, _, device_id, kind, _ = event
+    log.warning("device %s %s", device_id, _FAULT_MESSAGES[kind])
+    return False
+
+
+class EmbeddedDeviceLink:
+    """`DeviceLink` over the embedded broker. Started once; a stopped one stays stopped."""
+
+    def __init__(self, settings: EmbeddedBrokerSettings) -> None:
+        self._settings = settings
+        limits = settings.limits
+        if limits.max_connections is None:
+            limits = replace(limits, max_connections=_default_max_connections())
+        self._broker = _native.Broker(
+            **{name: value for name in limits.__slots__ if (value := getattr(limits, name)) is not None}
+        )
+
+    async def start(self) -> None:
+        certificate, key = (_read_pem(path) for path in (self._settings.certificate, self._settings.key))
+        addresses = [(each.transport, each.tls, each.host, each.port) for each in self._settings.listeners]
+        try:
+            self._broker.start(addresses, certificate, key)
+        except OSError as error:
+            raise Unavailable(
+                f"The MQTT broker {error.strerror}. "
+                "Free the port, or set LATCHBOARD_MQTT_PORT, LATCHBOARD_MQTT_WS_PORT or LATCHBOARD_MQTT_TLS_PORT to another."
+            ) from error
+        except ValueError as error:
+            raise Unavailable(f"The MQTT broker cannot start: {error}. Check the certificate and key files.") from error
+
+    def ports(self) -> Sequence[int]:
+        """The ports listened on, in the order of the listeners."""
+        return self._broker.ports()
+
+    async def stop(self) -> None:
+        # It waits up to a second and a half for farewells.
+        await asyncio.to_thread(self._broker.stop)
+
+    async def receive(self, limit: int) -> _EmbeddedInboundBatch:
+        while True:
+            raw = self._broker.take(limit)
+            if raw is not None:
+                return _EmbeddedInboundBatch(raw)
+            if self._broker.stopped():
+                raise Unavailable("The MQTT broker has been stopped; nothing more will come. Start the service anew.")
+            await self._wait_readable()
+
+    async def _wait_readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        descriptor = self._broker.fileno()
+
+        def tell() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(descriptor, tell)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+
+    async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+        self._broker.admit(device_id, device_no, password, profile)
+
+    async def remove_device(self, device_id: str) -> None:
+        self._broker.expel(device_id)
+
+    async def send(
+        self,
+        device_id: str,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        qos: int = 1,
+    ) -> bool:
+        return self._broker.publish(device_id, topic, payload, qos, retain, expiry_s)
+
+    def is_connected(self, device_id: str) -> bool:
+        return self._broker.connected(device_id)
+
+    def last_subscribed_ms(self, device_id: str) -> int:
+        return self._broker.subscribed_ms(device_id)
+
+    def stats(self) -> Mapping[str, int]:
+        return self._broker.stats()
+
+
+def _read_pem(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Unavailable(f"The MQTT broker cannot read {path}: {error.strerror}. Check the path and its mode.") from error

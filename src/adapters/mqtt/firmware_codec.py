@@ -1,0 +1,46 @@
+"""One door to all profiles: the domain's `DeviceCodec`, by dispatch on the device's profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from adapters.mqtt.profiles import esphome, native, shelly, tasmota
+from domain.devices.codec import DeviceCommand, DeviceReport, OutboundMessage, PlanRow
+from domain.devices.model import FirmwareProfile
+from domain.kernel.ids import DeviceId
+
+_CODECS: dict[FirmwareProfile, ModuleType] = {
+    FirmwareProfile.NATIVE: native,
+    FirmwareProfile.TASMOTA: tasmota,
+    FirmwareProfile.ESPHOME: esphome,
+    FirmwareProfile.SHELLY: shelly,
+}
+
+
+class FirmwareDeviceCodec:
+    def encode_command(
+        self, profile: FirmwareProfile, device_id: DeviceId, order: DeviceCommand, now_ms: int
+    ) -> Sequence[OutboundMessage]:
+        messages: Sequence[OutboundMessage] = _CODECS[profile].encode_command(device_id, order, now_ms)
+        return messages
+
+    def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
+        reports: Sequence[DeviceReport] = _CODECS[profile].decode(topic, payload, retain)
+        return reports
+
+    def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
+        return bool(_CODECS[profile].is_command_subscription(topic_filter))
+
+    def state_queries(self, profile: FirmwareProfile) -> Sequence[OutboundMessage]:
+        messages: Sequence[OutboundMessage] = _CODECS[profile].state_queries()
+        return messages
+
+    def encode_plan(
+        self, profile: FirmwareProfile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
+    ) -> Sequence[OutboundMessage]:
+        messages: Sequence[OutboundMessage] = _CODECS[profile].encode_plan(device_id, revision, rows, now_ms)
+        return messages
+
+    def encode_time(self, now_ms: int) -> OutboundMessage:
+        return native.encode_time(now_ms)

@@ -1,0 +1,139 @@
+"""Credentials and topic rights of devices as Mosquitto keeps them: a password file, an ACL file, and a signal after a change.
+
+The ACL is one for all devices and never changes: `%u` stands for who is logged in. It lists what devices of any profile may
+publish, so that downward topics, not being listed, are closed; a profile's own list would need a rule per device. Changes are
+written together: whoever changes something waits for the one write and signal that carries it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from domain.kernel.errors import Unavailable
+
+# Below `devices/<id>/`: native, Tasmota, ESPHome (`<component>/<id>/state`) and Shelly (`answer` is our own `src`). No two of
+# them overlap but in names nobody uses, because a topic that two subscriptions cover would be delivered twice.
+DEVICE_PUBLISH_TOPICS = (
+    "status/#",
+    "state",
+    "telemetry",
+    "result",
+    "sched/rev",
+    "time/get",
+    "hello",
+    "stat/#",
+    "tele/#",
+    "debug",
+    "+/+/state",
+    "online",
+    "events/#",
+    "answer/#",
+)
+
+# As mosquitto_passwd writes it. The password has 190 bits, so more rounds would protect nothing.
+_PBKDF2_ROUNDS = 101
+_SALT_BYTES = 12
+# Long enough to gather a burst of changes, short enough for "at once".
+_WRITE_DELAY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MosquittoFiles:
+    """The files Mosquitto is configured with; `pid_file` names the process to signal, as `pid_file` in its configuration."""
+
+    password_file: Path
+    acl_file: Path
+    pid_file: Path
+
+
+def password_line(username: str, password: str, salt: bytes) -> str:
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _PBKDF2_ROUNDS)
+    return f"{username}:$7${_PBKDF2_ROUNDS}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def acl_text(service_user: str) -> str:
+    writes = "\n".join(f"pattern write devices/%u/{topic}" for topic in DEVICE_PUBLISH_TOPICS)
+    return f"user {service_user}\ntopic readwrite devices/#\n\npattern read devices/%u/#\n{writes}\n"
+
+
+class MosquittoCredentialStore:
+    """Keeps the two files, and tells Mosquitto. Before `open` changes are only gathered, so that a fleet costs one write."""
+
+    def __init__(self, files: MosquittoFiles, service_user: str, service_password: str) -> None:
+        self._files = files
+        self._service_user = service_user
+        self._lines = {service_user: self._password_line(service_user, service_password)}
+        self._passwords: dict[str, str] = {}
+        self._started = False
+        self._write_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._started = True
+        await asyncio.to_thread(self._write_files)
+
+    async def upsert_credentials(self, device_id: str, password: str) -> bool:
+        """True where this replaces another password, thus cuts the device's connection."""
+        known = self._passwords.get(device_id)
+        if known == password:
+            return False
+        self._passwords[device_id] = password
+        self._lines[device_id] = self._password_line(device_id, password)
+        await self._wait_for_write()
+        return known is not None
+
+    async def delete_credentials(self, device_id: str) -> bool:
+        if self._passwords.pop(device_id, None) is None:
+            return False
+        del self._lines[device_id]
+        await self._wait_for_write()
+        return True
+
+    async def _wait_for_write(self) -> None:
+        if not self._started:
+            return
+        if self._write_task is None:
+            self._write_task = asyncio.create_task(self._write_after_delay())
+        # Shielded: one of several waiters going away must not cancel the write of the others.
+        await asyncio.shield(self._write_task)
+
+    async def _write_after_delay(self) -> None:
+        await asyncio.sleep(_WRITE_DELAY_S)
+        self._write_task = None
+        await asyncio.to_thread(self._write_files)
+
+    def _password_line(self, username: str, password: str) -> str:
+        return password_line(username, password, os.urandom(_SALT_BYTES))
+
+    def _write_files(self) -> None:
+        try:
+            _replace_file(self._files.acl_file, acl_text(self._service_user))
+            _replace_file(self._files.password_file, "\n".join(list(self._lines.values())) + "\n")
+            pid = int(self._files.pid_file.read_text(encoding="ascii"))
+            os.kill(pid, signal.SIGHUP)
+        except (OSError, ValueError) as error:
+            raise Unavailable(
+                f"Mosquitto's credentials cannot be changed: {error}. Check its password, ACL and pid files, that this "
+                "process may write them, and that it runs as the same user."
+            ) from error
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """In one step, with the owner and mode that the file has, since Mosquitto reads it as its own user."""
+    mode, owner = 0o640, None
+    with contextlib.suppress(FileNotFoundError):
+        known = path.stat()
+        mode, owner = known.st_mode & 0o777, (known.st_uid, known.st_gid)
+    draft = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+    if owner is not None:
+        with contextlib.suppress(PermissionError):
+            os.chown(draft, *owner)
+    draft.replace(path)

@@ -1,0 +1,61 @@
+"""The link of an instance that waits to hold the devices: absent until it is told that they are ours, then the link it was given.
+
+Until then nothing of it may be touched: another instance's broker lets devices in, and what we would write (an external broker's
+password file, a retained plan) would be written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from domain.devices.link import DeviceLink, InboundBatch
+
+
+class StandbyDeviceLink:
+    def __init__(self, link: DeviceLink) -> None:
+        self._link = link
+        self.is_active = False
+
+    def activate(self) -> None:
+        """From now on whoever may connect is told to the link; `start` opens it."""
+        self.is_active = True
+
+    async def start(self) -> None:
+        if self.is_active:
+            await self._link.start()
+
+    async def stop(self) -> None:
+        if self.is_active:
+            await self._link.stop()
+
+    async def receive(self, limit: int) -> InboundBatch:
+        return await self._link.receive(limit)
+
+    async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
+        if self.is_active:
+            await self._link.upsert_credentials(device_id, device_no, password, profile)
+
+    async def remove_device(self, device_id: str) -> None:
+        if self.is_active:
+            await self._link.remove_device(device_id)
+
+    async def send(
+        self,
+        device_id: str,
+        topic: str,
+        payload: bytes,
+        *,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        qos: int = 1,
+    ) -> bool:
+        return self.is_active and await self._link.send(device_id, topic, payload, retain=retain, expiry_s=expiry_s, qos=qos)
+
+    def is_connected(self, device_id: str) -> bool:
+        return self.is_active and self._link.is_connected(device_id)
+
+    def last_subscribed_ms(self, device_id: str) -> int:
+        return self._link.last_subscribed_ms(device_id) if self.is_active else 0
+
+    def stats(self) -> Mapping[str, int]:
+        return self._link.stats() if self.is_active else {}

@@ -1,0 +1,235 @@
+"""Command parameters against JSON Schema Draft 2020-12, by the Rust validator; a schema comes from users and is not trusted.
+
+What a schema may cost is bounded before it is compiled: its size, its depth, the number of its nodes once every local `$ref` is
+followed (a few references of references can stand for millions), and no reference may lead back to itself. Patterns run on an
+engine without backtracking, so their time is linear in the text; look-around and back-references therefore do not exist here.
+What a check may cost is bounded before it is made: the schema's nodes, enum values too, times the values of the parameters.
+Nothing is ever fetched: a `$ref` names a place in the same schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jsonschema_rs
+
+from domain.kernel.domain_events import Json, JsonObject
+from domain.kernel.errors import FieldFault
+
+MAX_SCHEMA_BYTES = 16 * 1024
+MAX_DEPTH = 24
+MAX_SCHEMA_NODES = 5_000
+MAX_REF_DEPTH = 16
+"""References of references, one inside the other: the validator recurses as deep."""
+MAX_PATTERN_LENGTH = 256
+MAX_REGEX_BYTES = 1 << 20
+"""Of one compiled pattern; `a{1000}{1000}` would otherwise take gigabytes."""
+MAX_CHECK_COST = 100_000
+"""Schema nodes times values of the parameters, in one check: some 300 ms at the worst, in which nobody else is served."""
+CHARACTERS_PER_VALUE = 64
+"""Characters that count as one value more."""
+MAX_FAULTS = 20
+MAX_FIELD_LENGTH = 200
+CACHE_SIZE = 512
+"""Compiled schemas kept, some 10 KiB each."""
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_UNSUPPORTED_KEYWORDS = frozenset(
+    {"$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$anchor", "$id", "$vocabulary"}
+)
+_DATA_KEYWORDS = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose value is data: a `$ref` inside them is no reference."""
+
+
+class _UnusableSchemaError(Exception):
+    """What is wrong with a schema, and where."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.fault = FieldFault(field if len(field) <= MAX_FIELD_LENGTH else "…" + field[-MAX_FIELD_LENGTH:], message)
+
+
+class JsonSchemaParamsValidator:
+    def __init__(self, size: int = CACHE_SIZE) -> None:
+        self._cache_size = size
+        self._cache: OrderedDict[str, tuple[jsonschema_rs.Validator, int]] = OrderedDict()
+        self.compilation_count = 0
+
+    def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
+        """What is wrong with the schema itself; empty when it can be used."""
+        try:
+            _check_schema_bounds(schema)
+            self._compile(schema)
+        except _UnusableSchemaError as unfit:
+            return (unfit.fault,)
+        except jsonschema_rs.ValidationError as error:
+            return (FieldFault(_field_path("paramsSchema", error.instance_path), _schema_error_message(error)),)
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            return (FieldFault("paramsSchema", f"cannot be used: {str(error)[:200]}"),)
+        return ()
+
+    def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
+        """At most `MAX_FAULTS` faults, a path for each."""
+        faults: list[FieldFault] = []
+        validator, weight = self._compile(schema)
+        if weight * _count_values(params) > MAX_CHECK_COST:
+            return (FieldFault("params", "has more values than can be checked against this command's schema; send fewer."),)
+        for error in validator.iter_errors(params):
+            faults += _field_faults(error)
+            if len(faults) >= MAX_FAULTS:
+                break
+        return faults[:MAX_FAULTS]
+
+    def _compile(self, schema: JsonObject) -> tuple[jsonschema_rs.Validator, int]:
+        """Compiled, and its weight; one that was stored when more was taken than now weighs the most."""
+        key = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+        known = self._cache.get(key)
+        if known is not None:
+            self._cache.move_to_end(key)
+            return known
+        self.compilation_count += 1
+        options = jsonschema_rs.RegexOptions(size_limit=MAX_REGEX_BYTES, dfa_size_limit=MAX_REGEX_BYTES)
+        made = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
+        try:
+            weight = _SchemaNodeCounter(schema).count(schema, "paramsSchema")
+        except _UnusableSchemaError:
+            weight = MAX_SCHEMA_NODES
+        self._cache[key] = made, weight
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        return self._cache[key]
+
+
+def _check_schema_bounds(schema: JsonObject) -> None:
+    """Raises _Unfit for a schema that could cost more than it may."""
+    if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
+        raise _UnusableSchemaError("paramsSchema.$schema", f"is another dialect; write {DIALECT}, or leave it out.")
+    if _nesting_depth(schema) > MAX_DEPTH:
+        raise _UnusableSchemaError("paramsSchema", f"is nested deeper than {MAX_DEPTH} levels; flatten it.")
+    try:
+        size = len(json.dumps(schema, allow_nan=False, separators=(",", ":")).encode())
+    except ValueError:
+        raise _UnusableSchemaError("paramsSchema", "holds a number that JSON does not have (NaN or infinity).") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise _UnusableSchemaError("paramsSchema", f"takes {size} bytes as JSON; {MAX_SCHEMA_BYTES} are the most.")
+    _SchemaNodeCounter(schema).count(schema, "paramsSchema")
+
+
+def _nesting_depth(value: Json) -> int:
+    """Levels of nesting, at most one more than allowed."""
+    row: list[Json] = [value]
+    for level in range(MAX_DEPTH + 1):
+        row = [inner for outer in row for inner in _children(outer)]
+        if not row:
+            return level
+    return MAX_DEPTH + 1
+
+
+def _children(value: Json) -> Sequence[Json]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _count_values(value: Json) -> int:
+    """Values in it, itself among them; long text counts for more. Its depth has been bounded."""
+    if isinstance(value, str):
+        return 1 + len(value) // CHARACTERS_PER_VALUE
+    if isinstance(value, dict):
+        return 1 + sum(1 + len(name) // CHARACTERS_PER_VALUE + _count_values(inner) for name, inner in value.items())
+    return 1 + sum(map(_count_values, value)) if isinstance(value, list) else 1
+
+
+class _SchemaNodeCounter:
+    """The number of nodes of a schema with its references followed; each target is weighed once."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._counts_by_ref: dict[str, int] = {}
+        self._open_refs: set[str] = set()
+
+    def count(self, node: Json, field: str) -> int:
+        weight = 1
+        if isinstance(node, dict):
+            for name, value in node.items():
+                weight += self._count_keyword(name, value, f"{field}.{name}")
+        elif isinstance(node, list):
+            weight += sum(self.count(value, f"{field}.{index}") for index, value in enumerate(node))
+        if weight > MAX_SCHEMA_NODES:
+            raise _UnusableSchemaError(
+                field, f"stands for more than {MAX_SCHEMA_NODES} nodes with its references followed; simplify it."
+            )
+        return weight
+
+    def _count_keyword(self, name: str, value: Json, field: str) -> int:
+        if name in ("enum", "const") and isinstance(value, list):
+            return _count_values(value)  # each is compared
+        if name in _DATA_KEYWORDS and not isinstance(value, dict):
+            return 1
+        if name in _UNSUPPORTED_KEYWORDS and isinstance(value, str):
+            raise _UnusableSchemaError(field, f"{name} is not taken here; refer with $ref to a place such as #/$defs/name.")
+        if name == "$ref" and isinstance(value, str):
+            return self._count_ref_target(value, field)
+        if name == "pattern" and isinstance(value, str) and len(value) > MAX_PATTERN_LENGTH:
+            raise _UnusableSchemaError(field, f"is longer than {MAX_PATTERN_LENGTH} characters; shorten it.")
+        if name == "patternProperties" and isinstance(value, dict) and any(len(one) > MAX_PATTERN_LENGTH for one in value):
+            raise _UnusableSchemaError(field, f"has a pattern longer than {MAX_PATTERN_LENGTH} characters; shorten it.")
+        return self.count(value, field)
+
+    def _count_ref_target(self, ref: str, field: str) -> int:
+        if ref in self._counts_by_ref:
+            return self._counts_by_ref[ref]
+        if not ref.startswith("#"):
+            raise _UnusableSchemaError(field, "leads outside; only places in the same schema can be named, such as #/$defs/name.")
+        if ref in self._open_refs:
+            raise _UnusableSchemaError(field, "leads back to itself; a schema of parameters must end.")
+        if len(self._open_refs) >= MAX_REF_DEPTH:
+            raise _UnusableSchemaError(field, f"is a reference inside more than {MAX_REF_DEPTH} others; write it out.")
+        self._open_refs.add(ref)
+        self._counts_by_ref[ref] = self.count(_resolve_ref(self._root, ref, field), field)
+        self._open_refs.discard(ref)
+        return self._counts_by_ref[ref]
+
+
+def _resolve_ref(root: JsonObject, ref: str, field: str) -> Json:
+    """RFC 6901, without percent-encoding: nobody needs it, and two spellings of one place would escape the cycle check."""
+    node: Json = root
+    if ref != "#" and not ref.startswith("#/"):
+        raise _UnusableSchemaError(field, "names an anchor; write a place such as #/$defs/name.")
+    if "%" in ref:
+        raise _UnusableSchemaError(field, "has a percent sign; write the place plainly.")
+    for part in ref.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and name in node:
+            node = node[name]
+        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            raise _UnusableSchemaError(field, f"names {ref[:64]!r}, which does not exist in the schema.")
+    return node
+
+
+def _field_path(start: str, path: Sequence[str | int]) -> str:
+    return ".".join((start, *(str(part) for part in path)))
+
+
+def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldFault]:
+    """A missing or surplus property is the fault of that property, not of the object around it."""
+    kind: Any = error.kind
+    path = _field_path("params", error.instance_path)
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        yield FieldFault(f"{path}.{kind.property}", "is required.")
+    elif isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
+        for name in kind.unexpected:
+            yield FieldFault(f"{path}.{name}", "is not a parameter of this command.")
+    else:
+        yield FieldFault(path, f"{error.message[:300]}.")
+
+
+def _schema_error_message(error: jsonschema_rs.ValidationError) -> str:
+    where = error.instance_path[-1] if error.instance_path else ""
+    if where == "pattern" or "regex" in error.message[-20:]:
+        return "is not a pattern that can be used: no look-around, no back-references, and not too large."
+    return f"is not JSON Schema 2020-12: {error.message[:200]}."

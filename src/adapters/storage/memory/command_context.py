@@ -1,0 +1,34 @@
+"""What one command is decided by, gathered from the shelves."""
+
+from __future__ import annotations
+
+from adapters.storage.memory.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
+from adapters.storage.memory.devices import MemoryDeviceRepository
+from adapters.storage.memory.grants import MemoryGrantRepository
+from domain.commands.ports import CommandContextRow
+from domain.grants.model import GrantSubject
+from domain.kernel.ids import AccountId, DeviceId
+
+
+class MemoryCommandContextRepository:
+    def __init__(
+        self,
+        devices: MemoryDeviceRepository,
+        definitions: MemoryCommandDefinitionRepository,
+        executions: MemoryExecutionRepository,
+        grants: MemoryGrantRepository,
+    ) -> None:
+        self._devices = devices
+        self._definitions = definitions
+        self._executions = executions
+        self._grants = grants
+
+    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContextRow | None:
+        device = await self._devices.get(account_id, device_id)
+        if device is None:
+            return None
+        types = set() if device.device_type_id is None else {device.device_type_id}
+        own = await self._definitions.list_by_devices_and_types({device_id}, types)
+        opened = (await self._executions.count_open_by_device({device_id})).get(device_id, 0)
+        held = [] if subject is None else await self._grants.list_by_subject_and_device(subject, device)
+        return CommandContextRow(device, own, opened, held)

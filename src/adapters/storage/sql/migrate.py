@@ -1,0 +1,95 @@
+"""Bringing a database's schema to this program's version, and refusing one that is already beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from adapters.storage.sql.migrations import HEAD
+from domain.kernel.errors import Unavailable
+
+if TYPE_CHECKING:  # brings the whole ORM along, for a tenth of a second, which SQLite does without
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+_MIGRATIONS_DIR = Path(__file__).with_name("migrations")
+_LOCK_MIGRATION = text("SELECT pg_advisory_lock(5492025318)")
+_UNLOCK_MIGRATION = text("SELECT pg_advisory_unlock(5492025318)")
+
+
+class DatabaseTooNewError(Unavailable):
+    code = "DATABASE_TOO_NEW"
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"The database has schema revision {revision}, made by a newer version of Latchboard; this one knows up to {HEAD}. "
+            "Start the newer version again, or restore the backup made before the upgrade."
+        )
+
+
+class UnknownSchemaError(Unavailable):
+    code = "DATABASE_FOREIGN"
+
+    def __init__(self, tables: list[str]) -> None:
+        super().__init__(
+            f"The database holds tables that are not Latchboard's ({', '.join(tables[:5])}). "
+            "Point LATCHBOARD_DATABASE_URL or LATCHBOARD_DATA_DIR to an empty one."
+        )
+
+
+def read_revision(connection: Connection) -> str | None:
+    """The schema's revision; None for an empty database. Raises UnknownSchemaError."""
+    tables = inspect(connection).get_table_names()
+    if "alembic_version" in tables:
+        found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        return found
+    if tables:
+        raise UnknownSchemaError(tables)
+    return None
+
+
+def migrate_sqlite(engine: Engine) -> None:
+    """Upgrade to HEAD, in a thread. Raises DatabaseTooNewError, UnknownSchemaError."""
+    with engine.connect() as connection:
+        _upgrade_to_head(connection)
+
+
+async def migrate_postgres(engine: AsyncEngine) -> None:
+    """The same; one instance migrates and the others wait."""
+    async with engine.connect() as connection:
+        await connection.execute(_LOCK_MIGRATION)
+        try:
+            await connection.run_sync(_upgrade_to_head)
+        finally:
+            await connection.rollback()
+            await connection.execute(_UNLOCK_MIGRATION)
+
+
+def _upgrade_to_head(connection: Connection) -> None:
+    found = read_revision(connection)
+    if found != HEAD:
+        _upgrade(connection, found)
+        connection.commit()
+
+
+def _upgrade(connection: Connection, found: str | None) -> None:
+    # Imported here: a start with a current database saves the time.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS_DIR))
+    config.set_main_option("path_separator", "os")
+    if found is not None:
+        try:
+            known = ScriptDirectory.from_config(config).get_revision(found)
+        except CommandError:
+            known = None
+        if known is None:
+            raise DatabaseTooNewError(found)
+    connection.rollback()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,183 @@
+"""PostgreSQL: a connection a transaction, by SQLAlchemy's pool over asyncpg."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.sql.expression import ClauseElement
+
+from adapters.storage.after_commit import run_callbacks
+from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
+from adapters.storage.sql.bulk_insert import BulkStatement
+from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError
+from domain.kernel.errors import Unavailable
+
+_UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATIONS, _READ_ONLY = "23505", ("23503", "23001"), "25006"
+_RETRYABLE = ("40001", "40P01", "55P03", "57014", "53", "57P", "08")
+"""SQLSTATEs that another try may get past: deadlock, lock or statement timeout, resources, shutdown, connection."""
+
+
+class PostgresSession:
+    dialect = POSTGRES
+
+    def __init__(self, connection: AsyncConnection, *, writable: bool) -> None:
+        self._connection = connection
+        self._closed = False
+        self._transaction_begun = False
+        self.writable = writable
+        self.after_commit_calls: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
+        self._require_open()
+        return await self._execute(statement, dict(params))
+
+    async def read_batch(self, *questions: Query) -> Sequence[Sequence[Row]]:
+        self._require_open()
+        return [await self._execute(statement, dict(params)) for statement, params in questions]
+
+    async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
+        self._require_open(writing=True)
+        return await self._execute(statement, dict(params))
+
+    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._require_open(writing=True)
+        if rows:
+            await self._execute(statement, [dict(row) for row in rows])
+
+    async def execute_many_deferred(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+        await self.execute_many(statement, rows)
+
+    async def bulk_write(self, pour: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
+        self._require_open(writing=True)
+        if rows:
+            await self._execute_in_driver(pour.postgres_sql, pour.to_column_arrays(rows))
+
+    async def execute_driver_sql(self, sql: str, rows: Sequence[Any]) -> None:
+        self._require_open(writing=True)
+        if rows:
+            await self._execute_in_driver(sql, list(map(list, zip(*rows, strict=True))))
+
+    async def _execute_in_driver(self, sql: str, columns: Sequence[Sequence[Any]]) -> None:
+        """One statement with an array a column carries half as many rows again as one run for each row."""
+        if not self._transaction_begun:
+            await self._execute(_PING, {})  # SQLAlchemy begins with the first statement that goes through it
+        raw = await self._connection.get_raw_connection()
+        driver: Any = raw.driver_connection
+        try:
+            await driver.execute(sql, *columns)
+        except Exception as error:
+            _raise_translated(error, error)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        self._require_open(writing=True)
+        self.after_commit_calls.append(call)
+
+    async def _execute(self, statement: ClauseElement, params: dict[str, Any] | list[dict[str, Any]]) -> Sequence[Row]:
+        self._transaction_begun = True
+        try:
+            result = await self._connection.execute(statement, params)  # type: ignore[call-overload]
+        except DBAPIError as error:
+            _raise_translated(error, error.orig)
+        found: Sequence[Row] = result.fetchall() if result.returns_rows else []
+        return found
+
+    def _require_open(self, *, writing: bool = False) -> None:
+        if self._closed:
+            raise TransactionClosedError
+        if writing and not self.writable:
+            raise ReadOnlyTransactionError
+
+
+def _raise_translated(error: Exception, cause: BaseException | None) -> NoReturn:
+    """Raise the error in our own words."""
+    state = str(getattr(cause, "sqlstate", None) or "")
+    if state == _UNIQUE_VIOLATION:
+        raise UniqueViolationError(str(cause)) from error
+    if state in _FOREIGN_KEY_VIOLATIONS:
+        raise ForeignKeyViolationError(str(cause)) from error
+    if state == _READ_ONLY:
+        raise ReadOnlyTransactionError from error
+    if isinstance(error, (OperationalError, InterfaceError, OSError)) or state.startswith(_RETRYABLE):
+        raise Unavailable(f"The database cannot do this now ({cause}). Try again in a moment.") from error
+    raise error
+
+
+class PostgresBackend:
+    def __init__(self, engine: AsyncEngine, *, patience_s: float = 5.0) -> None:
+        self._engine = engine
+        self._acquire_timeout_s = patience_s
+        self._writing_tasks: set[asyncio.Task[Any] | None] = set()
+
+    async def start(self) -> None:
+        await self.check()
+
+    async def stop(self) -> None:
+        await self._engine.dispose()
+
+    async def check(self) -> None:
+        async with self.write() as session:
+            await session.read(_PING)
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[PostgresSession]:
+        task = asyncio.current_task()
+        if task in self._writing_tasks:
+            raise NestedWriteError
+        self._writing_tasks.add(task)
+        try:
+            async with self._session(writable=True) as session:
+                yield session
+        finally:
+            self._writing_tasks.discard(task)
+        run_callbacks(session.after_commit_calls)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[PostgresSession]:
+        async with self._session(writable=False) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(self, *, writable: bool) -> AsyncIterator[PostgresSession]:
+        connection = await self._connect()
+        try:
+            if not writable:
+                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            await connection.begin()
+            session = PostgresSession(connection, writable=writable)
+            try:
+                yield session
+            finally:
+                session.close()
+            if writable:
+                await self._commit(connection)
+        finally:
+            await asyncio.shield(connection.close())
+
+    async def _connect(self) -> AsyncConnection:
+        try:
+            async with asyncio.timeout(self._acquire_timeout_s):
+                return await self._engine.connect()
+        except (TimeoutError, PoolTimeout, OSError, DBAPIError) as error:
+            raise Unavailable(
+                f"The database does not answer ({error or 'no connection in time'}). "
+                "Check LATCHBOARD_DATABASE_URL and whether the server runs."
+            ) from error
+
+    async def _commit(self, connection: AsyncConnection) -> None:
+        try:
+            await connection.commit()
+        except DBAPIError as error:
+            _raise_translated(error, error.orig)
+
+
+_PING = text("SELECT 1")

@@ -1,0 +1,101 @@
+"""What one command is decided by, in one look: the device, what it can be told, what of that is open, the grants on it.
+
+On PostgreSQL the look is one statement, because there each statement of a writing transaction sees what others have committed by
+then: a device that changes its type between two of them would be seen with the old type and without its commands, and with them
+without the approvals they ask for. It saves three journeys, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BindParameter, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, text
+
+from adapters.storage.sql.mapper import from_json
+from adapters.storage.sql.repositories.commands import DEFINITION
+from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, GET, device_from_row
+from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, grant_from_row
+from adapters.storage.sql.session import POSTGRES, DbSession, Query, Row
+from adapters.storage.sql.tables import definitions, devices, executions, grants
+from adapters.storage.sql.tables.fleet import OPEN
+from domain.commands.ports import CommandContextRow
+from domain.grants.model import GrantSubject
+from domain.kernel.ids import AccountId, DeviceId
+
+_DEVICE_ID: BindParameter[str] = bindparam("at_device")
+_DEVICE_TYPE_ID = select(devices.c.device_type_id).where(devices.c.device_id == _DEVICE_ID).scalar_subquery()
+_PROJECT_ID = select(devices.c.project_id).where(devices.c.device_id == _DEVICE_ID).scalar_subquery()
+
+d, g = definitions.c, grants.c
+DEFINITIONS = DEFINITION.select().where(or_(d.device_id == _DEVICE_ID, d.device_type_id == _DEVICE_TYPE_ID)).order_by(d.seq)
+COUNT_OPEN = select(func.count()).select_from(executions).where(executions.c.device_id == _DEVICE_ID, OPEN)
+
+
+def _grants_by_subject(subject: Any) -> Select[Any]:
+    around = and_(g.project_id == _PROJECT_ID, g.device_id.is_(None))
+    return (
+        select(*GRANT_COLUMNS).where(subject == bindparam("at_subject"), or_(g.device_id == _DEVICE_ID, around)).order_by(g.seq)
+    )
+
+
+GRANTS_BY_KEY = _grants_by_subject(g.key_id)
+GRANTS_BY_MEMBERSHIP = _grants_by_subject(g.membership_id)
+
+
+def _as_json_array(rows: Select[Any]) -> ColumnElement[Any]:
+    """All rows of a SELECT as one JSON array of arrays, in their order."""
+    inner = rows.subquery()
+    every = func.coalesce(func.json_agg(func.json_build_array(*inner.c)), text("'[]'"))
+    return select(cast(every, Text)).select_from(inner).scalar_subquery()
+
+
+def _single_statement(*grants_of: Select[Any]) -> Select[Any]:
+    return GET.add_columns(COUNT_OPEN.scalar_subquery(), *[_as_json_array(rows) for rows in (DEFINITIONS, *grants_of)])
+
+
+CONTEXT, CONTEXT_WITH_KEY_GRANTS, CONTEXT_WITH_MEMBERSHIP_GRANTS = (
+    _single_statement(),
+    _single_statement(GRANTS_BY_KEY),
+    _single_statement(GRANTS_BY_MEMBERSHIP),
+)
+
+
+class SqlCommandContextRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContextRow | None:
+        if self._session.dialect == POSTGRES:
+            return await self._get_in_one_statement(account_id, device_id, subject)
+        here = {"at_device": device_id}
+        questions: list[Query] = [
+            (GET, {"at_id": device_id, "at_account": account_id}),
+            (DEFINITIONS, here),
+            (COUNT_OPEN, here),
+        ]
+        if subject is not None:
+            held = GRANTS_BY_KEY if subject.key_id is not None else GRANTS_BY_MEMBERSHIP
+            questions.append((held, here | {"at_subject": subject.key_id or subject.membership_id}))
+        found, own, [[opened]], *rest = await self._session.read_batch(*questions)
+        return _context_from_rows(found[0], own, opened, rest[0] if rest else ()) if found else None
+
+    async def _get_in_one_statement(
+        self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None
+    ) -> CommandContextRow | None:
+        params = {"at_id": device_id, "at_account": account_id, "at_device": device_id}
+        statement = CONTEXT
+        if subject is not None:
+            statement = CONTEXT_WITH_KEY_GRANTS if subject.key_id is not None else CONTEXT_WITH_MEMBERSHIP_GRANTS
+            params["at_subject"] = subject.key_id or subject.membership_id or ""
+        rows = await self._session.read(statement, **params)
+        if not rows:
+            return None
+        opened, own, *rest = rows[0][len(DEVICE_COLUMNS) :]
+        return _context_from_rows(rows[0][: len(DEVICE_COLUMNS)], from_json(own), opened, from_json(rest[0]) if rest else ())
+
+
+def _context_from_rows(device: Row, own: Sequence[Row], opened: int, held: Sequence[Row]) -> CommandContextRow:
+    return CommandContextRow(
+        device_from_row(device), [DEFINITION.from_row(row) for row in own], opened, [grant_from_row(row) for row in held]
+    )

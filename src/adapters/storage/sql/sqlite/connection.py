@@ -1,0 +1,235 @@
+"""A lane is one SQLite connection with its thread: statements run in the order in which they were given, one hop each.
+
+A hop to the thread and back costs more than most statements do. So BEGIN, SAVEPOINT and RELEASE do not get one of their own:
+they are *owed*, and paid right before the next statement, in the same hop. Should one fail, the statement that paid for it
+raises ControlLost, and nothing since the last commit can be trusted. Changes whose answer nobody waits for are owed the same
+way, and so are questions that are asked together with another; what the database has against them is raised by the statement
+that pays.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import aiosqlite
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.sql.expression import ClauseElement
+
+from adapters.storage.errors import ReadOnlyTransactionError
+from adapters.storage.sql.session import ForeignKeyViolationError, Row, UniqueViolationError
+from domain.kernel.errors import Unavailable
+
+_DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
+_UNIQUE_VIOLATIONS = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
+_FOREIGN_KEY_VIOLATIONS = ("SQLITE_CONSTRAINT_FOREIGNKEY", "SQLITE_CONSTRAINT_TRIGGER")
+_PROGRAMMING_ERRORS = ("SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_CONSTRAINT_CHECK", "SQLITE_CONSTRAINT_NOTNULL", "SQLITE_MISMATCH")
+"""Mistakes in the program: they stay what they are, and are seen."""
+RETRYABLE_ERRORS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+"""The statement would have taken too long, or waited, and did nothing."""
+
+
+class TransactionControlError(Unavailable):
+    """A BEGIN, SAVEPOINT, RELEASE or COMMIT failed."""
+
+
+@dataclass(slots=True)
+class DeferredWrite:
+    """`void`: its transaction is given up, and nobody pays."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]]
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class DeferredRead:
+    """`rows` are there once it is paid."""
+
+    sql: str
+    params: Sequence[Any]
+    rows: Sequence[Row] = ()
+    cancelled: bool = False
+
+
+DeferredStatement = str | DeferredWrite | DeferredRead
+
+
+class PipelinedConnection(sqlite3.Connection):
+    """A connection that pays what is owed before it does what it is told. Used in the lane's thread only."""
+
+    deferred: deque[DeferredStatement]
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self._flush()
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
+        self._flush()
+        return super().executemany(sql, parameters)
+
+    def execute_immediately(self, sql: str) -> None:
+        """Without paying: for what is no part of any transaction."""
+        super().execute(sql)
+
+    def _flush(self) -> None:
+        while self.deferred:
+            one = self.deferred.popleft()
+            if isinstance(one, str):
+                self._run_control(one)
+            elif one.cancelled:
+                continue
+            elif isinstance(one, DeferredWrite):
+                super().executemany(one.sql, one.rows)
+            else:
+                self._run_read(one)
+
+    def _run_read(self, question: DeferredRead) -> None:
+        """One that came to a bound of the reader's is owed still."""
+        try:
+            question.rows = super().execute(question.sql, question.params).fetchall()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorname", "").startswith(RETRYABLE_ERRORS):
+                self.deferred.appendleft(question)
+            raise
+
+    def _run_control(self, sql: str) -> None:
+        try:
+            super().execute(sql)
+        except sqlite3.Error as error:
+            raise TransactionControlError(f"The database refused {sql}: {error}. Try again in a moment.") from error
+
+
+class CompiledStatement:
+    """SQL with the order of its parameters."""
+
+    __slots__ = ("_defaults", "_parameter_names", "_statement", "sql")
+
+    def __init__(self, statement: ClauseElement, keys: Sequence[str]) -> None:
+        compiled = statement.compile(dialect=_DIALECT, column_keys=list(keys))
+        self._statement = statement  # kept, so that its id() stays its own
+        self.sql = str(compiled)
+        self._parameter_names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
+        self._defaults: Mapping[str, Any] = {k: v for k, v in compiled.params.items() if k not in keys}
+
+    def bind(self, params: Mapping[str, Any]) -> tuple[Any, ...]:
+        if self._defaults:
+            params = {**self._defaults, **params}
+        return tuple([params[name] for name in self._parameter_names])
+
+
+_compiled: dict[tuple[int, tuple[str, ...]], CompiledStatement] = {}
+
+
+def compile_statement(statement: ClauseElement, params: Mapping[str, Any]) -> CompiledStatement:
+    key = (id(statement), tuple(params))
+    found = _compiled.get(key)
+    if found is None:
+        found = _compiled[key] = CompiledStatement(statement, key[1])
+    return found
+
+
+class SqliteConnection:
+    def __init__(self, connection: aiosqlite.Connection, raw: PipelinedConnection) -> None:
+        self._connection = connection
+        self._raw = raw
+        self._deferred = raw.deferred
+        self.transaction_lost = False  # a control failed: what the open transaction holds is uncertain
+
+    @classmethod
+    async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Self:
+        made: list[PipelinedConnection] = []
+
+        def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+            connection = PipelinedConnection(*args, **kwargs)
+            connection.deferred = deque()
+            made.append(connection)
+            return connection
+
+        connection = await aiosqlite.connect(
+            str(path),
+            isolation_level=None,
+            cached_statements=512,
+            timeout=busy_ms / 1000,
+            check_same_thread=not reader,  # a reader may be asked in another thread while its own has nothing in hand
+            factory=connect,
+        )
+        lane = cls(connection, made[0])
+        try:
+            for pragma in _pragmas(reader=reader):
+                await lane.fetch(pragma)
+        except BaseException:
+            await lane.close()  # its thread would keep the process from ending
+            raise
+        return lane
+
+    def defer_control(self, *controls: str) -> None:
+        self._deferred.extend(controls)
+
+    def defer(self, one: DeferredWrite | DeferredRead) -> None:
+        self._deferred.append(one)
+
+    @property
+    def has_deferred(self) -> bool:
+        return bool(self._deferred)
+
+    def reset(self) -> None:
+        """Forget what is owed, and that a control failed."""
+        self._deferred.clear()
+        self.transaction_lost = False
+
+    async def flush(self) -> None:
+        """Pay what is owed now."""
+        await self.fetch("SELECT 1")
+
+    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
+        try:
+            return await self._connection.execute_fetchall(sql, params)  # type: ignore[return-value]
+        except TransactionControlError:
+            self.transaction_lost = True
+            raise
+        except sqlite3.Error as error:
+            raise translate_error(error) from error
+
+    async def execute_many(self, sql: str, rows: Iterable[Any]) -> None:
+        try:
+            async with self._connection.executemany(sql, rows):
+                pass
+        except TransactionControlError:
+            self.transaction_lost = True
+            raise
+        except sqlite3.Error as error:
+            raise translate_error(error) from error
+
+    async def close(self) -> None:
+        self._deferred.clear()
+        await self._connection.close()
+
+
+def _pragmas(*, reader: bool) -> tuple[str, ...]:
+    """FULL: a commit is on the disk when it returns, also through a power cut. A negative cache size is in KiB.
+
+    The size limit gives the disk back what a burst took for the log."""
+    both = ("PRAGMA foreign_keys=ON", "PRAGMA temp_store=MEMORY", "PRAGMA mmap_size=268435456")
+    if reader:
+        return (*both, "PRAGMA cache_size=-8000", "PRAGMA query_only=ON")
+    writer = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA journal_size_limit=67108864")
+    return (*writer, *both, "PRAGMA cache_size=-64000")
+
+
+def translate_error(error: sqlite3.Error) -> Exception:
+    """The error in our own words."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name in _UNIQUE_VIOLATIONS:
+        return UniqueViolationError(str(error))
+    if name in _FOREIGN_KEY_VIOLATIONS:
+        return ForeignKeyViolationError(str(error))
+    if name.startswith("SQLITE_READONLY"):
+        return ReadOnlyTransactionError()
+    if not name or name in _PROGRAMMING_ERRORS:
+        return error
+    return Unavailable(f"The database cannot do this now ({error}). Try again in a moment; if it stays, check disk and files.")

@@ -1,0 +1,191 @@
+"""What grows without end: the log, the readings, and what is owed to webhooks."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, text
+
+from adapters.storage.sql.tables.columns import (
+    Int64,
+    autoincrement_key,
+    foreign_key_column,
+    integer_column,
+    metadata,
+    one_of_check,
+    text_column,
+)
+from domain.webhooks.model import DeliveryState
+
+events = Table(
+    "events",
+    metadata,
+    autoincrement_key("position"),
+    text_column("event_id", unique=True),
+    foreign_key_column("account_id", "accounts.account_id"),
+    text_column("device_id", null=True),  # no foreign key: the log outlives its devices
+    text_column("device_name", null=True),
+    text_column("kind"),
+    text_column("description"),
+    integer_column("at_ms"),
+    text_column("source"),
+    text_column("address"),
+    text_column("payload"),
+    Column("public", Boolean, nullable=False),
+    Index(None, "account_id", "position"),
+    Index(None, "account_id", "kind", "position"),
+    Index(None, "device_id", "position"),
+    Index(None, "device_id", "kind", "position"),
+    Index(None, "device_id", "at_ms", "position"),
+    Index(None, "at_ms"),
+    sqlite_autoincrement=True,
+)
+
+event_totals = Table(
+    "event_totals",
+    metadata,
+    Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
+    integer_column("total"),
+)
+
+event_counts = Table(  # of an account's events, by kind and device; the device is "" where there is none
+    "event_counts",
+    metadata,
+    Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("device_id", Text, primary_key=True),
+    integer_column("total"),
+    Index(None, "account_id", "device_id"),
+)
+
+readings = Table(
+    "readings",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("ts", Int64, primary_key=True, autoincrement=False),
+    Column("digest", Int64, primary_key=True, autoincrement=False),
+    Column("packed", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("hour", Int64, primary_key=True, autoincrement=False),
+    Column("packed", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+rollups_due = Table(
+    "rollups_due",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("hour", Int64, primary_key=True, autoincrement=False),
+    integer_column("marked_ms"),
+    Index(None, "hour", "device_no"),
+    sqlite_with_rowid=False,
+)
+
+tombstones = Table(
+    "graves",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    integer_column("deleted_ms"),
+)
+
+metric_names = Table(
+    "metric_names",
+    metadata,
+    Column("metric_no", Int64, primary_key=True, autoincrement=False),
+    text_column("name", unique=True),
+)
+
+device_metrics = Table(
+    "device_metrics",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    Column("metric_no", Int64, primary_key=True, autoincrement=False),
+    text_column("unit", null=True),
+    sqlite_with_rowid=False,
+)
+
+device_latest = Table(
+    "device_latest",
+    metadata,
+    Column("device_no", Int64, primary_key=True, autoincrement=False),
+    integer_column("ts"),
+    Column("packed", LargeBinary, nullable=False),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    autoincrement_key("seq"),
+    text_column("webhook_id", unique=True),
+    foreign_key_column("account_id", "accounts.account_id"),
+    foreign_key_column("key_id", "api_keys.key_id"),
+    text_column("url"),
+    Column("sealed_secret", LargeBinary, nullable=False),
+    text_column("secret_prefix"),
+    integer_column("generation"),
+    Column("enabled", Boolean, nullable=False),
+    text_column("disabled_reason", null=True),
+    integer_column("failing_since_ms", null=True),
+    integer_column("created_ms"),
+    integer_column("updated_ms"),
+    Index(None, "account_id", "seq"),
+    Index(None, "key_id"),
+)
+
+PENDING_DELIVERY = text("state = 'PENDING'")
+FINISHED_DELIVERY = text("state <> 'PENDING'")
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    autoincrement_key("no"),
+    text_column("webhook_id"),  # no foreign key: a webhook goes at once, the million rows it may have in steps after it
+    text_column("account_id"),
+    text_column("device_id", null=True),
+    text_column("event_id"),
+    text_column("event_type"),
+    Column("data", LargeBinary, nullable=False),
+    text_column("state"),
+    integer_column("attempts"),
+    integer_column("due_ms"),
+    integer_column("claimed_until_ms", null=True),
+    integer_column("ready_ms"),  # when it may be claimed: due_ms, or the end of the lease
+    integer_column("created_ms"),
+    one_of_check("state", [state.value for state in DeliveryState]),
+    Index(None, "webhook_id", "no"),  # with `no`, so that a walk can go on where it was
+    Index(None, "device_id"),
+    Index(
+        "ix_deliveries__owed", "ready_ms", "no", "webhook_id", sqlite_where=PENDING_DELIVERY, postgresql_where=PENDING_DELIVERY
+    ),
+    Index(
+        "ix_deliveries__owed_to", "webhook_id", "ready_ms", "no", sqlite_where=PENDING_DELIVERY, postgresql_where=PENDING_DELIVERY
+    ),
+    Index("ix_deliveries__settled", "created_ms", sqlite_where=FINISHED_DELIVERY, postgresql_where=FINISHED_DELIVERY),
+    sqlite_autoincrement=True,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    autoincrement_key("seq"),
+    text_column("delivery_id", unique=True),
+    Column("delivery_no", Int64, ForeignKey("deliveries.no", ondelete="CASCADE"), nullable=False),
+    text_column("webhook_id"),
+    text_column("event_id"),
+    text_column("event_type"),
+    text_column("device_id", null=True),
+    integer_column("number"),
+    integer_column("created_ms"),
+    integer_column("finished_ms", null=True),
+    integer_column("status_code", null=True),
+    text_column("error", null=True),
+    Column("succeeded", Boolean, nullable=False),
+    integer_column("duration_ms", null=True),
+    integer_column("next_attempt_ms", null=True),
+    Index(None, "webhook_id", "seq"),
+    Index(None, "delivery_no"),
+)

@@ -1,0 +1,74 @@
+"""What the command line does to the database by itself, also while the service runs: SQLite lets two processes take turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from adapters.clock import SystemClock
+from adapters.crypto.access_tokens import JwtAccessTokenCodec
+from adapters.crypto.password_hasher import Argon2PasswordHasher
+from adapters.feed_hub import InProcessFeedHub
+from adapters.id_generator import RandomIdGenerator
+from adapters.storage.sql import SqlDatabase
+from app.config.settings import Settings
+from app.runtime.errors import StartupError
+from app.wiring.adapters import load_key_ring, prepare_data_dir
+from domain.accounts.administration import AccountAdminService
+from domain.events.service import EventLogDispatcher
+from domain.kernel.caller import Role
+
+
+@asynccontextmanager
+async def open_operator_service(settings: Settings) -> AsyncIterator[AccountAdminService]:
+    prepare_data_dir(settings.data_dir)
+    database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    ids, hasher = RandomIdGenerator(), Argon2PasswordHasher(threads=1)
+    uow = database.unit_of_work(EventLogDispatcher(ids=ids, observers=[], feed=InProcessFeedHub()))
+    try:
+        await database.start()
+        yield AccountAdminService(uow=uow, clock=SystemClock(), ids=ids, hasher=hasher)
+    finally:
+        await database.stop()
+        hasher.close()
+
+
+async def create_account(settings: Settings, name: str, email: str, password: str) -> str:
+    async with open_operator_service(settings) as operator:
+        created = await operator.create_account(name=name, email=email, password=password)
+    if created is None:
+        raise StartupError("The account was not made.")
+    return created.account.account_id
+
+
+async def list_accounts(settings: Settings) -> list[tuple[str, str]]:
+    async with open_operator_service(settings) as operator:
+        return [(account.account_id, account.name) for account in await operator.list_accounts()]
+
+
+async def add_user(settings: Settings, account_id: str | None, email: str, password: str, role: Role) -> None:
+    async with open_operator_service(settings) as operator:
+        known = [account.account_id for account in await operator.list_accounts()]
+        if account_id is None and len(known) != 1:
+            raise StartupError(f"There are {len(known)} accounts; name one with --account (see `latchboard account list`).")
+        await operator.add_user(account_id or known[0], email=email, password=password, role=role)
+
+
+async def set_password(settings: Settings, email: str, password: str) -> None:
+    async with open_operator_service(settings) as operator:
+        await operator.set_password(email, password)
+
+
+async def issue_owner_token(settings: Settings) -> str:
+    """An access token of the first account's Owner. Who can read this data directory holds its keys, so this gives nobody more
+    than they have; it ends in 15 minutes like any other, and membership is checked at each call."""
+    if not settings.data_dir.is_dir():
+        raise StartupError(
+            f"There is no data directory {settings.data_dir}. "
+            "Give --token, or --email and --password, or set LATCHBOARD_DATA_DIR."
+        )
+    async with open_operator_service(settings) as operator:
+        owner = await operator.find_first_owner()
+    if owner is None:
+        raise StartupError("There is no account yet; start the service once, or use `latchboard account create`.")
+    return JwtAccessTokenCodec(load_key_ring(settings)).issue(owner, SystemClock().now_ms())

@@ -1,0 +1,100 @@
+"""What a person sees when the service has started: where it is, how to get in, and three lines to try it with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.first_account import FIRST_LOGIN_FILE, FirstLogin
+from app.config.settings import Settings
+
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared with, not bound to
+"""Addresses that mean every one of the machine, and how the machine itself reaches them."""
+
+
+def http_url(settings: Settings) -> str:
+    return f"http://{_reachable_host(settings.http_host)}:{settings.http_port}"
+
+
+def print_banner(settings: Settings, login: FirstLogin | None, *, demo: bool = False, console: Console | None = None) -> None:
+    console = console or Console(highlight=False, soft_wrap=True)
+    url = http_url(settings)
+    console.print()
+    console.print(Text("Latchboard is running", style="bold green"), Text("(demo)" if demo else ""), sep="  ")
+    console.print(_address_table(settings, url))
+    _print_login(console, settings, login)
+    if login is not None and login.password is not None:
+        console.print(Text("\nRegister a device, run a simulated one, switch it on:", style="bold"))
+        for line in quick_start_commands(url, login.email, login.password):
+            console.print(Text(line), soft_wrap=True)
+    console.print(Text("\nCtrl-C stops the service.\n", style="dim"))
+
+
+def quick_start_commands(url: str, email: str, password: str) -> tuple[str, str, str]:
+    """For a shell with curl and sed; the program itself plays the device."""
+    json = "-H 'Content-Type: application/json'"
+    login = f"""-d '{{"email":"{email}","password":"{password}"}}'"""
+    device = """-d '{"name":"Pump","boardType":"ESP32","appType":"PUMP"}'"""
+    order = """-d '{"cmd":"ON","waitSeconds":10}'"""
+    me = '-H "Authorization: Bearer $TOKEN"'
+    return (
+        f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | {_extract_json_field('accessToken')})",
+        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | {_extract_json_field('deviceId')}); "
+        f"curl -s -X POST {url}/api/v1/devices/$DEVICE/credentials {me}",
+        f"{program_name()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & "
+        f"curl -s {url}/api/v1/devices/$DEVICE/command {me} {json} {order}",
+    )
+
+
+def _extract_json_field(name: str) -> str:
+    """One text field of a JSON answer, for shells without jq."""
+    return f"""sed 's/.*"{name}": *"\\([^"]*\\)".*/\\1/'"""
+
+
+def program_name() -> str:
+    """How this program was called, shortened where it lies below the current directory."""
+    path = Path(sys.argv[0])
+    if path.name != "latchboard":
+        return "latchboard"
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _address_table(settings: Settings, url: str) -> Table:
+    table = Table.grid(padding=(0, 2))
+    host = _reachable_host(settings.mqtt_host)
+    table.add_row("Dashboard", f"{url}/")
+    table.add_row("API, docs", f"{url}/docs")
+    table.add_row("Live feed", f"{url.replace('http', 'ws', 1)}/api/v1/ws")
+    if settings.broker == "embedded":
+        tls = f"   mqtts://{host}:{settings.mqtt_tls_port}" if settings.mqtt_tls_port is not None else ""
+        table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
+        if host in ("127.0.0.1", "localhost", "[::1]") and settings.mqtt_host not in WILDCARD_HOSTS:
+            table.add_row("", Text("this machine only; LATCHBOARD_MQTT_HOST=0.0.0.0 lets the network in", style="dim"))
+    else:
+        table.add_row("MQTT", "external broker" if settings.has_broker else "none: another instance holds the devices")
+    table.add_row("Data", str(settings.data_dir.resolve()))
+    return table
+
+
+def _print_login(console: Console, settings: Settings, login: FirstLogin | None) -> None:
+    kept = settings.data_dir / FIRST_LOGIN_FILE
+    if login is not None and login.password is not None:
+        console.print()
+        console.print(Text("First login, shown this once", style="bold yellow"), Text(f"(also in {kept})", style="dim"))
+        console.print(Text(f"  email    {login.email}\n  password {login.password}"))
+    elif login is not None:
+        console.print(Text(f"\nThe account of {login.email} was made, with the password you set."))
+    elif kept.exists():
+        console.print(Text(f"\nThe first login is in {kept}; delete the file once you have changed the password.", style="dim"))
+
+
+def _reachable_host(host: str) -> str:
+    shown = WILDCARD_HOSTS.get(host, host)
+    return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown

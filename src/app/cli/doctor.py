@@ -1,0 +1,143 @@
+"""`latchboard doctor`: looks at everything a start needs, one line each, and changes nothing but what a start would make."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+
+from adapters.clock import SystemClock
+from adapters.storage.sql import SqlDatabase
+from app.cli.banner import http_url
+from app.config.settings import Settings
+from app.runtime.errors import StartupError
+from app.wiring.adapters import broker_port, load_key_ring, prepare_data_dir
+from app.wiring.engines import load_engine
+from domain.kernel.clock import from_iso, to_iso
+from domain.kernel.errors import DomainError
+
+EARLIEST_PLAUSIBLE_MS = from_iso("2026-01-01T00:00:00Z")
+"""A clock before this one is wrong: there was no Latchboard yet."""
+CONNECT_TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticResult:
+    name: str
+    passed: bool
+    message: str
+
+
+async def run_checks(settings: Settings) -> list[DiagnosticResult]:
+    running = await _is_service_running(settings)
+    checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
+        ("data directory", lambda: _check_data_dir(settings)),
+        ("secret keys", lambda: _check_keys(settings)),
+        ("database", lambda: _check_database(settings)),
+        ("engine", lambda: _check_engine(settings)),
+        ("broker", lambda: _check_broker(settings, running)),
+        ("HTTP port", lambda: _check_http_port(settings, running)),
+        ("clock", _check_clock),
+    ]
+    return [await _run_check(what, check) for what, check in checks]
+
+
+async def _run_check(what: str, check: Callable[[], Awaitable[str]]) -> DiagnosticResult:
+    try:
+        return DiagnosticResult(what, True, await check())
+    except (DomainError, StartupError) as error:
+        return DiagnosticResult(what, False, str(error))
+    except Exception as error:
+        return DiagnosticResult(what, False, f"{type(error).__name__}: {error}")
+
+
+async def _is_service_running(settings: Settings) -> bool:
+    """Whether the service itself is running at its address."""
+    try:
+        async with httpx.AsyncClient(timeout=CONNECT_TIMEOUT_S) as client:
+            return (await client.get(f"{http_url(settings)}/healthz")).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+async def _check_data_dir(settings: Settings) -> str:
+    prepare_data_dir(settings.data_dir)
+    return f"{settings.data_dir.resolve()} is writable"
+
+
+async def _check_keys(settings: Settings) -> str:
+    if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
+        database = SqlDatabase(settings.effective_database_url, pool_size=1).file
+        if database is not None and database.exists():
+            raise StartupError(
+                f"{settings.data_dir / 'secret_keys'} is missing beside a database. Restore it from its backup: a start "
+                "makes a new one, which opens none of the stored MQTT passwords and webhook secrets."
+            )
+    return f"{len(load_key_ring(settings).keys)} in the ring"
+
+
+async def _check_database(settings: Settings) -> str:
+    database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    await database.start()
+    try:
+        await database.check()
+        return f"answers; schema revision {await database.revision()} is the newest"
+    finally:
+        await database.stop()
+
+
+async def _check_engine(settings: Settings) -> str:
+    name = load_engine(settings.engine).name
+    return "native, built from these sources" if name == "native" else "reference: correct and slow"
+
+
+async def _check_broker(settings: Settings, running: bool) -> str:
+    if not settings.has_broker:
+        return "none: another instance holds the devices"
+    if settings.broker != "embedded":
+        url = urlsplit(settings.broker)
+        host, port = url.hostname or "127.0.0.1", broker_port(url)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(host, port)
+        except OSError as error:
+            why = error.strerror or f"no answer within {CONNECT_TIMEOUT_S:.0f} s"
+            raise StartupError(f"{host}:{port} takes no connections: {why}. Start it, or correct LATCHBOARD_BROKER.") from None
+        writer.close()
+        return f"external, {host}:{port} takes connections"
+    if running:
+        return "embedded, in the running service"
+    ports = {"LATCHBOARD_MQTT_PORT": settings.mqtt_port, "LATCHBOARD_MQTT_WS_PORT": settings.mqtt_ws_port}
+    if settings.mqtt_tls_port is not None:
+        ports["LATCHBOARD_MQTT_TLS_PORT"] = settings.mqtt_tls_port
+    for name, port in ports.items():
+        _require_free_port(settings.mqtt_host, port, name)
+    return f"embedded, ports {', '.join(str(port) for port in ports.values())} are free"
+
+
+async def _check_http_port(settings: Settings, running: bool) -> str:
+    if running:
+        return f"the service runs at {http_url(settings)}"
+    _require_free_port(settings.http_host, settings.http_port, "LATCHBOARD_HTTP_PORT")
+    return f"{settings.http_host}:{settings.http_port} is free"
+
+
+async def _check_clock() -> str:
+    now_ms = SystemClock().now_ms()
+    if now_ms < EARLIEST_PLAUSIBLE_MS:
+        raise StartupError(f"It says {to_iso(now_ms)}, which cannot be. Schedules and tokens need the right time: set up NTP.")
+    return to_iso(now_ms)
+
+
+def _require_free_port(host: str, port: int, variable: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StartupError(f"{host}:{port}: {error.strerror}. Free it, or set {variable} to another.") from None

@@ -1,0 +1,153 @@
+"""Rotating the installation's secret keys, also while the service runs, and after being killed half way.
+
+The order makes every moment safe: the new key is durable in the ring's file before anything is sealed with it, and an old one is
+taken away only after nothing has needed it for a day. What is still sealed with an older key says that a rotation has not ended,
+and the next one goes on with it instead of adding one more key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from adapters.clock import SystemClock
+from adapters.crypto.key_ring import KeyProvider, KeyRing
+from adapters.crypto.key_ring_file import KeyRingFile, RotationInProgressError
+from adapters.crypto.vault import AesVault, sealing_key_id
+from adapters.feed_hub import InProcessFeedHub
+from adapters.id_generator import RandomIdGenerator
+from adapters.storage.sql import SqlDatabase
+from app.config.settings import Settings
+from app.runtime.errors import StartupError
+from app.wiring.adapters import load_key_ring, prepare_data_dir
+from domain.events.service import EventLogDispatcher
+from domain.kernel.clock import HOUR_MS, Clock
+from domain.secrets.rekey import RekeyReport, RekeyService
+
+OLD_KEY_RETENTION_MS = 25 * HOUR_MS
+"""Remembered answers live 24 hours, access tokens 15 minutes; the rest is for clocks."""
+
+KEYS_IN_ENVIRONMENT_MESSAGE = (
+    "The key ring is given in LATCHBOARD_SECRET_KEYS, which this command cannot change. Put a new key in front of it "
+    "(<id>:$(openssl rand -base64 32)), restart every instance, then run: latchboard keys rotate --no-new-key"
+)
+
+ProgressCallback = Callable[[int, int], None]
+"""(seen, of how many)"""
+
+
+@dataclass(frozen=True, slots=True)
+class RotationResult:
+    newest_key_id: str
+    created_key: bool
+    """False: an earlier rotation was gone on with, or none was wanted."""
+
+    report: RekeyReport
+    older_key_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUsage:
+    key_id: str
+    is_newest: bool
+    sealed_secrets: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RotationContext:
+    ring: KeyProvider
+    rekey_service: RekeyService
+    clock: Clock
+
+
+async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> RotationResult:
+    """Raises StartRefused where it cannot be done, and what the database raises."""
+    async with _open_keys(settings) as keys:
+        file = keys.ring if isinstance(keys.ring, KeyRingFile) else None
+        if file is None:
+            if new_key:
+                raise StartupError(KEYS_IN_ENVIRONMENT_MESSAGE)
+            return await _rekey(keys, False, progress)
+        try:
+            with file.exclusive_lock():
+                unfinished = _count_outdated(await keys.rekey_service.survey(), file)
+                make_one = new_key and not unfinished
+                if make_one:
+                    file.replace(KeyRing(file.keys).with_new_key())
+                return await _rekey(keys, make_one, progress)
+        except RotationInProgressError:
+            raise StartupError("Another rotation is under way. Wait until it has ended; see: latchboard keys list") from None
+
+
+async def retire_keys(settings: Settings) -> list[str]:
+    """Take away every older key that nothing needs any more; their ids. Raises StartRefused that says what needs them."""
+    async with _open_keys(settings) as keys:
+        file = keys.ring
+        if not isinstance(file, KeyRingFile):
+            raise StartupError(
+                "The key ring is given in LATCHBOARD_SECRET_KEYS: take the old keys out of it there. `latchboard keys list` says "
+                "which ones are needed."
+            )
+        try:
+            with file.exclusive_lock():
+                older = [key.key_id for key in file.keys[1:]]
+                if older:
+                    _require_unneeded(await keys.rekey_service.survey(), older, file, keys.clock)
+                    file.replace(KeyRing(file.keys[:1]))
+                return older
+        except RotationInProgressError:
+            raise StartupError("A rotation is under way. Wait until it has ended.") from None
+
+
+async def list_key_usage(settings: Settings) -> list[KeyUsage]:
+    """Every key of the ring, newest first, and then those that are missing from it and still needed."""
+    async with _open_keys(settings) as keys:
+        tally = await keys.rekey_service.survey()
+        known = [key.key_id for key in keys.ring.keys]
+        missing = sorted(set(tally.by_key) - set(known))
+        return [KeyUsage(key_id, key_id == known[0], tally.by_key[key_id]) for key_id in (*known, *missing)]
+
+
+def _require_unneeded(tally: RekeyReport, older: list[str], file: KeyRingFile, clock: Clock) -> None:
+    needed = {key_id: tally.by_key[key_id] for key_id in older if tally.by_key[key_id]}
+    if needed:
+        said = ", ".join(f"{key_id}: {count}" for key_id, count in needed.items())
+        raise StartupError(f"Secrets are still sealed with older keys ({said}). Run: latchboard keys rotate --no-new-key")
+    left_ms = file.modified_ms + OLD_KEY_RETENTION_MS - clock.now_ms()
+    if left_ms > 0:
+        raise StartupError(
+            f"Tokens and remembered answers may need the older keys for {-(-left_ms // HOUR_MS)} more hours. "
+            "Nothing was changed; run this again then."
+        )
+
+
+async def _rekey(keys: _RotationContext, new_key: bool, progress: ProgressCallback) -> RotationResult:
+    """Twice: what the service sealed with the key before while the first round passed is found by the second."""
+    total = await keys.rekey_service.count_secrets()
+    tally = await keys.rekey_service.run(lambda seen: progress(seen, total))
+    again = await keys.rekey_service.run(lambda seen: None)
+    tally.rekeyed += again.rekeyed
+    tally.unreadable = again.unreadable
+    ring = keys.ring
+    return RotationResult(ring.newest.key_id, new_key, tally, tuple(key.key_id for key in ring.keys[1:]))
+
+
+def _count_outdated(tally: RekeyReport, ring: KeyProvider) -> int:
+    """Secrets under an older key of the ring; what no key opens cannot hold a rotation up for ever."""
+    return sum(tally.by_key[key.key_id] for key in ring.keys[1:])
+
+
+@asynccontextmanager
+async def _open_keys(settings: Settings) -> AsyncIterator[_RotationContext]:
+    prepare_data_dir(settings.data_dir)
+    if settings.secret_keys is None and not (settings.data_dir / "secret_keys").exists():
+        raise StartupError(f"There is no key ring in {settings.data_dir}. Set LATCHBOARD_DATA_DIR to where the service keeps it.")
+    ring = load_key_ring(settings)
+    database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    uow = database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=[], feed=InProcessFeedHub()))
+    try:
+        await database.start()
+        yield _RotationContext(ring, RekeyService(uow=uow, vault=AesVault(ring), key_of=sealing_key_id), SystemClock())
+    finally:
+        await database.stop()

@@ -1,0 +1,50 @@
+"""What every command of the command line does alike: read the settings, run, and end with one clear message."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
+
+import typer
+import uvloop
+from rich.console import Console
+
+from app.config.settings import Settings, SettingsError, load_settings
+
+EXIT_USAGE = 2
+EXIT_FAILURE = 1
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Python's own are made for programs with few objects."""
+
+Result = TypeVar("Result")
+
+stderr_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def load_settings_or_exit() -> Settings:
+    try:
+        return load_settings()
+    except SettingsError as error:
+        exit_with(f"Wrong settings:\n{error}", EXIT_USAGE)
+
+
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run it; what is refused ends the program with one clear message."""
+    from app.runtime.lifecycle import startup_error_message
+    from domain.kernel.errors import DomainError
+
+    try:
+        return uvloop.run(work)
+    except Exception as error:
+        said = startup_error_message(error) or (error.message if isinstance(error, DomainError) else None)
+        if said is None:
+            raise
+        exit_with(said, EXIT_USAGE if isinstance(error, SettingsError) else EXIT_FAILURE)
+
+
+def exit_with(message: str, code: int) -> NoReturn:
+    stderr_console.print(
+        f"[bold red]latchboard:[/] {message}" if stderr_console.is_terminal else f"latchboard: {message}",
+        markup=stderr_console.is_terminal,
+    )
+    raise typer.Exit(code)

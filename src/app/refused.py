@@ -1,7 +1,0 @@
-"""Why a start does not happen: the one error of ours that says it in words for the operator."""
-
-from __future__ import annotations
-
-
-class StartRefused(Exception):
-    """Why the service does not start, and what to do about it."""

@@ -1,0 +1,84 @@
+"""What another instance did, carried out here as far as it concerns this one: the log is how instances speak to each other.
+
+Each kind of event says which part must look again. Nothing is done from the event itself, only from the database as it is now,
+so that one which comes late, or twice, does no harm; and so a thousand of a kind may be settled as one.
+"""
+
+from __future__ import annotations
+
+from app.wiring.services import Services, WakeEvents
+from app.workers.webhook_delivery import WebhookDeliveryWorker
+from domain.commands.ports import ExecutionWaiter
+from domain.events.model import Event
+from domain.kernel.ids import DeviceId, ExecutionId, WebhookId
+
+MAX_PENDING_RESULTS = 10_000
+"""Results remembered for those who wait. More: who waits looks into the database when the time is up."""
+
+
+class PeerChangeHandler:
+    def __init__(
+        self, *, services: Services, bells: WakeEvents, outcomes: ExecutionWaiter, deliveries: WebhookDeliveryWorker
+    ) -> None:
+        self._services = services
+        self._deliveries = deliveries
+        self._wake_events = bells
+        self._execution_waiter = outcomes
+        self._changed_rules: set[DeviceId] = set()
+        self._changed_credentials: set[DeviceId] = set()
+        self._awaited_results: set[ExecutionId] = set()
+        self._changed_webhooks: set[WebhookId] = set()
+
+    def enqueue(self, event: Event) -> None:
+        """An event of another instance. Quick; `settle` does the work."""
+        kind, _, _ = event.kind.partition("_")
+        device_id = event.device_id
+        if event.is_public:
+            self._wake_events.deliveries.set()
+        elif kind in ("command", "approval"):
+            self._enqueue_command(event)
+        elif kind == "schedule":
+            self._wake_events.schedules.set()
+            if device_id is not None:
+                self._services.device_plan_queue.enqueue(device_id)
+        elif kind == "rule" and device_id is not None:
+            self._changed_rules.add(device_id)
+        elif kind in ("device", "credentials") and device_id is not None:
+            self._changed_credentials.add(device_id)
+            self._wake_events.device_cleanup.set()
+        elif kind == "webhook":
+            self._changed_webhooks.add(WebhookId(str(event.payload.get("webhookId"))))
+            self._wake_events.deliveries.set()
+
+    async def apply(self) -> None:
+        """What was noted, read anew and carried out. What fails stays noted."""
+        while self._changed_rules:
+            device_id = next(iter(self._changed_rules))
+            await self._services.rules.reload_device(device_id)
+            self._changed_rules.discard(device_id)
+        while self._changed_credentials:
+            device_id = next(iter(self._changed_credentials))
+            await self._services.credential_sync.sync(device_id)  # what the link does not take is told again by the upkeep
+            self._changed_credentials.discard(device_id)
+        while self._changed_webhooks:
+            webhook_id = next(iter(self._changed_webhooks))
+            async with self._services.uow.read() as tx:
+                self._deliveries.refresh_webhook(webhook_id, await tx.webhooks.find(webhook_id))
+            self._changed_webhooks.discard(webhook_id)
+        while self._awaited_results:
+            execution_id = next(iter(self._awaited_results))
+            async with self._services.uow.read() as tx:
+                execution = await tx.executions.find(execution_id)
+            if execution is not None:
+                self._execution_waiter.notify(execution)
+            self._awaited_results.discard(execution_id)
+
+    def _enqueue_command(self, event: Event) -> None:
+        self._wake_events.approvals.set()
+        self._services.dispatch.rescan()
+        self._wake_events.dispatch.set()
+        said = event.payload.get("executionId")
+        if event.kind != "command_result" or not isinstance(said, str) or len(self._awaited_results) >= MAX_PENDING_RESULTS:
+            return
+        if self._execution_waiter.has_waiters(ExecutionId(said)):
+            self._awaited_results.add(ExecutionId(said))

@@ -1,0 +1,50 @@
+"""One run of the service, from its settings to its exit code: composed, served, greeted, and with its demo if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+
+from app.cli import banner
+from app.cli.first_account import FirstLogin, create_first_account
+from app.config.settings import Settings
+from app.runtime import lifecycle
+from app.wiring.compose import Program, compose
+
+DEMO_STOP_TIMEOUT_S = 1.0
+
+log = structlog.get_logger("service")
+
+
+async def serve(settings: Settings, *, demo: bool = False) -> int:
+    """Until a signal. Returns the exit code; raises what the lifecycle's `refusal` can word."""
+    program = compose(settings)
+    show: list[asyncio.Task[None]] = []
+    login: list[FirstLogin | None] = []
+
+    async def prepare(program: Program) -> None:
+        login.append(await create_first_account(program))
+
+    async def started(program: Program, port: int) -> None:
+        banner.print_banner(settings.model_copy(update={"http_port": port}), login[0], demo=demo)
+        if demo:
+            from app.simulator.demo import DemoFleet  # with an MQTT client, which the service itself does without
+
+            show.append(asyncio.create_task(DemoFleet(program).run(), name="demo"))
+            show[0].add_done_callback(_log_demo_failure)
+
+    try:
+        await lifecycle.run(program, prepare, started)
+    finally:
+        for task in show:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asyncio.wait_for(task, DEMO_STOP_TIMEOUT_S)
+    return 0
+
+
+def _log_demo_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the demo's devices stopped; the service goes on", exc_info=task.exception())

@@ -1,0 +1,108 @@
+"""A fleet to look at: ten simulated devices in the program itself, two rules and a schedule: something happens at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from app.simulator.python_device import Login, SimulatedDevice
+from app.wiring.compose import Program
+from domain.devices.model import Device
+from domain.devices.service import DeviceRegistration
+from domain.kernel.caller import Role, Session
+from domain.kernel.clock import SECOND_MS
+from domain.kernel.errors import DomainError
+from domain.rules.model import Comparator, RuleAction, RuleCondition
+from domain.schedules.service import ScheduleInput
+
+DEMO_DEVICES = (
+    ("Greenhouse pump", "PUMP"),
+    ("Greenhouse fan", "FAN"),
+    ("Cold room", "COOLING"),
+    ("Boiler", "HEATING"),
+    ("Yard light", "LIGHT"),
+    ("Hall light", "LIGHT"),
+    ("Fountain", "PUMP"),
+    ("Gate", "GATE"),
+    ("Workshop outlet", "SOCKET"),
+    ("Server room fan", "FAN"),
+)
+WARM = RuleCondition("temperature", Comparator.GREATER, 27.0)
+COOL = RuleCondition("temperature", Comparator.LESS, 22.0)
+FIRST_REPORT_TIMEOUT_S = 20.0
+
+log = structlog.get_logger("demo")
+
+
+class DemoFleet:
+    """Register what is missing, then play the devices until cancelled."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    async def run(self) -> None:
+        owner = await self._find_owner()
+        devices = await self._register_missing_devices(owner)
+        logins = [await self._create_login(owner, device) for device in devices]
+        async with asyncio.TaskGroup() as group:
+            for seed, login in enumerate(logins):
+                group.create_task(SimulatedDevice(login, self._program.adapters.clock, seed=seed).run())
+            group.create_task(self._create_automations(owner, devices))
+
+    async def _find_owner(self) -> Session:
+        """The first account's Owner."""
+        async with self._program.services.uow.read() as tx:
+            for account_id in await tx.accounts.list_ids():
+                for member in await tx.memberships.list_members(account_id):
+                    if member.membership.role is Role.OWNER:
+                        return Session(account_id, member.user.user_id, member.membership.membership_id, Role.OWNER)
+        raise RuntimeError("the demo needs an account with an Owner")
+
+    async def _register_missing_devices(self, owner: Session) -> Sequence[Device]:
+        services = self._program.services
+        async with services.uow.read() as tx:
+            known = {device.name: device for device in await tx.devices.list(owner.account_id)}
+        for name, app_type in DEMO_DEVICES:
+            if name not in known:
+                known[name] = await services.devices.register(owner, DeviceRegistration(name, "ESP32", app_type))
+        return [known[name] for name, _ in DEMO_DEVICES]
+
+    async def _create_login(self, owner: Session, device: Device) -> Login:
+        """A new password at each start: nobody keeps the old one."""
+        made = await self._program.services.credentials.generate(owner, device.device_id, rotate=True)
+        settings = self._program.settings
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.mqtt_host, settings.mqtt_host)  # noqa: S104 - compared with
+        return Login(host, settings.mqtt_port, device.device_id, made.password)
+
+    async def _create_automations(self, owner: Session, devices: Sequence[Device]) -> None:
+        """A rule needs a metric that was reported, so it comes after the first message."""
+        pump, light = devices[0], devices[4]
+        try:
+            if await self._wait_for_first_report(owner, pump):
+                await self._create_rules(owner, pump)
+            await self._create_schedule(owner, light)
+        except DomainError as error:
+            log.warning("the demo's rule or schedule was refused", error=error.message)
+
+    async def _wait_for_first_report(self, owner: Session, device: Device) -> bool:
+        rules = self._program.services.rules
+        for _ in range(int(FIRST_REPORT_TIMEOUT_S * 4)):
+            if "temperature" in (await rules.get_context(owner, device.device_id)).metrics:
+                return True
+            await asyncio.sleep(0.25)
+        return False
+
+    async def _create_rules(self, owner: Session, pump: Device) -> None:
+        rules = self._program.services.rules
+        if await rules.list(owner, pump.device_id):
+            return
+        for name, condition, command in (("Warm: water", WARM, "ON"), ("Cool: stop", COOL, "OFF")):
+            wanted = {"name": name, "conditions": (condition,), "action": RuleAction(command)}
+            await rules.create(owner, pump.device_id, wanted)
+
+    async def _create_schedule(self, owner: Session, light: Device) -> None:
+        now_s = self._program.adapters.clock.now_ms() // SECOND_MS
+        terms = ScheduleInput(on_ts=now_s + 20, off_ts=now_s + 40, label="Shortly on, shortly off")
+        await self._program.services.schedules.put(owner, light.device_id, 0, terms)

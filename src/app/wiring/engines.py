@@ -1,0 +1,55 @@
+"""Which engine evaluates: native, or the readable reference. There is no silent fallback from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from domain.grants.rate_limit import GrantEvaluator
+from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
+from domain.webhooks.signing import SignerFactory
+
+SOURCE_ROOT = Path(__file__).resolve().parents[3]
+"""Where the Rust sources lie when the program runs from a checkout; an installed wheel has none, and nothing to compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """One engine for the fleet, `fresh` ones for trials, and its window evaluator and signers."""
+
+    name: str
+    engine: TelemetryEngine
+    create_engine: Callable[[], TelemetryEngine]
+    make_batch: Callable[[Sequence[tuple[int, int, bytes]]], TelemetryBatch]
+    grant_evaluator: GrantEvaluator
+    signer_factory: SignerFactory
+
+
+def load_engine(name: str) -> EngineParts:
+    """Raises EngineMissing or EngineStale."""
+    return _load_native() if name == "native" else _load_reference()
+
+
+def _load_native() -> EngineParts:
+    from adapters.engine import extension_check
+
+    extension_check.check_extension(SOURCE_ROOT)
+    from adapters.engine.native_engine import NativeEngine, NativeSignerFactory, make_batch
+    from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
+
+    return EngineParts("native", NativeEngine(), NativeEngine, make_batch, NativeGrantEvaluator(), NativeSignerFactory())
+
+
+def _load_reference() -> EngineParts:
+    from adapters.engine.reference_engine import ReferenceEngine, ReferenceGrantEvaluator, ReferenceSignerFactory
+    from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+
+    return EngineParts(
+        "reference",
+        ReferenceEngine(),
+        ReferenceEngine,
+        InMemoryTelemetryBatch.of,
+        ReferenceGrantEvaluator(),
+        ReferenceSignerFactory(),
+    )

@@ -1,0 +1,91 @@
+"""The HTTP side of the program, joined from its services: every blueprint, the live feed beside them, one ASGI application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quart import Blueprint, Quart
+
+from adapters.http.api.accounts.routes import auth_blueprint
+from adapters.http.api.approvals.routes import approvals_blueprint
+from adapters.http.api.catalog.routes import catalog_blueprint
+from adapters.http.api.commands.routes import commands_blueprint
+from adapters.http.api.device_types.routes import device_types_blueprint
+from adapters.http.api.devices.routes import devices_blueprint
+from adapters.http.api.events.routes import events_blueprint
+from adapters.http.api.grants.routes import grants_blueprint
+from adapters.http.api.keys.routes import keys_blueprint
+from adapters.http.api.rules.routes import rules_blueprint
+from adapters.http.api.schedules.routes import schedules_blueprint
+from adapters.http.api.team.routes import projects_blueprint, team_blueprint
+from adapters.http.api.telemetry.routes import telemetry_blueprint
+from adapters.http.api.webhooks.routes import webhooks_blueprint
+from adapters.http.app import create_app
+from adapters.http.core.idempotency import IdempotencyStore
+from adapters.http.core.middleware import HttpSettings
+from adapters.http.core.proxies import TrustedProxies, parse_networks
+from adapters.http.dashboard.routes import dashboard_blueprint
+from adapters.http.feed.endpoint import FeedEndpoint
+from adapters.http.server.health import health_blueprint
+from app.runtime import metrics as figures
+from app.version import VERSION
+from domain.feed.audience import AudienceService
+from domain.webhooks.delivery_log import DeliveryLogService
+from domain.webhooks.service import WebhookService
+
+if TYPE_CHECKING:
+    from app.wiring.compose import Program
+
+
+def create_http_app(program: Program) -> Quart:
+    settings, outside, services = program.settings, program.adapters, program.services
+    origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
+    proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
+    audience = AudienceService(uow=services.uow, clock=outside.clock)
+    return create_app(
+        blueprints=_create_blueprints(program),
+        authenticator=services.callers,
+        feed=FeedEndpoint(
+            audience=audience, hub=outside.feed, authenticator=services.callers, clock=outside.clock, proxies=proxies
+        ),
+        answers=IdempotencyStore(uow=services.uow, clock=outside.clock, vault=outside.vault),
+        refusals=services.denial_log,
+        proxies=proxies,
+        settings=HttpSettings(cors_origins=origins),
+        observer=program.metrics.observe_request,
+        version=VERSION,
+    )
+
+
+def _create_blueprints(program: Program) -> list[Blueprint]:
+    s, outside, loops = program.services, program.adapters, program.workers
+    hooks = WebhookService(
+        uow=s.uow,
+        clock=outside.clock,
+        ids=outside.ids,
+        vault=outside.vault,
+        courier=outside.courier,
+        on_changed=loops.webhook_delivery.cancel_webhook,
+    )
+    log = DeliveryLogService(
+        uow=s.uow, clock=outside.clock, ids=outside.ids, deliveries=s.deliveries, send=loops.webhook_delivery.send_manual
+    )
+    return [
+        health_blueprint(checks=program.readiness_errors, metrics=program.metrics.render, metrics_type=figures.CONTENT_TYPE),
+        auth_blueprint(sessions=s.sessions, passwords=s.passwords),
+        team_blueprint(team=s.team),
+        projects_blueprint(projects=s.projects),
+        keys_blueprint(keys=s.keys, uow=s.uow),
+        catalog_blueprint(),
+        dashboard_blueprint(),
+        devices_blueprint(s.devices, s.credentials, s.control),
+        device_types_blueprint(s.device_types),
+        commands_blueprint(s.commands, s.definitions, s.control),
+        schedules_blueprint(s.schedules),
+        rules_blueprint(s.rules, s.rule_dry_runs),
+        grants_blueprint(s.grants, s.access_explanations),
+        approvals_blueprint(s.approvals),
+        telemetry_blueprint(s.telemetry, s.downsampling),
+        events_blueprint(s.events),
+        webhooks_blueprint(webhooks=hooks, log=log),
+    ]

@@ -1,0 +1,26 @@
+"""Devices on notice: announced as gone when their grace is over. At the start, every device that was marked online."""
+
+from __future__ import annotations
+
+from app.workers.base_worker import DueWorker, seconds_until
+from app.workers.wake_event import WakeEvent
+from domain.devices.presence import PresenceService
+from domain.kernel.clock import Clock
+
+
+class PresenceWorker(DueWorker):
+    name = "presence"
+
+    def __init__(self, *, presence: PresenceService, clock: Clock, bell: WakeEvent) -> None:
+        self._presence = presence
+        self._clock = clock
+        super().__init__(bell)
+        self._recovered = False
+
+    async def run_once(self) -> float:
+        if not self._recovered:
+            await self._presence.recover()
+            self._recovered = True
+        while await self._presence.expire_due():
+            pass
+        return seconds_until(self._presence.next_due_ms(), self._clock.now_ms())

@@ -1,0 +1,116 @@
+"""What only the operator does, at the command line or the first start: accounts and their first users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.accounts.model import Account, Member, Membership, Project, User
+from domain.accounts.policy import check_email, check_name, check_password
+from domain.accounts.ports import AccountsTx, PasswordHasher
+from domain.accounts.team import check_email_is_free
+from domain.kernel.caller import Role, SystemCaller
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.errors import NotFound
+from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, ProjectId, UserId
+from domain.kernel.unit_of_work import UnitOfWork
+
+DEFAULT_PLAN = "self-hosted"
+DEFAULT_PROJECT_NAME = "Default"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedAccount:
+    account: Account
+    owner: Member
+    project: Project
+
+
+class AccountAdminService:
+    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._hasher = hasher
+
+    async def has_no_accounts(self) -> bool:
+        """Whether the installation has no account yet."""
+        async with self._uow.read() as tx:
+            return not await tx.accounts.has_any()
+
+    async def find_first_owner(self) -> Membership | None:
+        """The Owner of the oldest account that has one."""
+        async with self._uow.read() as tx:
+            for account_id in await tx.accounts.list_ids():
+                for member in await tx.memberships.list_members(account_id):
+                    if member.membership.role is Role.OWNER:
+                        return member.membership
+        return None
+
+    async def create_account(
+        self, *, name: str, email: str, password: str, owner_name: str | None = None, only_first: bool = False
+    ) -> CreatedAccount | None:
+        """An account with its Owner and its default project. With `only_first`, None when there is an account already.
+
+        Raises Invalid or Conflict `EMAIL_TAKEN`."""
+        now_ms = self._clock.now_ms()
+        account = Account(AccountId(self._ids.new_id(IdPrefix.ACCOUNT)), check_name(name), DEFAULT_PLAN, now_ms)
+        user = await self._build_user(email, password, owner_name)
+        project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
+        project = Project(project_id, account.account_id, DEFAULT_PROJECT_NAME, True, now_ms)
+        async with self._uow.write() as tx:
+            if only_first and await tx.accounts.has_any():
+                return None
+            await check_email_is_free(tx, user.email)
+            await tx.accounts.add(account)
+            await tx.projects.add(project)
+            owner = await self._add_member(tx, account.account_id, user, Role.OWNER)
+        return CreatedAccount(account, owner, project)
+
+    async def add_user(self, account_id: str, *, email: str, password: str, role: Role, name: str | None = None) -> Member:
+        """Raises NotFound for an unknown account, Invalid, or Conflict `EMAIL_TAKEN`."""
+        user = await self._build_user(email, password, name)
+        async with self._uow.write() as tx:
+            account = await tx.accounts.get(AccountId(account_id))
+            if account is None:
+                raise NotFound(f"There is no account {account_id!r} here. `latchboard account list` shows them.")
+            await check_email_is_free(tx, user.email)
+            return await self._add_member(tx, account.account_id, user, role)
+
+    async def set_password(self, email: str, password: str) -> None:
+        """For somebody who cannot sign in any more; all of the user's sessions end. Raises NotFound."""
+        password_hash = await self._hasher.hash(check_password(password))
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            found = await tx.users.find_by_email(check_email(email))
+            user = None if found is None else await tx.users.get_for_update(found.user_id)
+            if user is None:
+                raise NotFound(f"There is no user {email!r} here. Check the address.")
+            await tx.users.save(user.with_password(password_hash, now_ms))
+            await tx.refresh_tokens.revoke_by_user(user.user_id, now_ms)
+            for membership in await tx.memberships.list_by_user(user.user_id):
+                await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set anew")
+
+    async def list_accounts(self) -> list[Account]:
+        async with self._uow.read() as tx:
+            found = [await tx.accounts.get(account_id) for account_id in await tx.accounts.list_ids()]
+        return [account for account in found if account is not None]
+
+    async def _build_user(self, email: str, password: str, name: str | None) -> User:
+        email = check_email(email)
+        password_hash = await self._hasher.hash(check_password(password))
+        now_ms = self._clock.now_ms()
+        shown = check_name(name or email.partition("@")[0])
+        return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
+
+    async def _add_member(self, tx: AccountsTx, account_id: AccountId, user: User, role: Role) -> Member:
+        membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
+        membership = Membership(membership_id, account_id, user.user_id, role, self._clock.now_ms())
+        await tx.users.add(user)
+        await tx.memberships.add(membership)
+        await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
+        return Member(membership, user)
+
+    async def _emit(self, tx: AccountsTx, account_id: AccountId, kind: EventKind, description: str) -> None:
+        source = SystemCaller(account_id, "operator").label
+        await tx.emit(DomainEvent(account_id, kind, description, self._clock.now_ms(), source))

@@ -1,0 +1,63 @@
+"""A command that waits for approval: who asked, kept so that it can be asked again whether they may when it is approved."""
+
+from __future__ import annotations
+
+from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
+from domain.commands.command_context import CommandRequest
+from domain.commands.ports import CommandsTx
+from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.errors import Conflict, PermissionDenied
+from domain.kernel.ids import ApprovalId, GrantId
+
+
+async def create_approval(
+    tx: CommandsTx,
+    approval_id: ApprovalId,
+    caller: Session | ApiKeyCaller,
+    request: CommandRequest,
+    grant_id: GrantId | None,
+    now_ms: int,
+) -> Approval:
+    """The pending approval, stored. Raises Conflict `TOO_MANY_QUEUED`: who decides must still see what waits."""
+    device = request.device
+    if await tx.approvals.count_pending(device.account_id, device.device_id) >= MAX_PENDING_PER_DEVICE:
+        raise Conflict(
+            f"{MAX_PENDING_PER_DEVICE} requests of this device wait for approval already. Have some of them decided first.",
+            code="TOO_MANY_QUEUED",
+        )
+    approval = Approval(
+        approval_id=approval_id,
+        account_id=request.device.account_id,
+        device_id=request.device.device_id,
+        cmd=request.cmd,
+        params=request.params,
+        ttl_ms=request.ttl_ms,
+        status=ApprovalStatus.PENDING,
+        requested_by=await _requester_from_caller(tx, caller),
+        grant_id=grant_id,
+        created_ms=now_ms,
+        expires_ms=now_ms + APPROVAL_TTL_MS,
+    )
+    await tx.approvals.add(approval)
+    return approval
+
+
+async def _requester_from_caller(tx: CommandsTx, caller: Session | ApiKeyCaller) -> Requester:
+    if isinstance(caller, ApiKeyCaller):
+        return Requester(caller.name, key_id=caller.key_id)
+    user = await tx.users.get(caller.user_id)
+    return Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
+
+
+async def resolve_requester(tx: CommandsTx, approval: Approval) -> Session | ApiKeyCaller:
+    """Who asked, as they stand now. Raises Refused `GRANT_MISSING` when they are gone."""
+    who = approval.requested_by
+    if who.key_id is not None:
+        key = await tx.api_keys.get(approval.account_id, who.key_id)
+        if key is not None and key.enabled:
+            return ApiKeyCaller(approval.account_id, key.key_id, key.name)
+    elif who.membership_id is not None:
+        member = await tx.memberships.get(who.membership_id)
+        if member is not None and member.account_id == approval.account_id:
+            return Session(approval.account_id, member.user_id, member.membership_id, member.role)
+    raise PermissionDenied(f"{who.name or 'Who asked for this'} has no access any more. Deny the request.", code="GRANT_MISSING")

@@ -1,0 +1,79 @@
+"""What a caller of the Device Control family may look at: devices, executions, and a device's audit log.
+
+A session sees all of its account. A key sees what a grant that has not expired lets it read, and of the rest nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from domain.commands.model import Execution
+from domain.commands.ports import CommandsTx
+from domain.devices.lookup import get_device
+from domain.devices.model import DeviceStatus
+from domain.devices.service import DeviceWithProject
+from domain.grants.authorizer import Authorizer
+from domain.kernel.caller import ApiKeyCaller, Caller
+from domain.kernel.clock import Clock
+from domain.kernel.errors import NotFound
+from domain.kernel.ids import DeviceId, ExecutionId, ProjectId
+from domain.kernel.unit_of_work import UnitOfWork
+
+MAX_PAGE_SIZE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPage:
+    """`next_seq` is where the next page begins, None on the last one."""
+
+    executions: tuple[Execution, ...]
+    next_seq: int | None
+
+
+class DeviceControlQueryService:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, gate: Authorizer) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._authorizer = gate
+
+    async def list_devices(self, caller: Caller, project_id: ProjectId | None = None) -> Sequence[DeviceWithProject]:
+        """Oldest first. Raises NotFound for a session that names an unknown project; for a key that is simply empty."""
+        async with self._uow.read() as tx:
+            projects = {
+                project.project_id: project for project, _ in await tx.projects.list_with_device_counts(caller.account_id)
+            }
+            if project_id is not None and project_id not in projects:
+                if isinstance(caller, ApiKeyCaller):
+                    return []
+                raise NotFound.for_resource("project", project_id)
+            devices = [
+                device
+                for device in await tx.devices.list(caller.account_id, project_id)
+                if device.status is not DeviceStatus.DELETING
+            ]
+            devices = await self._authorizer.filter_readable(tx, caller, devices, self._clock.now_ms())
+        return [DeviceWithProject(device, projects[device.project_id]) for device in devices if device.project_id in projects]
+
+    async def list_executions(
+        self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None
+    ) -> ExecutionPage:
+        """Newest first."""
+        async with self._uow.read() as tx:
+            await self._check_readable(tx, caller, device_id)
+            found = await tx.executions.page(device_id, limit=min(limit, MAX_PAGE_SIZE) + 1, before_seq=before_seq)
+        page = tuple(found[: min(limit, MAX_PAGE_SIZE)])
+        return ExecutionPage(page, page[-1].seq if len(found) > len(page) else None)
+
+    async def get_execution(self, caller: Caller, device_id: DeviceId, execution_id: ExecutionId) -> Execution:
+        async with self._uow.read() as tx:
+            await self._check_readable(tx, caller, device_id)
+            execution = await tx.executions.get(caller.account_id, execution_id)
+        if execution is None or execution.device_id != device_id:
+            raise NotFound.for_resource("execution of this device", execution_id)
+        return execution
+
+    async def _check_readable(self, tx: CommandsTx, caller: Caller, device_id: DeviceId) -> None:
+        device = await get_device(tx, caller.account_id, device_id)
+        now_ms = self._clock.now_ms()
+        await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)

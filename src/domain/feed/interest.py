@@ -1,0 +1,55 @@
+"""Which devices somebody looks at, so that their telemetry is worth telling: feed clients and webhooks, all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from domain.events.model import TELEMETRY, FeedFilter
+from domain.kernel.clock import Clock
+from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.recipients import load_recipients
+
+
+class LiveSubscriptions:
+    def __init__(self, *, uow: UnitOfWork[WebhooksTx], clock: Clock) -> None:
+        self._uow = uow
+        self._clock = clock
+
+    async def list_watched_devices(self, interests: Iterable[FeedFilter]) -> set[int]:
+        """Device numbers. A feed client counts with all of its account's devices: what it may not see, it is not sent."""
+        wanted = _interests_by_account(interests)
+        numbers: set[int] = set()
+        async with self._uow.read() as tx:
+            for account_id in await tx.accounts.list_ids():
+                numbers |= await self._watched_in_account(tx, account_id, wanted.get(account_id, frozenset()))
+        return numbers
+
+    async def _watched_in_account(self, tx: WebhooksTx, account_id: AccountId, devices: frozenset[DeviceId] | None) -> set[int]:
+        now_ms = self._clock.now_ms()
+        scope = (await load_recipients(tx, [account_id]))[account_id]
+        if devices is not None and not devices and not scope.webhooks:
+            return set()
+        sights = [sight for _, sight in scope.webhooks.values()]
+        return {
+            device.device_no
+            for device in await tx.devices.list(account_id)
+            if devices is None
+            or device.device_id in devices
+            or any(sight.can_see(device.device_id, device.project_id, now_ms) for sight in sights)
+        }
+
+
+def _interests_by_account(interests: Iterable[FeedFilter]) -> dict[AccountId, frozenset[DeviceId] | None]:
+    """Devices feed clients asked for by account; None for all of them."""
+    wanted: dict[AccountId, frozenset[DeviceId] | None] = {}
+    for interest in interests:
+        if interest.kinds and TELEMETRY not in interest.kinds:
+            continue
+        before = wanted.get(interest.account_id, frozenset())
+        if interest.device_id is None or before is None:
+            wanted[interest.account_id] = None
+        else:
+            wanted[interest.account_id] = before | {interest.device_id}
+    return wanted

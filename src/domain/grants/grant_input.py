@@ -1,0 +1,139 @@
+"""What a grant must satisfy before it is written down. All faults are found at once, each with the field's name on the wire.
+
+A command nobody has defined yet is allowed, since definitions come and go; the answer warns of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from domain.grants.model import ANY_COMMAND, AppliesVia, Grant, Scope
+from domain.grants.window import GrantWindow, WindowEvaluator
+from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.ids import KeyId, MembershipId
+
+MAX_COMMANDS = 100
+MAX_RATE_PER_MINUTE = 1_000
+_COMMAND_NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantInput:
+    """What a grant allows, as asked for; the same for a new grant and for an edited one."""
+
+    commands: tuple[str, ...]
+    scope: Scope = Scope.WRITE
+    expires_ms: int | None = None
+    active_days: tuple[int, ...] = ()
+    active_from_minute: int | None = None
+    active_to_minute: int | None = None
+    timezone: str = "UTC"
+    rate_limit_per_minute: int | None = None
+
+    @classmethod
+    def from_grant(cls, grant: Grant) -> GrantInput:
+        return cls(
+            commands=grant.commands,
+            scope=grant.scope,
+            expires_ms=grant.expires_ms,
+            active_days=tuple(sorted(grant.window.active_days)),
+            active_from_minute=grant.window.from_minute,
+            active_to_minute=grant.window.to_minute,
+            timezone=grant.window.timezone,
+            rate_limit_per_minute=grant.rate_limit_per_minute,
+        )
+
+    def with_changes(self, changes: Mapping[str, Any]) -> GrantInput:
+        """With some fields replaced; keys are this class's own field names."""
+        unknown = changes.keys() - {field.name for field in fields(self)}
+        if unknown:
+            raise ValidationFailed.for_field(min(unknown), "cannot be changed; delete the grant and create another.")
+        return replace(self, **changes)
+
+    def to_window(self) -> GrantWindow:
+        return GrantWindow(
+            active_days=frozenset(self.active_days),
+            from_minute=self.active_from_minute,
+            to_minute=self.active_to_minute,
+            timezone=self.timezone,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GrantDraft:
+    """A grant as asked for: the terms, to whom, and over what."""
+
+    input: GrantInput
+    key_id: KeyId | None = None
+    membership_id: MembershipId | None = None
+    applies_via: AppliesVia = AppliesVia.DEVICE
+
+
+def check_single_subject(draft: GrantDraft) -> None:
+    if draft.key_id is None and draft.membership_id is None:
+        message = "give exactly one of apiKeyId and membershipId; neither is there."
+    elif draft.key_id is not None and draft.membership_id is not None:
+        message = "give exactly one of apiKeyId and membershipId, not both; make two grants for two subjects."
+    else:
+        return
+    details = [FieldFault("apiKeyId", message), FieldFault("membershipId", message)]
+    raise ValidationFailed(f"A grant belongs to one subject: {message}", details=details)
+
+
+def check_input(terms: GrantInput, now_ms: int, windows: WindowEvaluator, *, expiry_kept: bool = False) -> GrantInput:
+    """The terms, commands without repetition. Raises Invalid naming every field at fault.
+
+    `expiry_kept`: an edit leaves the expiry as it was, which may lie in the past."""
+    faults = [*_command_faults(terms.commands), *_limit_faults(terms, now_ms, expiry_kept)]
+    try:
+        window = terms.to_window()
+    except ValidationFailed as error:
+        faults += error.details
+    else:
+        faults += _timezone_faults(window, windows)
+    if faults:
+        raise ValidationFailed("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
+    return replace(terms, commands=tuple(dict.fromkeys(terms.commands)))
+
+
+def _command_faults(commands: Sequence[str]) -> Iterator[FieldFault]:
+    if not commands:
+        yield FieldFault("commands", 'name at least one command, or ["*"] for all.')
+    if len(commands) > MAX_COMMANDS:
+        yield FieldFault("commands", f'takes at most {MAX_COMMANDS} names; use ["*"] for all.')
+    for index, name in enumerate(commands):
+        if name != ANY_COMMAND and _COMMAND_NAME_PATTERN.fullmatch(name) is None:
+            message = "a command's name is 1 to 64 of A-Z, 0-9 and _, such as SET_LEVEL; or * for all."
+            yield FieldFault(f"commands.{index}", message)
+
+
+def _limit_faults(terms: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldFault]:
+    if terms.expires_ms is not None and terms.expires_ms <= now_ms and not expiry_kept:
+        yield FieldFault("expiresAt", "lies in the past; give a later time, or leave it out for a grant without end.")
+    rate = terms.rate_limit_per_minute
+    if rate is not None and not 1 <= rate <= MAX_RATE_PER_MINUTE:
+        yield FieldFault("rateLimitPerMinute", f"is 1 to {MAX_RATE_PER_MINUTE}, or left out for no limit.")
+
+
+def _timezone_faults(window: GrantWindow, windows: WindowEvaluator) -> Iterator[FieldFault]:
+    if not windows.is_known_timezone(window.timezone):
+        yield FieldFault("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
+
+
+def input_warnings(terms: GrantInput, kinds: Mapping[str, str]) -> tuple[FieldFault, ...]:
+    """What is allowed but may not be meant. `kinds`: the device's commands by name, with their kind."""
+    return tuple(_iterate_warnings(terms, kinds))
+
+
+def _iterate_warnings(terms: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldFault]:
+    for index, name in enumerate(terms.commands):
+        if name == ANY_COMMAND:
+            continue
+        if name not in kinds:
+            yield FieldFault(f"commands.{index}", f"this device has no command {name}; the grant covers it once it has.")
+        elif terms.scope is Scope.READ and kinds[name] != "QUERY":
+            message = f"{name} is an ACTION and the scope READ covers QUERY commands only; give the scope WRITE to allow it."
+            yield FieldFault(f"commands.{index}", message)

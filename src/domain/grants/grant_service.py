@@ -1,0 +1,221 @@
+"""Use cases of grants: give, change and take back permission, and tell who has it.
+
+Every change is in the account's log, and whoever keeps an index of who may see what is told after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from domain.devices.lookup import get_device
+from domain.devices.model import Device
+from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
+from domain.grants.model import AppliesVia, Grant, GrantSubject
+from domain.grants.ports import GrantsTx
+from domain.grants.window import WindowEvaluator
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import FieldFault, NotFound, ValidationFailed
+from domain.kernel.ids import AccountId, DeviceId, GrantId, IdGenerator, IdPrefix
+from domain.kernel.unit_of_work import UnitOfWork
+
+OnGrantsChanged = Callable[[AccountId], None]
+"""Called after the commit of any change to an account's grants."""
+
+TxT = TypeVar("TxT", bound=GrantsTx)
+TxT_contra = TypeVar("TxT_contra", bound=GrantsTx, contravariant=True)
+
+
+class CommandSummary(Protocol):
+    """As much of a command's definition as permission needs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def requires_approval(self) -> bool: ...
+
+
+class CommandCatalog(Protocol[TxT_contra]):
+    """What commands a device knows. Implemented by the commands part, which stands above this one."""
+
+    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[CommandSummary]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GrantListItem:
+    """A grant with the name of its subject, as lists show it."""
+
+    grant: Grant
+    subject_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantWithWarnings:
+    grant: Grant
+    warnings: tuple[FieldFault, ...]
+
+
+class GrantService(Generic[TxT]):
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[TxT],
+        clock: Clock,
+        ids: IdGenerator,
+        windows: WindowEvaluator,
+        commands: CommandCatalog[TxT],
+        on_grants_changed: OnGrantsChanged,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._windows = windows
+        self._commands = commands
+        self._on_grants_changed = on_grants_changed
+
+    async def list(self, caller: Session, device_id: DeviceId) -> Sequence[GrantListItem]:
+        require_role(caller, Role.ADMIN)
+        async with self._uow.read() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            grants = await tx.grants.list_by_device(device)
+            names = await _subject_names(tx, caller.account_id)
+        return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
+
+    async def create(self, caller: Session, device_id: DeviceId, draft: GrantDraft) -> GrantWithWarnings:
+        """Raises Invalid naming each field at fault, NotFound, Refused `ROLE_REQUIRED`."""
+        require_role(caller, Role.ADMIN)
+        check_single_subject(draft)
+        now_ms = self._clock.now_ms()
+        terms = check_input(draft.input, now_ms, self._windows)
+        async with self._uow.write() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            grant = self._build_grant(caller, device, draft, terms, await _resolve_subject(tx, device, draft), now_ms)
+            await tx.grants.add(grant)
+            await self._emit_change(tx, caller, device, grant, "grant_created", now_ms)
+            return GrantWithWarnings(grant, input_warnings(terms, await self._command_kinds(tx, device)))
+
+    async def update(
+        self, caller: Session, device_id: DeviceId, grant_id: GrantId, changes: Mapping[str, Any]
+    ) -> GrantWithWarnings:
+        """`changes` are fields of `Terms`. Subject and reach stay; raises Invalid, NotFound, Refused `ROLE_REQUIRED`."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            before = await _get_grant_for_update(tx, device, grant_id)
+            terms = GrantInput.from_grant(before).with_changes(changes)
+            kept = terms.expires_ms == before.expires_ms
+            terms = check_input(terms, now_ms, self._windows, expiry_kept=kept)
+            grant = _apply_input(before, terms)
+            await tx.grants.save(grant)
+            await self._emit_change(tx, caller, device, grant, "grant_updated", now_ms)
+            return GrantWithWarnings(grant, input_warnings(terms, await self._command_kinds(tx, device)))
+
+    async def delete(self, caller: Session, device_id: DeviceId, grant_id: GrantId) -> None:
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            device = await get_device(tx, caller.account_id, device_id)
+            grant = await _get_grant_for_update(tx, device, grant_id)
+            await tx.grants.delete(grant_id)
+            await self._emit_change(tx, caller, device, grant, "grant_revoked", now_ms)
+
+    def _build_grant(
+        self, caller: Session, device: Device, draft: GrantDraft, terms: GrantInput, subject: GrantSubject, now_ms: int
+    ) -> Grant:
+        over_device = draft.applies_via is AppliesVia.DEVICE
+        return Grant(
+            grant_id=GrantId(self._ids.new_id(IdPrefix.GRANT)),
+            account_id=device.account_id,
+            subject=subject,
+            device_id=device.device_id if over_device else None,
+            project_id=None if over_device else device.project_id,
+            commands=terms.commands,
+            scope=terms.scope,
+            expires_ms=terms.expires_ms,
+            window=terms.to_window(),
+            rate_limit_per_minute=terms.rate_limit_per_minute,
+            created_ms=now_ms,
+            created_by=caller.label,
+        )
+
+    async def _command_kinds(self, tx: TxT, device: Device) -> dict[str, str]:
+        return {known.name: str(known.kind) for known in await self._commands.effective_definitions(tx, device)}
+
+    async def _emit_change(self, tx: TxT, caller: Session, device: Device, grant: Grant, kind: EventKind, now_ms: int) -> None:
+        holder = grant.subject.key_id or grant.subject.membership_id or ""
+        reach = "this device" if grant.applies_via is AppliesVia.DEVICE else "its project"
+        fact = DomainEvent(
+            account_id=device.account_id,
+            kind=kind,
+            description=f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {holder} on {reach}",
+            at_ms=now_ms,
+            source=caller.label,
+            device_id=device.device_id,
+            data=_event_data(grant),
+            address=caller.address,
+        )
+        await tx.emit(fact)
+        account_id = device.account_id
+        tx.after_commit(lambda: self._on_grants_changed(account_id))
+
+
+def _event_data(grant: Grant) -> dict[str, Json]:
+    return {
+        "grantId": grant.grant_id,
+        "apiKeyId": grant.subject.key_id,
+        "membershipId": grant.subject.membership_id,
+        "appliesVia": grant.applies_via.value,
+        "commands": list(grant.commands),
+        "scope": grant.scope.value,
+        "expiresAtMs": grant.expires_ms,
+        "rateLimitPerMinute": grant.rate_limit_per_minute,
+    }
+
+
+def _apply_input(grant: Grant, terms: GrantInput) -> Grant:
+    return replace(
+        grant,
+        commands=terms.commands,
+        scope=terms.scope,
+        expires_ms=terms.expires_ms,
+        window=terms.to_window(),
+        rate_limit_per_minute=terms.rate_limit_per_minute,
+    )
+
+
+async def _resolve_subject(tx: GrantsTx, device: Device, draft: GrantDraft) -> GrantSubject:
+    """Raises Invalid naming the field when the account has no such key or member."""
+    if draft.key_id is not None:
+        if await tx.api_keys.get(device.account_id, draft.key_id) is None:
+            raise ValidationFailed.for_field(
+                "apiKeyId", f"there is no API key {draft.key_id!r} in this account. Check the keyId."
+            )
+        return GrantSubject(key_id=draft.key_id)
+    assert draft.membership_id is not None  # noqa: S101 - check_subject has seen to it
+    membership = await tx.memberships.get(draft.membership_id)
+    if membership is None or membership.account_id != device.account_id:
+        message = f"there is no member {draft.membership_id!r} in this account. Check the membershipId."
+        raise ValidationFailed.for_field("membershipId", message)
+    return GrantSubject(membership_id=draft.membership_id)
+
+
+async def _get_grant_for_update(tx: GrantsTx, device: Device, grant_id: GrantId) -> Grant:
+    grant = await tx.grants.get_for_update(device.account_id, grant_id)
+    if grant is None or (grant.device_id != device.device_id and grant.project_id != device.project_id):
+        raise NotFound.for_resource("grant", grant_id)
+    return grant
+
+
+async def _subject_names(tx: GrantsTx, account_id: AccountId) -> dict[GrantSubject, str]:
+    names = {GrantSubject(key_id=key.key_id): key.name for key in await tx.api_keys.list_by_account(account_id)}
+    for member in await tx.memberships.list_members(account_id):
+        names[GrantSubject(membership_id=member.membership.membership_id)] = member.user.name
+    return names

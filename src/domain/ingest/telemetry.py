@@ -1,0 +1,234 @@
+"""What a batch from the engine means for the database: one transaction for readings, rule states, commands and events.
+
+The engine has already moved on when this begins. So a transaction that fails is tried again with the same results until it
+holds (its owner does that); the devices' messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to
+the database as the engine built them, and only fired rules, new metrics and watched devices are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from domain.commands.model import Execution, TriggeredBy
+from domain.devices.model import Device, DeviceStatus
+from domain.events.model import TELEMETRY, Event
+from domain.kernel.caller import SystemCaller
+from domain.kernel.clock import Clock
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.errors import DomainError
+from domain.kernel.ids import EventId, IdGenerator, IdPrefix
+from domain.rules.engine_port import BatchResult, TelemetryEngine, WatchedReading
+from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
+from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
+from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.rollup_service import RollupMarkCache
+
+
+class RuleCommandRunner(Protocol):
+    async def run_unattended(
+        self, tx: TelemetryTx, caller: SystemCaller, device: Device, cmd: str, params: Json, *, source: TriggeredBy, now_ms: int
+    ) -> Execution: ...
+
+
+class TransientEventPublisher(Protocol):
+    """Tells feed and webhooks of events that are not kept in the log."""
+
+    async def publish_transient(self, tx: TelemetryTx, events: Sequence[Event]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """An engine result with each of its lists built once, so that a second try costs nothing more."""
+
+    rows: Sequence[tuple[int, int, int, bytes]]
+    rollup_hours: Sequence[tuple[int, int]]
+    new_metric_names: Sequence[tuple[int, str]]
+    new_metrics: Sequence[tuple[int, int, str, str | None]]
+    rule_transitions: Sequence[RuleTransition]
+    rule_firings: Sequence[RuleFiring]
+    rule_suppressions: Sequence[RuleSuppression]
+    watched_readings: Sequence[WatchedReading]
+
+    @classmethod
+    def of(cls, ingested: BatchResult) -> IngestResult:
+        return cls(
+            ingested.rows,
+            ingested.rollup_hours,
+            ingested.new_metric_names,
+            ingested.new_metrics,
+            ingested.rule_transitions,
+            ingested.rule_firings,
+            ingested.rule_suppressions,
+            ingested.watched_readings,
+        )
+
+    def split_by_device(self) -> list[IngestResult]:
+        """What a tick brought, a device at a time: one that cannot be stored is then nobody else's problem."""
+        lists: tuple[Sequence[RuleTransition | RuleFiring | RuleSuppression], ...] = (
+            self.rule_transitions,
+            self.rule_firings,
+            self.rule_suppressions,
+        )
+        devices = sorted({one.device_no for each in lists for one in each})
+        return [
+            replace(
+                self,
+                rule_transitions=[one for one in self.rule_transitions if one.device_no == device_no],
+                rule_firings=[one for one in self.rule_firings if one.device_no == device_no],
+                rule_suppressions=[one for one in self.rule_suppressions if one.device_no == device_no],
+            )
+            for device_no in devices
+        ]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.rows
+            or self.rule_transitions
+            or self.rule_firings
+            or self.rule_suppressions
+            or self.new_metrics
+            or self.new_metric_names
+        )
+
+
+class IngestService:
+    def __init__(
+        self,
+        *,
+        ids: IdGenerator,
+        clock: Clock,
+        engine: TelemetryEngine,
+        commands: RuleCommandRunner,
+        announcer: TransientEventPublisher,
+    ) -> None:
+        self._ids = ids
+        self._clock = clock
+        self._rollup_marks = RollupMarkCache()
+        self._engine = engine
+        self._commands = commands
+        self._publisher = announcer
+        self._loop_guard = RuleLoopGuard()
+
+    async def store(self, tx: TelemetryTx, verdict: IngestResult) -> None:
+        """Write all of it in the caller's transaction."""
+        if verdict.new_metric_names:
+            await tx.readings.add_metric_names(verdict.new_metric_names)
+        if verdict.new_metrics:
+            await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in verdict.new_metrics])
+        if verdict.rows:
+            await tx.readings.add_many(verdict.rows)
+            await self._mark_rollup_hours(tx, verdict.rollup_hours)
+        if verdict.rule_transitions:
+            await tx.rules.save_states(verdict.rule_transitions)
+        if verdict.rule_firings:
+            await self._run_fired_rules(tx, verdict.rule_firings)
+        for suppressed in verdict.rule_suppressions:
+            await self._emit_suppressed(tx, suppressed)
+        if verdict.watched_readings:
+            await self._publish_watched(tx, verdict.watched_readings)
+
+    async def _mark_rollup_hours(self, tx: TelemetryTx, hours: Sequence[tuple[int, int]]) -> None:
+        now_ms = self._clock.now_ms()
+        fresh = self._rollup_marks.find_unmarked(hours, now_ms)
+        if fresh:
+            await tx.rollups.mark_due(fresh, now_ms)
+            tx.after_commit(lambda: self._rollup_marks.remember(fresh))
+
+    async def _run_fired_rules(self, tx: TelemetryTx, fired: Sequence[RuleFiring]) -> None:
+        circling = self._loop_guard.find_looping(fired)
+        for one in fired:
+            await self._run_rule(tx, one, one in circling)
+        tx.after_commit(lambda: self._loop_guard.record_firings(fired, circling))
+
+    async def _run_rule(self, tx: TelemetryTx, fired: RuleFiring, circles: bool) -> None:
+        rule = await tx.rules.find_by_number(fired.rule_no)
+        device = None if rule is None else await tx.devices.find(rule.device_id)
+        if rule is None or device is None or not rule.enabled:
+            return  # deleted since: its last word does not count
+        if circles:
+            await self._disable_rule(tx, rule, fired.at_ms)
+            return
+        await tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", fired.at_ms))
+        if device.status is not DeviceStatus.ACTIVE:
+            return
+        caller = SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
+        try:
+            await self._commands.run_unattended(
+                tx, caller, device, rule.action.command, rule.action.params, source=TriggeredBy.RULE, now_ms=fired.at_ms
+            )
+        except DomainError as refusal:
+            said = f"Rule {rule.name!r} could not run {rule.action.command}: {refusal.message}"
+            await tx.emit(_rule_event(rule, "rule_skipped", said, fired.at_ms, code=refusal.code))
+
+    async def _disable_rule(self, tx: TelemetryTx, rule: Rule, at_ms: int) -> None:
+        reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501
+        await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
+        await tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
+        specs = [kept.to_spec() for kept in await tx.rules.list_by_device(rule.device_id)]
+        tx.after_commit(lambda: self._engine.set_rules(rule.device_no, specs))
+
+    async def _emit_suppressed(self, tx: TelemetryTx, suppressed: RuleSuppression) -> None:
+        rule = await tx.rules.find_by_number(suppressed.rule_no)
+        if rule is None or suppressed.winner_no is None:
+            return  # held back by its own cooldown: expected, and no news
+        winner = await tx.rules.find_by_number(suppressed.winner_no)
+        by = "another rule" if winner is None else f"rule {winner.name!r}"
+        said = f"Rule {rule.name!r} matched, but {by} fired at the same moment and goes first."
+        await tx.emit(_rule_event(rule, "rule_suppressed", said, suppressed.at_ms))
+
+    async def _publish_watched(self, tx: TelemetryTx, watched: Sequence[WatchedReading]) -> None:
+        found = await tx.devices.list_by_numbers({device_no for device_no, *_ in watched})
+        devices = {device.device_no: device for device in found}
+        events = [
+            self._telemetry_event(devices[device_no], at_ms, metric, value, text, unit)
+            for device_no, at_ms, metric, value, text, unit in watched
+            if device_no in devices
+        ]
+        if events:
+            await self._publisher.publish_transient(tx, events)
+
+    def _telemetry_event(
+        self, device: Device, at_ms: int, metric: str, value: float | None, text: str | None, unit: str | None
+    ) -> Event:
+        event_id = EventId(self._ids.new_id(IdPrefix.EVENT))
+        return Event(
+            position=0,
+            event_id=event_id,
+            account_id=device.account_id,
+            device_id=device.device_id,
+            device_name=device.name,
+            kind=TELEMETRY,
+            description=f"{metric} = {value if text is None else text}",
+            at_ms=at_ms,
+            source="device",
+            address="",
+            payload={
+                "type": TELEMETRY,
+                "eventId": event_id,
+                "accountId": device.account_id,
+                "deviceId": device.device_id,
+                "timestamp": at_ms,
+                "metric": metric,
+                "value": value,
+                "valueText": text,
+                "unit": unit,
+            },
+        )
+
+
+def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, code: str | None = None) -> DomainEvent:
+    data: dict[str, Json] = {"ruleId": rule.rule_id, "command": rule.action.command}
+    if code is not None:
+        data["code"] = code
+    return DomainEvent(
+        account_id=rule.account_id,
+        kind=kind,
+        description=description,
+        at_ms=at_ms,
+        source=f"rule:{rule.rule_id}",
+        device_id=rule.device_id,
+        data=data,
+    )

@@ -1,0 +1,100 @@
+"""What happened, as the account's log will tell it.
+
+A change of state records its facts in its own transaction (`Transaction.record`). The events part turns a fact into a row
+of the log, and those of the five public types into a payload for the live feed and the webhooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from domain.kernel.fast_frozen import fast_frozen
+from domain.kernel.ids import AccountId, DeviceId
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+JsonObject = dict[str, Json]
+
+
+EventKind = Literal[
+    "login",
+    "logout",
+    "login_failed",
+    "login_throttled",
+    "session_revoked",
+    "otp_requested",
+    "password_changed",
+    "password_change_failed",
+    "member_changed",
+    "project_created",
+    "project_changed",
+    "project_deleted",
+    "key_created",
+    "key_changed",
+    "key_deleted",
+    "access_refused",
+    "grant_created",
+    "grant_updated",
+    "grant_revoked",
+    "approval_requested",
+    "approval_decided",
+    "approval_refused",
+    "device_registered",
+    "device_updated",
+    "device_enabled",
+    "device_disabled",
+    "device_deleted",
+    "device_online",
+    "device_offline",
+    "device_type_created",
+    "device_type_updated",
+    "device_type_deleted",
+    "credentials_generated",
+    "credentials_revealed",
+    "credentials_reveal_refused",
+    "credentials_revoked",
+    "command_defined",
+    "command_updated",
+    "command_removed",
+    "command_sent",
+    "command_result",
+    "relay_changed",
+    "telemetry",
+    "schedule_created",
+    "schedule_replaced",
+    "schedule_updated",
+    "schedule_cancelled",
+    "schedule_fired",
+    "schedule_skipped",
+    "rule_created",
+    "rule_updated",
+    "rule_deleted",
+    "rule_matched",
+    "rule_skipped",
+    "rule_suppressed",
+    "rule_disabled",
+    "webhook_created",
+    "webhook_updated",
+    "webhook_secret_rotated",
+    "webhook_deleted",
+    "webhook_disabled",
+]
+"""All that a log can tell, part by part. What was once written is never renamed: it stays in logs and in programs."""
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True)
+class DomainEvent:
+    """`kind` is the wire's event type (`relay_changed`, `grant_created`, …); `source` is who did it (a caller's label)."""
+
+    account_id: AccountId
+    kind: EventKind
+    description: str
+    at_ms: int
+    source: str
+    device_id: DeviceId | None = None
+    data: Mapping[str, Json] = field(default_factory=dict)
+    address: str = ""
+    device_name: str | None = None
+    """Where it is at hand; else it is looked up."""

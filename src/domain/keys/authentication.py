@@ -1,0 +1,83 @@
+"""From what a caller shows to who it is. A role is read anew for each call: who was demoted or removed notices at once.
+
+When a key was last used is remembered here and written in batches: one write every few seconds, not one per call. What is not
+yet written when the process dies is lost, which costs a few seconds of a date that people only look at.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from domain.accounts.ports import AccessTokenCodec, SecretHasher
+from domain.kernel.audit import DeniedRequestLog
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.clock import Clock
+from domain.kernel.errors import Unauthenticated
+from domain.kernel.ids import KeyId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.policy import check_key_format
+from domain.keys.ports import ApiKeysTx
+
+
+class CallerAuthenticator:
+    """The `Authenticator` of the HTTP and feed adapters."""
+
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[ApiKeysTx],
+        clock: Clock,
+        tokens: AccessTokenCodec,
+        digest: SecretHasher,
+        refusals: DeniedRequestLog | None = None,
+    ) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._tokens = tokens
+        self._digest = digest
+        self._denied_request_log = refusals
+        self._last_used_ms: dict[KeyId, int] = {}
+
+    async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
+        """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` when only its time is over."""
+        user_id, membership_id, account_id, expires_ms = self._tokens.verify(token, self._clock.now_ms())
+        async with self._uow.read() as tx:
+            membership = await tx.memberships.get(membership_id)
+        if membership is None or membership.user_id != user_id or membership.account_id != account_id:
+            error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
+            gone = Session(account_id, user_id, membership_id, Role.VIEWER, address)
+            await self._log_denied(gone, "a call of somebody who is no longer a member", error)
+            raise error
+        return Session(account_id, user_id, membership_id, membership.role, address), expires_ms
+
+    async def authenticate_key(self, secret: str, address: str) -> ApiKeyCaller:
+        """Raises Unauthenticated for a key that is malformed, unknown or disabled."""
+        check_key_format(secret)
+        secret_hash = self._digest.sha256(secret)
+        async with self._uow.read() as tx:
+            key = await tx.api_keys.find_by_hash(secret_hash)
+        if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
+            raise Unauthenticated("This API key does not exist (any more). Make a new one.")
+        caller = ApiKeyCaller(key.account_id, key.key_id, key.name, address)
+        if not key.enabled:
+            error = Unauthenticated("This API key is disabled. Enable it, or use another one.")
+            await self._log_denied(caller, "a call with a disabled key", error)
+            raise error
+        self._last_used_ms[key.key_id] = self._clock.now_ms()
+        return caller
+
+    async def _log_denied(self, caller: Session | ApiKeyCaller, act: str, error: Unauthenticated) -> None:
+        if self._denied_request_log is not None:
+            await self._denied_request_log.log_denied(caller, act, error, {})
+
+    async def flush_last_used(self) -> None:
+        """Write when keys were last used; call it every few seconds and once at the end."""
+        used, self._last_used_ms = self._last_used_ms, {}
+        if not used:
+            return
+        try:
+            async with self._uow.write() as tx:
+                await tx.api_keys.update_last_used(used)
+        except BaseException:
+            self._last_used_ms = {**used, **self._last_used_ms}
+            raise

@@ -1,0 +1,70 @@
+"""An hour of a device, summed up: per metric count, minimum, maximum, sum and last value of its numbers.
+
+A packed roll-up is one entry of 44 bytes a metric: metric number and count (32 bits each, unsigned), minimum, maximum, sum and
+last (IEEE doubles), and when in the hour the last was measured (ms, 32 bits unsigned); all little endian, by metric number.
+
+Longer stretches are put together from hours, newest first, whether an hour comes out of its roll-up or out of its readings. So
+both give the same sum to the last bit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+from domain.kernel.clock import HOUR_MS
+from domain.rules.engine_port import AggregateCell
+from domain.telemetry.engine.aggregate import clamp_to_finite
+
+_ENTRY = struct.Struct("<IIddddI")
+_MAX_COUNT = 2**32 - 1
+
+
+def pack_rollup(cells: Iterable[AggregateCell]) -> bytes:
+    """Cells of one hour."""
+    entries = sorted(cells, key=lambda cell: cell[1])
+    return b"".join(
+        _ENTRY.pack(metric_no, min(count, _MAX_COUNT), low, high, total, last, last_ms - from_ms)
+        for from_ms, metric_no, count, low, high, total, last, last_ms in entries
+    )
+
+
+def unpack_rollup(hour: int, packed: bytes, metric_no: int | None = None) -> Iterator[AggregateCell]:
+    """Raises ValueError on bytes that `pack` did not write."""
+    if len(packed) % _ENTRY.size:
+        raise ValueError("this is no roll-up that this version reads")
+    from_ms = hour * HOUR_MS
+    for number, count, low, high, total, last, offset_ms in _ENTRY.iter_unpack(packed):
+        if metric_no is None or number == metric_no:
+            yield (from_ms, number, count, low, high, total, last, from_ms + offset_ms)
+
+
+def merge_by_higher_count(one: Iterable[AggregateCell], other: Iterable[AggregateCell]) -> list[AggregateCell]:
+    """Of two roll-ups of an hour, metric by metric the one that counts more: readings are only ever forgotten or added."""
+    best = {cell[1]: cell for cell in one}
+    for cell in other:
+        if cell[1] not in best or cell[2] > best[cell[1]][2]:
+            best[cell[1]] = cell
+    return list(best.values())
+
+
+def combine_cells(cells: Sequence[AggregateCell], step_ms: int) -> list[AggregateCell]:
+    """Cells of parts of hours, put together to stretches of `step_ms`; both newest first, and by metric number."""
+    found: dict[tuple[int, int], AggregateCell] = {}
+    for cell in sorted(cells, key=lambda cell: (-cell[0], cell[1])):
+        from_ms, metric_no, count, low, high, total, last, last_ms = cell
+        key = (from_ms - from_ms % step_ms, metric_no)
+        newer = found.get(key)
+        if newer is None:
+            found[key] = (key[0], metric_no, count, low, high, total, last, last_ms)
+        else:
+            found[key] = (
+                *key,
+                newer[2] + count,
+                min(newer[3], low),
+                max(newer[4], high),
+                clamp_to_finite(newer[5] + total),
+                newer[6],
+                newer[7],
+            )
+    return sorted(found.values(), key=lambda cell: (-cell[0], cell[1]))

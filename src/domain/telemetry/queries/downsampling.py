@@ -1,0 +1,127 @@
+"""Telemetry downsampled: minimum, maximum, mean and more per stretch of time.
+
+Stretches of whole hours are put together from hourly roll-ups. An hour that is marked as having readings its roll-up does not
+know (the one under way above all) is read from its readings, and so are the parts of hours at both ends. Roll-ups, marks and
+readings are read in one snapshot, so the answer is what the readings alone would give, to the last bit, and goes on beyond the
+time for which readings are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.grants.authorizer import Authorizer
+from domain.kernel.caller import Caller
+from domain.kernel.clock import DAY_MS, HOUR_MS, Clock
+from domain.kernel.errors import ValidationFailed
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.engine_port import AggregateCell, TelemetryEngine
+from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
+from domain.telemetry.model import TimeBucket
+from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.queries.latest_and_history import MetricNames, get_readable_device
+from domain.telemetry.queries.paging import TimeRange, iterate_pages
+
+PAGE_MESSAGES = 2_000
+PAGE_HOURS = 1_000
+MAX_MESSAGES = 1_000_000
+"""What one question may read, some seconds of a reader's time: ten days of a message a second."""
+MAX_BUCKETS = 1_000
+
+
+@dataclass(slots=True)
+class _AggregationQuery:
+    device_no: int
+    span: TimeRange
+    metric_no: int | None
+    step_ms: int
+    messages_read: int = 0
+
+
+class DownsamplingService:
+    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, gate: Authorizer) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._engine = engine
+        self._authorizer = gate
+
+    async def query_buckets(
+        self, caller: Caller, device_id: DeviceId, span: TimeRange, *, metric: str | None, step_ms: int, limit: int
+    ) -> list[TimeBucket]:
+        """At most `limit` buckets, newest first. An open end is now, and an open begin follows from `limit`.
+
+        Raises NotFound, Refused, and Invalid when the span has too many stretches or readings."""
+        async with self._uow.read() as tx:
+            device = await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
+            names = await MetricNames.load(tx, device)
+            number = None if metric is None else names.find_number(metric)
+            if metric is not None and number is None:
+                return []
+            span = await self._clip_range(tx, device.device_no, span, step_ms, limit)
+            if (span.until_ms - span.since_ms) // step_ms > MAX_BUCKETS:
+                raise ValidationFailed.for_field(
+                    "step", f"gives more than {MAX_BUCKETS} stretches; take a longer step or a shorter time."
+                )
+            cells = await self._aggregate(tx, _AggregationQuery(device.device_no, span, number, step_ms))
+        return [
+            TimeBucket(names.name_and_unit(no)[0], from_ms, low, high, total / count, count, total, last)
+            for from_ms, no, count, low, high, total, last, _ in cells[:limit]
+        ]
+
+    async def _clip_range(self, tx: TelemetryTx, device_no: int, span: TimeRange, step_ms: int, count: int) -> TimeRange:
+        """The last `count` stretches of the span that can hold readings."""
+        until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
+        if until_ms == span.until_ms and span.since_ms > 0:
+            return span
+        ends = [at_ms + 1 for at_ms, _ in await tx.readings.list_between(device_no, span.since_ms, until_ms, 1)]
+        hours = await tx.rollups.list_between(device_no, span.since_ms // HOUR_MS, -(-until_ms // HOUR_MS), 1)
+        ends += [(hour + 1) * HOUR_MS for hour, _ in hours]
+        until_ms = min(until_ms, max(ends, default=until_ms))
+        first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
+        return TimeRange(max(span.since_ms, first_ms, 0), until_ms)
+
+    async def _aggregate(self, tx: TelemetryTx, asked: _AggregationQuery) -> list[AggregateCell]:
+        since_ms, until_ms = asked.span.since_ms, asked.span.until_ms
+        if asked.step_ms % HOUR_MS:
+            return await self._aggregate_readings(tx, asked, asked.span, asked.step_ms)
+        first, end = -(-since_ms // HOUR_MS), until_ms // HOUR_MS
+        if first >= end:
+            return combine_cells(await self._aggregate_readings(tx, asked, asked.span, HOUR_MS), asked.step_ms)
+        cells = await self._aggregate_readings(tx, asked, TimeRange(end * HOUR_MS, until_ms), HOUR_MS)
+        cells += await self._aggregate_whole_hours(tx, asked, first, end)
+        cells += await self._aggregate_readings(tx, asked, TimeRange(since_ms, first * HOUR_MS), HOUR_MS)
+        return combine_cells(cells, asked.step_ms)
+
+    async def _aggregate_whole_hours(
+        self, tx: TelemetryTx, asked: _AggregationQuery, first: int, end: int
+    ) -> list[AggregateCell]:
+        """Cells of whole hours with first ≤ hour < end."""
+        due = await tx.rollups.list_due_hours(asked.device_no, first, end)
+        cells: list[AggregateCell] = []
+        for hour in due:
+            cells += await self._aggregate_readings(tx, asked, TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
+        readings_only, before = frozenset(due), end
+        while True:
+            rows = await tx.rollups.list_between(asked.device_no, first, before, PAGE_HOURS)
+            for hour, packed in rows:
+                if hour not in readings_only:
+                    cells += unpack_rollup(hour, packed, asked.metric_no)
+            if len(rows) < PAGE_HOURS:
+                return cells
+            before = rows[-1][0]
+
+    async def _aggregate_readings(
+        self, tx: TelemetryTx, asked: _AggregationQuery, span: TimeRange, step_ms: int
+    ) -> list[AggregateCell]:
+        """Cells out of the readings themselves."""
+        tally = self._engine.create_aggregator(step_ms, asked.metric_no)
+        if span.since_ms < span.until_ms:
+            async for rows in iterate_pages(tx, asked.device_no, span, PAGE_MESSAGES):
+                tally.add(rows)
+                asked.messages_read += len(rows)
+                if asked.messages_read > MAX_MESSAGES:
+                    raise ValidationFailed.for_field(
+                        "since", f"reaches over more than {MAX_MESSAGES:,} messages; take a shorter time."
+                    )
+        return tally.cells()

@@ -1,0 +1,55 @@
+"""The readings told as events, for `GET /events?type=telemetry`: newest first, over one device or all of an account.
+
+Readings are not in the log, so they are merged here from the devices' own rows, a page of messages at a time and never more of
+them than the page that was asked for needs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from domain.devices.model import Device
+from domain.events.model import TelemetryRecord
+from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.engine_port import TelemetryEngine
+from domain.telemetry.ports import TelemetryTx
+
+MAX_DEVICES = 200
+"""The devices heard of last: a page of 200 readings cannot hold more."""
+
+
+class TelemetryEventQueryService:
+    """The events part's `TelemetryLog`."""
+
+    def __init__(self, *, uow: UnitOfWork[TelemetryTx], engine: TelemetryEngine) -> None:
+        self._uow = uow
+        self._engine = engine
+
+    async def page(
+        self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
+    ) -> Sequence[TelemetryRecord]:
+        """Newest first: readings of at most `before_ms`, without the first `skip`."""
+        wanted = limit + skip
+        async with self._uow.read() as tx:
+            devices = await self._list_devices(tx, account_id, device_id)
+            found = [await self._newest_records(tx, device, before_ms, wanted) for device in devices]
+        merged = heapq.merge(*found, key=lambda record: (-record.at_ms, record.device_id, record.metric))
+        return [record for number, record in enumerate(merged) if skip <= number < wanted]
+
+    async def _list_devices(self, tx: TelemetryTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
+        if device_id is not None:
+            device = await tx.devices.get(account_id, device_id)
+            return [] if device is None else [device]
+        heard = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
+        return sorted(heard, key=lambda device: -(device.last_seen_ms or 0))[:MAX_DEVICES]
+
+    async def _newest_records(self, tx: TelemetryTx, device: Device, before_ms: int, wanted: int) -> list[TelemetryRecord]:
+        rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
+        names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
+        records = []
+        for at_ms, number, value, text in self._engine.unpack_readings(rows):
+            metric, unit = names.get(number, (f"#{number}", None))
+            records.append(TelemetryRecord(device.device_id, device.name, at_ms, metric, value, text, unit))
+        return sorted(records, key=lambda record: (-record.at_ms, record.device_id, record.metric))

@@ -1,0 +1,130 @@
+"""The log of a webhook's attempts, and attempts made by hand: a ping, or an earlier event once more.
+
+What is made by hand is owed like everything else, so a crash does not lose it, and it begins in the transaction that writes it,
+so that its caller learns the id of the attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.clock import Clock
+from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
+from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id_format
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.webhooks import policy
+from domain.webhooks.delivery import DeliveryService, InFlightAttempt
+from domain.webhooks.model import MAX_LISTED_ATTEMPTS, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.policy import LEASE_MS
+from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.service import get_webhook
+
+DUE_FIRST_MS = 0
+"""Due before anything else, so that the very next claim gives it to us."""
+
+
+class DeliveryLogService:
+    def __init__(
+        self,
+        *,
+        uow: UnitOfWork[WebhooksTx],
+        clock: Clock,
+        ids: IdGenerator,
+        deliveries: DeliveryService,
+        send: Callable[[InFlightAttempt], None],
+    ) -> None:
+        """`send` hands a job that has begun to the delivery loop, after the commit."""
+        self._uow = uow
+        self._clock = clock
+        self._ids = ids
+        self._deliveries = deliveries
+        self._send_attempt = send
+
+    async def list_attempts(self, caller: Session, webhook_id: str) -> Sequence[Attempt]:
+        """The last 50 attempts, newest first. Raises NotFound."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.read() as tx:
+            webhook = await get_webhook(tx, caller, webhook_id)
+            attempts = await tx.deliveries.list_attempts(webhook.webhook_id, MAX_LISTED_ATTEMPTS)
+        return [policy.mark_interrupted(attempt, now_ms) for attempt in attempts]
+
+    async def ping(self, caller: Session, webhook_id: str) -> DeliveryId:
+        """Raises Refused, NotFound, Conflict `WEBHOOK_DISABLED`."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        event_id = EventId(self._ids.new_id(IdPrefix.EVENT))
+        async with self._uow.write() as tx:
+            webhook = await get_webhook(tx, caller, webhook_id)
+            data = policy.encode_payload(
+                {
+                    "type": policy.PING_EVENT_TYPE,
+                    "eventId": event_id,
+                    "accountId": webhook.account_id,
+                    "webhookId": webhook.webhook_id,
+                    "timestamp": now_ms,
+                }
+            )
+            return await self._start_attempt(tx, webhook, _ping_delivery(webhook, event_id, data, now_ms), now_ms)
+
+    async def redeliver(self, caller: Session, webhook_id: str, delivery_id: str) -> DeliveryId:
+        """The same event again, with six attempts. It is sent only while the key still sees the device.
+
+        Raises Refused, NotFound, Conflict `WEBHOOK_DISABLED`."""
+        require_role(caller, Role.ADMIN)
+        now_ms = self._clock.now_ms()
+        async with self._uow.write() as tx:
+            webhook = await get_webhook(tx, caller, webhook_id)
+            attempt = None
+            if has_id_format(IdPrefix.DELIVERY, delivery_id):
+                attempt = await tx.deliveries.get_attempt(webhook.webhook_id, DeliveryId(delivery_id))
+            owed = None if attempt is None else await tx.deliveries.get(attempt.delivery_no)
+            if owed is None:
+                raise NotFound.for_resource("delivery", delivery_id)
+            return await self._start_attempt(tx, webhook, _redelivery(owed, now_ms), now_ms)
+
+    async def _start_attempt(self, tx: WebhooksTx, webhook: Webhook, delivery: Delivery, now_ms: int) -> DeliveryId:
+        policy.require_enabled(webhook)
+        if await self._deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
+            raise PermissionDenied(
+                "The webhook's key is disabled or may not see this device (any more). Enable the key, or grant it the device.",
+                code="GRANT_MISSING",
+            )
+        await tx.deliveries.add_many([delivery])
+        claimed = next(iter(await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, 1)), None)
+        if claimed is None or (claimed.webhook_id, claimed.event_id) != (delivery.webhook_id, delivery.event_id):
+            raise Unavailable("The delivery could not be begun. Try again in a moment.")
+        job = replace(self._deliveries.new_attempt(claimed, webhook, now_ms), is_manual=True)
+        await tx.deliveries.add_attempts([job.attempt])
+        tx.after_commit(lambda: self._send_attempt(job))
+        return job.attempt.delivery_id
+
+
+def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int) -> Delivery:
+    return Delivery(
+        no=0,
+        webhook_id=webhook.webhook_id,
+        account_id=webhook.account_id,
+        device_id=None,
+        event_id=event_id,
+        event_type=policy.PING_EVENT_TYPE,
+        data=data,
+        state=DeliveryState.PENDING,
+        attempts=0,
+        due_ms=DUE_FIRST_MS,
+        claimed_until_ms=None,
+        created_ms=now_ms,
+    )
+
+
+def _redelivery(owed: Delivery, now_ms: int) -> Delivery:
+    return replace(
+        owed,
+        no=0,
+        state=DeliveryState.PENDING,
+        attempts=0,
+        due_ms=DUE_FIRST_MS,
+        claimed_until_ms=None,
+        created_ms=now_ms,
+    )
