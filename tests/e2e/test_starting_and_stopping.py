@@ -104,12 +104,13 @@ def test_a_worker_that_fails_again_and_again_ends_the_service_with_1_and_says_wh
     fault = tmp_path / "fault"
     fault.mkdir()
     (fault / "sitecustomize.py").write_text(
-        "from app import supervisor\n"
-        "from app.workers.retention import RetentionLoop\n"
+        "from app.runtime import supervisor\n"
+        "from app.workers.retention import RetentionWorker\n"
+        "from domain.kernel.backoff import Backoff\n"
         "async def run(self):\n"
         "    raise OSError('the disk is on fire')\n"
-        "RetentionLoop.run = run\n"
-        "supervisor.PAUSES_S = (0.01,)\n"
+        "RetentionWorker.run = run\n"
+        "supervisor.RESTART_BACKOFF = Backoff((0.01,))\n"
     )
     service = Service(tmp_path, fault)
     code, said = service.refuses()

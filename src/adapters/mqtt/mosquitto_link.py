@@ -31,6 +31,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory
 from adapters.mqtt.mosquitto_credentials import DEVICE_PUBLISH_TOPICS, MosquittoCredentialStore
 from domain.devices.link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.kernel.backoff import Backoff
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
 
@@ -42,7 +43,7 @@ _NO_MATCHING_SUBSCRIBERS = 0x10
 _MAX_PAYLOAD_BYTES = 64 * 1024
 _PUBACK_TIMEOUT_S = 5.0
 _RETRY_DELAY_S = 1.0
-_BACKOFF_S = (0.2, 1.0, 2.0, 5.0, 10.0)
+_RECONNECT_BACKOFF = Backoff((0.2, 1.0, 2.0, 5.0, 10.0))
 _SESSION_EXPIRY_S = 7 * 24 * 3600
 
 
@@ -136,8 +137,8 @@ class MosquittoDeviceLink:
                 self._client = None
                 self._fail_pending_acks()
             self._counters["reconnects"] += 1
-            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
             attempt += 1
+            await asyncio.sleep(_RECONNECT_BACKOFF.pause_s(attempt))
 
     def _new_client(self) -> aiomqtt.Client:
         settings = self._settings

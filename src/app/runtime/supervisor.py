@@ -16,9 +16,10 @@ from typing import Protocol
 
 import structlog
 
+from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 
-RESTART_BACKOFF_S = (0.1, 0.5, 2.0, 5.0, 15.0)
+RESTART_BACKOFF = Backoff((0.1, 0.5, 2.0, 5.0, 15.0))
 STABLE_AFTER_S = 30.0
 MAX_CONSECUTIVE_FAILURES = 20
 """Failures of one loop in a row, none of its runs steady: with the pauses above, about four minutes."""
@@ -109,7 +110,7 @@ class Supervisor:
             if faults >= MAX_CONSECUTIVE_FAILURES and not self.shutdown_requested.is_set():
                 log.critical("a worker fails again and again; the service ends", worker=watch.worker.name, failures=faults)
                 self.shutdown_requested.set()
-            await asyncio.sleep(RESTART_BACKOFF_S[min(tries, len(RESTART_BACKOFF_S)) - 1])
+            await asyncio.sleep(RESTART_BACKOFF.pause_s(tries))
 
 
 def _clear_error(watch: SupervisedWorker) -> None:

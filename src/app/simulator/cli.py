@@ -16,8 +16,8 @@ from app.simulator.options import (
     MqttTransport,
     MqttVersion,
     SimulationOptions,
-    SimulatorProfile,
 )
+from domain.devices.model import FirmwareProfile
 
 PLAIN_PROGRESS_EVERY_S = 10.0
 """Where nobody sees a line being replaced."""
@@ -74,7 +74,7 @@ def simulate(
     device: Annotated[list[str] | None, typer.Option(help="Play this one instead (repeatable); it gets a new password.")] = None,
     logins: Annotated[Path | None, typer.Option(help="Play those of this file (id, password a line); needs no API.")] = None,
     write_logins: Annotated[Path | None, typer.Option(help="Write such a file.")] = None,
-    profile: Annotated[SimulatorProfile, typer.Option(help="The firmware they speak like.")] = SimulatorProfile.NATIVE,
+    profile: Annotated[FirmwareProfile, typer.Option(help="The firmware they speak like.")] = FirmwareProfile.NATIVE,
     rate: Annotated[float, typer.Option(min=0, help="Telemetry messages a second of all together; 0: flat out.")] = 5.0,
     qos: Annotated[int, typer.Option(min=0, max=1, help="Of the telemetry.")] = 1,
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop by itself after this time.")] = None,

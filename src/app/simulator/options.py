@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from app.simulator.faults import FaultInjectionOptions
+from domain.devices.model import FirmwareProfile
 
 DEFAULT_TLS_PORT = 8883
 """Registered for MQTT over TLS; credentials name only the plain ports."""
@@ -40,13 +41,6 @@ class MqttVersion(StrEnum):
     def protocol_level(self) -> int:
         """As CONNECT says it."""
         return 5 if self is MqttVersion.V5 else 4
-
-
-class SimulatorProfile(StrEnum):
-    NATIVE = "native"
-    TASMOTA = "tasmota"
-    ESPHOME = "esphome"
-    SHELLY = "shelly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +92,7 @@ class SimulationOptions:
     device_ids: tuple[str, ...] = ()
     logins_file: Path | None = None
     write_logins_file: Path | None = None
-    profile: SimulatorProfile = SimulatorProfile.NATIVE
+    profile: FirmwareProfile = FirmwareProfile.NATIVE
     messages_per_second: float = 5.0
     qos: int = 1
     duration_s: float | None = None

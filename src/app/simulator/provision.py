@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.simulator.api_client import ApiClient
-from app.simulator.options import DeviceLogin, SimulationError, SimulationOptions, SimulatorProfile
+from app.simulator.options import DeviceLogin, SimulationError, SimulationOptions
+from domain.devices.model import FirmwareProfile
 
 MAX_IN_FLIGHT = 16
 
@@ -21,13 +22,13 @@ class ProvisionedFleet:
     """Who plays, and where the service says that devices connect. `made`: whether they are ours to remove."""
 
     logins: Sequence[DeviceLogin]
-    profile: SimulatorProfile
+    profile: FirmwareProfile
     port: int | None = None
     ws_port: int | None = None
     created_devices: bool = False
 
 
-def read_logins(path: Path, profile: SimulatorProfile) -> ProvisionedFleet:
+def read_logins(path: Path, profile: FirmwareProfile) -> ProvisionedFleet:
     """Lines of a device id and its password. Raises SimulationRefused."""
     try:
         lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -73,14 +74,14 @@ async def provision(api: ApiClient, order: SimulationOptions, say: PrintLine) ->
     return ProvisionedFleet([task.result() for task in tasks], profile, created_devices=not order.device_ids, **ports)
 
 
-async def _selected_devices(api: ApiClient, order: SimulationOptions) -> tuple[Sequence[str], SimulatorProfile]:
-    profiles = {SimulatorProfile((await api.get(f"/devices/{device_id}"))["profile"]) for device_id in order.device_ids}
+async def _selected_devices(api: ApiClient, order: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
+    profiles = {FirmwareProfile((await api.get(f"/devices/{device_id}"))["profile"]) for device_id in order.device_ids}
     if len(profiles) > 1:
         raise SimulationError("These devices have different profiles; play those of one profile at a time.")
     return order.device_ids, profiles.pop()
 
 
-async def _devices_of_earlier_run(api: ApiClient, order: SimulationOptions) -> tuple[Sequence[str], SimulatorProfile]:
+async def _devices_of_earlier_run(api: ApiClient, order: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
     """Those of an earlier run, in the order of their numbers."""
     by_name = {str(device["name"]): str(device["deviceId"]) for device in await api.get("/devices")}
     names = (_device_name(order.profile, number) for number in range(order.device_count))
@@ -92,11 +93,11 @@ async def _devices_of_earlier_run(api: ApiClient, order: SimulationOptions) -> t
     return found, order.profile
 
 
-def _device_name(profile: SimulatorProfile, number: int) -> str:
+def _device_name(profile: FirmwareProfile, number: int) -> str:
     return f"Simulated {profile} {number + 1}"
 
 
-async def _register_device(api: ApiClient, profile: SimulatorProfile, number: int) -> str:
+async def _register_device(api: ApiClient, profile: FirmwareProfile, number: int) -> str:
     body = {"name": _device_name(profile, number), "boardType": "ESP32", "appType": "PUMP", "profile": str(profile)}
     return str((await api.post("/devices/register", body | {"tags": ["simulated"]}))["deviceId"])
 

@@ -11,11 +11,11 @@ import asyncio
 import structlog
 
 from app.workers.wake_event import WakeEvent
+from domain.kernel.backoff import RETRY_BACKOFF
 
 MAX_SLEEP_S = 30.0
 """The wall clock may be set while we sleep, and another instance may add what we must do."""
 MIN_SLEEP_S = 0.001
-RETRY_BACKOFF_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 
 
 class DueWorker:
@@ -33,8 +33,8 @@ class DueWorker:
                 sleep_s = await self.run_once()
             except Exception as error:
                 self.failures += 1
-                pause_s = RETRY_BACKOFF_S[min(attempt, len(RETRY_BACKOFF_S) - 1)]
                 attempt += 1
+                pause_s = RETRY_BACKOFF.pause_s(attempt)
                 self._log.warning("its work waits", error=repr(error), attempt=attempt, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
                 continue

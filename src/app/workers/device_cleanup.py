@@ -15,9 +15,9 @@ from app.workers.base_worker import seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.erasure import DeviceErasureService
+from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.clock import Clock
 
-RETRY_BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 MAX_SLEEP_S = 3600.0
 MIN_PAUSE_S = 0.002
 MAX_PAUSE_S = 1.0
@@ -51,8 +51,8 @@ class DeviceCleanupWorker:
                 await self._wake_event.wait(seconds_until(due_ms, self._clock.now_ms(), MAX_SLEEP_S))
             else:
                 log.warning("the device link does not take a change; it is told again", owed=self._credential_sync.pending_count)
-                await asyncio.sleep(RETRY_BACKOFF_S[min(attempt, len(RETRY_BACKOFF_S) - 1)])
                 attempt += 1
+                await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))
 
 
 class ProportionalPause:

@@ -19,11 +19,12 @@ from app.workers.homeassistant_retained import RetainedPublisher
 from domain.events.model import TELEMETRY, FeedFilter
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.homeassistant.bridge import HomeAssistantBridge, HomeAssistantTopics, find_stale_topics
+from domain.kernel.backoff import Backoff
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.errors import DomainError, Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, DeviceId
 
-RECONNECT_BACKOFF_S = (0.5, 2.0, 5.0, 15.0, 30.0)
+RECONNECT_BACKOFF = Backoff((0.5, 2.0, 5.0, 15.0, 30.0))
 STABLE_AFTER_S = 30.0
 REFRESH_INTERVAL_S = 30.0
 MIN_REFRESH_INTERVAL_S = 1.0
@@ -87,8 +88,8 @@ class HomeAssistantWorker:
                 await self._run_connection()
             except DomainError as error:
                 attempt = 0 if loop.time() - began > STABLE_AFTER_S else attempt
-                pause_s = RECONNECT_BACKOFF_S[min(attempt, len(RECONNECT_BACKOFF_S) - 1)]
                 attempt += 1
+                pause_s = RECONNECT_BACKOFF.pause_s(attempt)
                 log.warning("Home Assistant is not told anything", error=error.message, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
 

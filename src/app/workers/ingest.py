@@ -20,6 +20,7 @@ from app.workers.wake_event import WakeEvent
 from domain.devices.link import DeviceLink, InboundBatch
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, FollowUps
 from domain.ingest.telemetry import IngestResult, IngestService
+from domain.kernel.backoff import RETRY_BACKOFF
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
@@ -35,7 +36,6 @@ MIN_BATCH_INTERVAL_S = 0.005
 """At the least from one batch to the next, unless more has come than a batch takes. A transaction costs about a millisecond of
 processor time however little is in it, and what comes while the next one waits shares it. A message that comes alone waits for
 nobody."""
-RETRY_BACKOFF_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
 DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
@@ -170,8 +170,8 @@ class IngestWorker:
             try:
                 return await work()
             except Unavailable as error:
-                pause_s = RETRY_BACKOFF_S[min(attempt, len(RETRY_BACKOFF_S) - 1)]
                 attempt += 1
+                pause_s = RETRY_BACKOFF.pause_s(attempt)
                 self.retries += 1
                 log.warning("the database does not answer; telemetry waits", error=str(error), attempt=attempt, pause_s=pause_s)
                 await asyncio.sleep(pause_s)

@@ -14,6 +14,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, Membership
+from domain.kernel.backoff import Backoff
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import DAY_MS, MINUTE_MS, SECOND_MS
 from domain.kernel.errors import Conflict, PermissionDenied, RateLimited, ValidationFailed
@@ -44,18 +45,22 @@ _EMAIL_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LoginBackoff:
-    """`free` failures cost nothing; then the pause starts at a second and doubles up to `longest_s`."""
+    """The first `free_failures` cost nothing; then `backoff` decides how long to wait after each."""
 
     free_failures: int
-    max_delay_s: int
+    backoff: Backoff
 
     def delay_ms(self, count: int) -> int:
         if count < self.free_failures:
             return 0
-        return min(1 << min(count - self.free_failures, 16), self.max_delay_s) * SECOND_MS
+        return int(self.backoff.pause_s(count - self.free_failures + 1) * SECOND_MS)
 
 
-LOGIN_BACKOFFS = {"pair": LoginBackoff(5, 60), "address": LoginBackoff(30, 60), "email": LoginBackoff(20, 10)}
+LOGIN_BACKOFFS = {
+    "pair": LoginBackoff(5, Backoff.doubling(1, 60)),
+    "address": LoginBackoff(30, Backoff.doubling(1, 60)),
+    "email": LoginBackoff(20, Backoff.doubling(1, 10)),
+}
 
 
 def normalize_email(text: str) -> str:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from domain.kernel.backoff import Backoff
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
 
-RETRY_PAUSES_S = (5, 10, 20, 40, 80)
+RETRY_BACKOFF = Backoff.doubling(5, 80)
 """After the first attempt and each failed retry: five retries, six attempts at most."""
-MAX_ATTEMPTS = 1 + len(RETRY_PAUSES_S)
+MAX_ATTEMPTS = 1 + len(RETRY_BACKOFF.pauses_s)
 RESPONSE_TIMEOUT_S = 10.0
 MAX_CONCURRENT_PER_WEBHOOK = 4
 """Attempts of one webhook that are sent at once."""

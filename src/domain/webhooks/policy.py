@@ -1,7 +1,7 @@
 """What is sent, what an answer means, and when the next attempt is due: decided without I/O.
 
 An attempt succeeds with a complete 2xx answer, and with nothing else. After a failure the next attempt follows the pauses of
-`model.PAUSES_S`, spread by the jitter; `Retry-After` may lengthen a pause, never shorten it. 410, or five days without a
+`model.RETRY_BACKOFF`, spread by the jitter; `Retry-After` may lengthen a pause, never shorten it. 410, or five days without a
 success, disables the webhook. An attempt that a crash or a stop interrupted counts for nothing: the same number is tried again.
 """
 
@@ -20,7 +20,7 @@ from domain.webhooks.model import (
     DISABLE_AFTER_MS,
     MAX_ATTEMPTS,
     RESPONSE_TIMEOUT_S,
-    RETRY_PAUSES_S,
+    RETRY_BACKOFF,
     Attempt,
     Delivery,
     DeliveryState,
@@ -96,7 +96,7 @@ def failure_reason(reply: WebhookResponse) -> str:
 
 def retry_pause_ms(attempts: int, spread: float, retry_after_s: int | None) -> int:
     """After `attempts` (1 to 5) attempts have failed; `spread` is -1 to 1."""
-    planned = RETRY_PAUSES_S[attempts - 1] * (1 + JITTER * max(-1.0, min(1.0, spread)))
+    planned = RETRY_BACKOFF.pause_s(attempts) * (1 + JITTER * max(-1.0, min(1.0, spread)))
     asked = min(retry_after_s or 0, MAX_RETRY_AFTER_S)
     return int(max(planned, asked) * SECOND_MS)
 

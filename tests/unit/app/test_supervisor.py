@@ -7,6 +7,7 @@ import pytest
 
 from app.runtime import supervisor
 from app.runtime.supervisor import Supervisor
+from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 
 WITHIN_S = 5.0
@@ -46,7 +47,7 @@ class Returning:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "RESTART_BACKOFF_S", (0.001,))
+    monkeypatch.setattr(supervisor, "RESTART_BACKOFF", Backoff((0.001,)))
     monkeypatch.setattr(supervisor, "log", MagicMock())  # drawing tracebacks takes longer than all of it
 
 

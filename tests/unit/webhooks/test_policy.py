@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from domain.kernel.ids import AccountId, DeliveryId, EventId, KeyId, WebhookId
 from domain.webhooks import policy
-from domain.webhooks.model import RETRY_PAUSES_S, Attempt, Delivery, DeliveryState, Webhook
+from domain.webhooks.model import RETRY_BACKOFF, Attempt, Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import HealthChange
 from domain.webhooks.ports import WebhookResponse
 
@@ -94,7 +94,7 @@ def test_after_six_attempts_it_is_given_up() -> None:
 @given(st.integers(1, 5), st.floats(-1, 1), st.none() | st.integers(0, 10**9))
 def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, asked: int | None) -> None:
     pause_ms = policy.retry_pause_ms(done, spread, asked)
-    planned_ms = RETRY_PAUSES_S[done - 1] * 1_000
+    planned_ms = RETRY_BACKOFF.pause_s(done) * 1_000
     assert pause_ms >= planned_ms * 0.9 - 1
     assert pause_ms <= max(planned_ms * 1.1, policy.MAX_RETRY_AFTER_S * 1_000)
     if asked is None:
