@@ -33,6 +33,12 @@ def test_every_folder_with_python_files_is_a_package() -> None:
     assert not sorted(str(folder.relative_to(SOURCES)) for folder in folders if not (folder / "__init__.py").exists())
 
 
+def test_the_storage_for_tests_lies_outside_the_packages() -> None:
+    """`support.memory_storage` serves unit tests only; a package below `src` would be installed with the program."""
+    assert (ROOT / "tests" / "support" / "memory_storage").is_dir()
+    assert not [path for path in SOURCES.rglob("*memory*") if "__pycache__" not in path.parts]
+
+
 def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
     """Built from the checkout as it is, with the extension taken from the build that `make setup` left."""
     if not THOROUGH:
@@ -55,7 +61,7 @@ def test_the_wheel_holds_all_sources(tmp_path: Path) -> None:
     wanted = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*") if _belongs(path)}
     assert not wanted - names
     assert any(name.startswith("adapters/engine/_native") and name.endswith(".so") for name in names)
-    assert not [name for name in names if name.startswith(("tests/", "benches/", "data/"))]
+    assert not [name for name in names if name.startswith(("tests/", "benches/", "data/", "support/")) or "memory" in name]
 
 
 def _belongs(path: Path) -> bool:

@@ -10,11 +10,11 @@ from quart import Blueprint
 
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
-from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from support.http import Http, World, serving
+from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.receiver import answers, receiving
 from support.webhook_world import WebhookWorld
 

@@ -11,7 +11,6 @@ from typing import Any
 from adapters.execution_waiter import InProcessExecutionWaiter
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.params_validator import JsonSchemaParamsValidator
-from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from domain.accounts.model import Account, Membership, Project, User
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_reports import DeviceReportService
@@ -37,6 +36,7 @@ from domain.grants.window import GrantWindow
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
+from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 START_MS = 1_800_000_000_000

@@ -33,7 +33,6 @@ from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.id_generator import RandomIdGenerator
-from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from domain.accounts.administration import AccountAdminService, CreatedAccount
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
@@ -42,6 +41,7 @@ from domain.accounts.team import TeamService
 from domain.kernel.caller import Role, Session
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
+from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 START_MS = 1_800_000_000_000
 PASSWORD = "correct horse battery"

@@ -8,7 +8,6 @@ from typing import Any
 from adapters.engine.reference_engine import ReferenceGrantEvaluator
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.recurrence import DateutilRecurrence
-from adapters.storage.memory.schedules import FIRED_EDGES
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionInput
 from domain.devices.model import Device
@@ -21,6 +20,7 @@ from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
 from support.device_world import START_MS, DeviceWorld
+from support.memory_storage.schedules import FIRED_EDGES
 
 NOW = START_MS // 1000
 MINUTE = 60

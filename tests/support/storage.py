@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from adapters.storage.memory import MemoryUnitOfWork
 from adapters.storage.sql import SqlDatabase
 from domain.accounts.model import Account, Membership, Project, User
 from domain.approvals.model import Approval, ApprovalStatus, Requester
@@ -24,6 +23,7 @@ from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.schedules.model import PLAIN_OFF, PLAIN_ON, MisfirePolicy, Schedule, ScheduleStatus, SwitchEdge
 from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
 from support import postgres
+from support.memory_storage import MemoryUnitOfWork
 
 NOW = 1_790_000_000_000
 _numbers = count(1)

@@ -14,7 +14,6 @@ from adapters.delivery.native_courier import NativeCourier
 from adapters.engine.reference_engine import ReferenceSignerFactory
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
 from adapters.id_generator import RandomIdGenerator
-from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from adapters.storage.sql.database import SqlDatabase
 from app.workers.wake_event import WakeEvent
 from app.workers.webhook_delivery import WebhookDeliveryWorker
@@ -35,6 +34,7 @@ from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
 from support.device_world import OpenVault
+from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.storage import emptied, sqlite_url
 
 ACCOUNT = AccountId("acc_00000000000000000000")

@@ -12,11 +12,11 @@ from rich.console import Console
 from adapters.clock import SystemClock
 from adapters.crypto.password_hasher import Argon2PasswordHasher
 from adapters.id_generator import RandomIdGenerator
-from adapters.storage.memory.unit_of_work import MemoryUnitOfWork
 from app.cli import banner
 from app.cli.first_account import DEFAULT_EMAIL, FIRST_LOGIN_FILE, FirstLogin, create_first_account
 from app.config.settings import Settings
 from domain.accounts.administration import AccountAdminService
+from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 
 @pytest.fixture

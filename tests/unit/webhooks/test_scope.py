@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from adapters.storage.memory.webhooks import MemoryWebhookRepository
 from domain.webhooks.recipients import CACHE_TTL_MS, MAX_PENDING_CHANGE_MS
+from support.memory_storage.webhooks import MemoryWebhookRepository
 from support.webhook_world import WebhookWorld
 
 URL = "http://127.0.0.1:9/hook"

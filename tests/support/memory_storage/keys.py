@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from adapters.storage import errors
-from adapters.storage.memory.grants import delete_grants
-from adapters.storage.memory.tables import Database, Table
-from adapters.storage.memory.webhooks import WEBHOOKS, delete_webhook
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
+from support.memory_storage.grants import delete_grants
+from support.memory_storage.tables import Database, Table
+from support.memory_storage.webhooks import WEBHOOKS, delete_webhook
 
 API_KEYS: Table[KeyId, ApiKey] = Table("keys")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
 
-from adapters.storage.memory.tables import Database, Table
 from domain.telemetry.ports import DueRollup
+from support.memory_storage.tables import Database, Table
 
 ROLLUPS: Table[tuple[int, int], bytes] = Table("rollups")
 ROLLUPS_DUE: Table[tuple[int, int], int] = Table("rollups_due")

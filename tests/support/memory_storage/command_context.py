@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from adapters.storage.memory.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
-from adapters.storage.memory.devices import MemoryDeviceRepository
-from adapters.storage.memory.grants import MemoryGrantRepository
 from domain.commands.ports import CommandContextRow
 from domain.grants.model import GrantSubject
 from domain.kernel.ids import AccountId, DeviceId
+from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
+from support.memory_storage.devices import MemoryDeviceRepository
+from support.memory_storage.grants import MemoryGrantRepository
 
 
 class MemoryCommandContextRepository:

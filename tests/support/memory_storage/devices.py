@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.cascade_delete import delete_definitions, delete_device_dependants, delete_device_values
-from adapters.storage.memory.commands import EXECUTIONS
-from adapters.storage.memory.tables import Database, Table
-from adapters.storage.memory.telemetry import TOMBSTONES
-from adapters.storage.memory.webhooks import DELIVERIES, delete_deliveries
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
+from support.memory_storage.cascade_delete import delete_definitions, delete_device_dependants, delete_device_values
+from support.memory_storage.commands import EXECUTIONS
+from support.memory_storage.tables import Database, Table
+from support.memory_storage.telemetry import TOMBSTONES
+from support.memory_storage.webhooks import DELIVERIES, delete_deliveries
 
 DEVICES: Table[DeviceId, Device] = Table("devices")
 CREDENTIALS: Table[DeviceId, DeviceCredentials] = Table("credentials")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.tables import Database, Table
 from domain.kernel.ids import AccountId, DeliveryId, KeyId, WebhookId
 from domain.keys.model import ApiKey
 from domain.webhooks.model import Attempt, Delivery, DeliveryState, Webhook
+from support.memory_storage.tables import Database, Table
 
 WEBHOOKS: Table[WebhookId, Webhook] = Table("webhooks")
 DELIVERIES: Table[int, Delivery] = Table("deliveries")

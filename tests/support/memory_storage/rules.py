@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.tables import Database, Table
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Rule, RuleTransition
+from support.memory_storage.tables import Database, Table
 
 RULES: Table[RuleId, Rule] = Table("rules")
 

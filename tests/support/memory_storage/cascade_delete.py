@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from adapters.storage.memory.approvals import APPROVALS
-from adapters.storage.memory.commands import DEFINITIONS, EXECUTIONS
-from adapters.storage.memory.grants import delete_grants
-from adapters.storage.memory.rules import RULES
-from adapters.storage.memory.schedules import SCHEDULES, delete_schedule
-from adapters.storage.memory.tables import Database
-from adapters.storage.memory.telemetry import DEVICE_METRICS, LATEST
-from adapters.storage.memory.webhooks import DELIVERIES, delete_deliveries
 from domain.commands.model import CommandDefinition
 from domain.devices.model import Device
+from support.memory_storage.approvals import APPROVALS
+from support.memory_storage.commands import DEFINITIONS, EXECUTIONS
+from support.memory_storage.grants import delete_grants
+from support.memory_storage.rules import RULES
+from support.memory_storage.schedules import SCHEDULES, delete_schedule
+from support.memory_storage.tables import Database
+from support.memory_storage.telemetry import DEVICE_METRICS, LATEST
+from support.memory_storage.webhooks import DELIVERIES, delete_deliveries
 
 
 def delete_definitions(book: Database, chosen: Callable[[CommandDefinition], bool]) -> None:

@@ -8,35 +8,35 @@ from contextlib import asynccontextmanager
 
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
-from adapters.storage.memory.accounts import (
+from domain.events.ports import DomainEventDispatcher
+from domain.kernel.domain_events import DomainEvent
+from domain.kernel.errors import Unavailable
+from domain.kernel.idempotency import CURRENT_CLAIM
+from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,
     MemoryProjectRepository,
     MemoryUserRepository,
 )
-from adapters.storage.memory.approvals import MemoryApprovalRepository
-from adapters.storage.memory.command_context import MemoryCommandContextRepository
-from adapters.storage.memory.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
-from adapters.storage.memory.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
-from adapters.storage.memory.events import MemoryEventRepository
-from adapters.storage.memory.grants import MemoryGrantRepository
-from adapters.storage.memory.keys import MemoryApiKeyRepository
-from adapters.storage.memory.rollups import MemoryRollupRepository
-from adapters.storage.memory.rules import MemoryRuleRepository
-from adapters.storage.memory.schedules import MemoryScheduleRepository
-from adapters.storage.memory.sessions import (
+from support.memory_storage.approvals import MemoryApprovalRepository
+from support.memory_storage.command_context import MemoryCommandContextRepository
+from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
+from support.memory_storage.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
+from support.memory_storage.events import MemoryEventRepository
+from support.memory_storage.grants import MemoryGrantRepository
+from support.memory_storage.keys import MemoryApiKeyRepository
+from support.memory_storage.rollups import MemoryRollupRepository
+from support.memory_storage.rules import MemoryRuleRepository
+from support.memory_storage.schedules import MemoryScheduleRepository
+from support.memory_storage.sessions import (
     MemoryLoginFailureRepository,
     MemoryOneTimeCodeRepository,
     MemoryRefreshTokenRepository,
     MemoryStoredResponseRepository,
 )
-from adapters.storage.memory.tables import Database, Tables
-from adapters.storage.memory.telemetry import MemoryReadingRepository
-from adapters.storage.memory.webhooks import MemoryDeliveryRepository, MemoryWebhookRepository
-from domain.events.ports import DomainEventDispatcher
-from domain.kernel.domain_events import DomainEvent
-from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import CURRENT_CLAIM
+from support.memory_storage.tables import Database, Tables
+from support.memory_storage.telemetry import MemoryReadingRepository
+from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebhookRepository
 
 
 class MemoryTransaction:

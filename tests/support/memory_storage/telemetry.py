@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adapters.storage.memory.tables import Database, Table
 from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow
+from support.memory_storage.tables import Database, Table
 
 READINGS: Table[tuple[int, int, int], bytes] = Table("readings")
 METRIC_NAMES: Table[int, str] = Table("metric_names")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from adapters.storage.memory.tables import Database, Table
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.idempotency import COMMITTED, StoredResponse
 from domain.kernel.ids import MembershipId, UserId
+from support.memory_storage.tables import Database, Table
 
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
 ONE_TIME_CODES: Table[UserId, OneTimeCode] = Table("one_time_codes")

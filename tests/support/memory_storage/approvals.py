@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.tables import Database, Table
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId
+from support.memory_storage.tables import Database, Table
 
 APPROVALS: Table[ApprovalId, Approval] = Table("approvals")
 

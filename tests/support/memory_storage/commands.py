@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from adapters.storage import errors
-from adapters.storage.memory.tables import Database, Table
 from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+from support.memory_storage.tables import Database, Table
 
 DEFINITIONS: Table[CommandId, CommandDefinition] = Table("definitions")
 EXECUTIONS: Table[ExecutionId, Execution] = Table("executions")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from adapters.storage import errors
-from adapters.storage.memory.tables import Database, Table
 from domain.kernel.ids import DeviceId, ScheduleId
 from domain.schedules.model import Schedule, ScheduleEdgeRecord, ScheduleStatus, SwitchEdge
+from support.memory_storage.tables import Database, Table
 
 SCHEDULES: Table[ScheduleId, Schedule] = Table("schedules")
 FIRED_EDGES: Table[tuple[ScheduleId, int, SwitchEdge, int], ScheduleEdgeRecord] = Table("schedule_edges")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from adapters.storage.memory.tables import Database, Table
 from domain.devices.model import Device
 from domain.grants.model import Grant, GrantSubject, KeyReadAccess
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId, ProjectId
+from support.memory_storage.tables import Database, Table
 
 GRANTS: Table[GrantId, Grant] = Table("grants")
 _DEVICES: Table[DeviceId, Device] = Table("devices")

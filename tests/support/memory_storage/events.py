@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from adapters.storage.memory.tables import Database, Table
 from domain.events.model import Event
 from domain.kernel.ids import AccountId, DeviceId
+from support.memory_storage.tables import Database, Table
 
 EVENTS: Table[int, Event] = Table("events")
 

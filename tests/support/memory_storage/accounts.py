@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.storage import errors
-from adapters.storage.memory.devices import DEVICES
-from adapters.storage.memory.grants import delete_grants
-from adapters.storage.memory.sessions import ONE_TIME_CODES, REFRESH_TOKENS
-from adapters.storage.memory.tables import Database, Table
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
+from support.memory_storage.devices import DEVICES
+from support.memory_storage.grants import delete_grants
+from support.memory_storage.sessions import ONE_TIME_CODES, REFRESH_TOKENS
+from support.memory_storage.tables import Database, Table
 
 ACCOUNTS: Table[AccountId, Account] = Table("accounts")
 USERS: Table[UserId, User] = Table("users")
