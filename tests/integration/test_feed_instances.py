@@ -17,7 +17,7 @@ from adapters.storage.sql.postgres.notifications import LeadershipLostError, Pos
 from app.runtime.supervisor import Supervisor
 from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
 from domain.events.model import Event
-from domain.events.policy import encode_cursor
+from domain.kernel.cursors import EVENTS, encode_cursor
 from domain.kernel.ids import DeviceId
 from support import postgres
 from support.feed_world import FeedWorld, feeding
@@ -158,7 +158,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
 
     async def follow(at: Instance, token: str) -> list[str]:
         seen: list[str] = []
-        cursor = encode_cursor(0)
+        cursor = encode_cursor(EVENTS, 0)
         at.feed.callers.let_in(token)
         while True:
             last_round = not writing

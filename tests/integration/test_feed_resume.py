@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
 from domain.devices.model import Device
-from domain.events.policy import encode_cursor
+from domain.kernel.cursors import EVENTS, encode_cursor
 from support.feed_world import FeedWorld, feeding
 from support.webhook_world import WebhookWorld
 
@@ -52,7 +52,7 @@ async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) 
     async with feed.world.uow.write() as tx:
         for number in range(1_100):
             await tx.emit(feed.world.fact("relay_changed", device.device_id, number=number))
-    async with feed.client(f"?token={token}&cursor={encode_cursor(0)}") as client:
+    async with feed.client(f"?token={token}&cursor={encode_cursor(EVENTS, 0)}") as client:
         await client.next()
         assert [(await client.next())["number"] for _ in range(1_100)] == list(range(1_100))
         assert await client.quiet()
@@ -62,7 +62,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
     seen, hidden = await feed.world.device(), await feed.world.device()
     key_id = await feed.world.key()
     await feed.world.grant(key_id, seen)
-    cursor = encode_cursor(0)
+    cursor = encode_cursor(EVENTS, 0)
     await switch(feed, hidden, 1)
     await switch(feed, seen, 2)
     async with feed.client(f"?token={feed.callers.let_key_in(key_id)}&cursor={cursor}") as client:
@@ -71,7 +71,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
         assert await client.quiet()
 
 
-@pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(10**12)])
+@pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(EVENTS, 10**12)])
 async def test_a_cursor_that_means_nothing_here_is_answered_with_resync_and_the_state(feed: FeedWorld, cursor: str) -> None:
     token = feed.callers.let_in("ada")
     async with feed.client(f"?token={token}&cursor={cursor}") as client:
@@ -101,7 +101,7 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_exactly_the_log(fee
     chance = random.Random(6)
     total = 400
     seen: list[int] = []
-    cursor = encode_cursor(0)
+    cursor = encode_cursor(EVENTS, 0)
 
     async def happen() -> None:
         for number in range(total):

@@ -112,5 +112,5 @@ class AccountAdminService:
         return Member(membership, user)
 
     async def _emit(self, tx: AccountsTx, account_id: AccountId, kind: EventKind, description: str) -> None:
-        source = SystemCaller(account_id, "operator").label
-        await tx.emit(DomainEvent(account_id, kind, description, self._clock.now_ms(), source))
+        caller = SystemCaller(account_id, "operator")
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))

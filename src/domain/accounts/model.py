@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from domain.kernel.caller import Role
+from domain.kernel.caller import Role, Session
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
 
 
@@ -43,6 +43,9 @@ class Membership:
     user_id: UserId
     role: Role
     created_ms: int
+
+    def to_session(self, address: str) -> Session:
+        return Session(self.account_id, self.user_id, self.membership_id, self.role, address)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class PasswordService:
             kept = OneTimeCode(user.user_id, self._hash_code(user, code), now_ms, now_ms + CODE_TTL_MS, 0, False)
             await tx.one_time_codes.upsert(kept)
             description = f"{user.name} asked for a code to change the password"
-            await tx.emit(_password_event(caller, "otp_requested", description, now_ms))
+            await tx.emit(DomainEvent.from_caller(caller, "otp_requested", description, now_ms))
         text = MAIL_TEXT.format(name=user.name, code=code, minutes=CODE_TTL_MS // MINUTE_MS)
         try:
             await self._mailer.send(user.email, MAIL_SUBJECT, text)
@@ -81,7 +81,7 @@ class PasswordService:
                 await tx.refresh_tokens.revoke_by_user(user.user_id, now_ms)
             kind: EventKind = "password_changed" if accepted else "password_change_failed"
             description = f"{user.name} changed the password" if accepted else f"{user.name} gave a wrong code"
-            await tx.emit(_password_event(caller, kind, description, now_ms))
+            await tx.emit(DomainEvent.from_caller(caller, kind, description, now_ms))
         if not accepted:
             raise ValidationFailed.for_field(
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
@@ -115,7 +115,3 @@ async def _get_user_for_update(tx: AccountsTx, caller: Session) -> User:
     if user is None:
         raise Unauthenticated("This user does not exist any more.")
     return user
-
-
-def _password_event(caller: Session, kind: EventKind, description: str, now_ms: int) -> DomainEvent:
-    return DomainEvent(caller.account_id, kind, description, now_ms, caller.label, address=caller.address)

@@ -61,8 +61,7 @@ class ProjectService:
             await self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
 
     async def _emit(self, tx: AccountsTx, caller: Session, kind: EventKind, description: str) -> None:
-        now_ms = self._clock.now_ms()
-        await tx.emit(DomainEvent(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
 async def _get_project(tx: AccountsTx, caller: Session, project_id: str) -> tuple[Project, int]:

@@ -128,9 +128,8 @@ class SessionService:
                 known = await _find_candidate(tx, email)
                 if known is not None:
                     text = f"{count} sign-ins as {email} were turned away for haste"
-                    source = f"user:{known.user.user_id}"
-                    fact = DomainEvent(known.membership.account_id, "login_throttled", text, now_ms, source, address=address)
-                    await tx.emit(fact)
+                    caller = known.membership.to_session(address)
+                    await tx.emit(DomainEvent.from_caller(caller, "login_throttled", text, now_ms))
 
     async def _verify_password(self, known: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
         """Whether it is right, and a new hash when the kept one is of outdated parameters."""
@@ -162,9 +161,8 @@ class SessionService:
         await tx.login_failures.delete(subjects.pair)
         await tx.login_failures.upsert(LoginFailures(subjects.known_login, 0, now_ms, now_ms))
         tokens = await self._issue_tokens(tx, membership, self._ids.random_alphanumeric(20), now_ms)
-        source = f"user:{user.user_id}"
-        description = f"{user.name} signed in"
-        await tx.emit(DomainEvent(membership.account_id, "login", description, now_ms, source, address=address))
+        caller = membership.to_session(address)
+        await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
         return LoginResult(tokens, Member(membership, user), known.account)
 
     async def _issue_tokens(self, tx: AccountsTx, membership: Membership, family: str, now_ms: int) -> TokenPair:
@@ -199,8 +197,8 @@ class SessionService:
                 return await self._issue_tokens(tx, membership, token.family, now_ms)
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
             description = "A spent refresh token was used again; its session was ended"
-            source = f"user:{token.user_id}"
-            await tx.emit(DomainEvent(membership.account_id, "session_revoked", description, now_ms, source, address=address))
+            caller = membership.to_session(address)
+            await tx.emit(DomainEvent.from_caller(caller, "session_revoked", description, now_ms))
         raise refusal
 
     async def logout(self, refresh_token: str, *, address: str) -> None:
@@ -213,8 +211,7 @@ class SessionService:
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
             membership = await tx.memberships.get(token.membership_id)
             if membership is not None:
-                source = f"user:{token.user_id}"
-                await tx.emit(DomainEvent(membership.account_id, "logout", "Signed out", now_ms, source, address=address))
+                await tx.emit(DomainEvent.from_caller(membership.to_session(address), "logout", "Signed out", now_ms))
 
     async def get_profile(self, caller: Session) -> UserProfile:
         async with self._uow.read() as tx:
@@ -259,5 +256,4 @@ async def _count_failure(
         await tx.login_failures.upsert(increment_failures(before, subject, now_ms))
     if known is not None:
         description = f"Failed login as {known.user.email}"
-        source = f"user:{known.user.user_id}"
-        await tx.emit(DomainEvent(known.membership.account_id, "login_failed", description, now_ms, source, address=address))
+        await tx.emit(DomainEvent.from_caller(known.membership.to_session(address), "login_failed", description, now_ms))

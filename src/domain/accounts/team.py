@@ -89,8 +89,7 @@ class TeamService:
             await self._emit(tx, caller, f"{target.user.name} was removed")
 
     async def _emit(self, tx: AccountsTx, caller: Session, description: str) -> None:
-        now_ms = self._clock.now_ms()
-        await tx.emit(DomainEvent(caller.account_id, "member_changed", description, now_ms, caller.label, address=caller.address))
+        await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self._clock.now_ms()))
 
 
 async def check_email_is_free(tx: AccountsTx, email: str) -> None:

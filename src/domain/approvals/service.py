@@ -14,9 +14,9 @@ from domain.approvals import policy
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalsTx, ApprovedCommandSubmitter
 from domain.devices.lookup import get_device
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Caller, Role, Session, SystemCaller, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
@@ -24,7 +24,6 @@ from domain.kernel.unit_of_work import UnitOfWork
 EXPIRY_BATCH_SIZE = 100
 """Expiries in one transaction: small enough that the one writer is soon free for others."""
 LIST_LIMIT = 200
-_EXPIRY_SOURCE = "service:approvals"
 
 
 class ApprovalService:
@@ -63,7 +62,7 @@ class ApprovalService:
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
             denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms)
-            await _save_decision(tx, denied, caller.label, caller.address)
+            await _save_decision(tx, denied, caller)
 
     async def expire_due(self) -> int:
         """Expire a batch of what has waited too long; how many were looked at. Each expires once, whoever runs this."""
@@ -73,7 +72,7 @@ class ApprovalService:
             for approval in overdue:
                 expired = policy.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
                 if await tx.approvals.decide_if_pending(expired):
-                    await tx.emit(_decided_event(expired, _EXPIRY_SOURCE))
+                    await tx.emit(_decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
 
     async def next_expiry_ms(self) -> int | None:
@@ -90,7 +89,7 @@ class ApprovalService:
             approved = policy.apply_decision(
                 approval, ApprovalStatus.APPROVED, by=caller.label, now_ms=now_ms, execution_id=execution_id
             )
-            await _save_decision(tx, approved, caller.label, caller.address)
+            await _save_decision(tx, approved, caller)
         return execution_id
 
     async def _log_failed_approval(
@@ -98,18 +97,9 @@ class ApprovalService:
     ) -> None:
         """An approval that was tried and did not pass belongs in the log; the request itself is as it was."""
         async with self._uow.write() as tx:
-            await tx.emit(
-                DomainEvent(
-                    account_id=caller.account_id,
-                    kind="approval_refused",
-                    description=f"Approving was refused: {error.message}",
-                    at_ms=now_ms,
-                    source=caller.label,
-                    device_id=device_id,
-                    data={"approvalId": approval_id, "code": error.code},
-                    address=caller.address,
-                )
-            )
+            text = f"Approving was refused: {error.message}"
+            data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
+            await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
 
 async def _get_approval(tx: ApprovalsTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
@@ -120,20 +110,20 @@ async def _get_approval(tx: ApprovalsTx, caller: Session, device_id: DeviceId, a
     return approval
 
 
-async def _save_decision(tx: ApprovalsTx, approval: Approval, source: str, address: str) -> None:
+async def _save_decision(tx: ApprovalsTx, approval: Approval, caller: Session) -> None:
     """Raises Conflict when somebody else was first; the transaction, and with it the command let go, is undone."""
     if not await tx.approvals.decide_if_pending(approval):
         raise Conflict("Somebody else decided this at the same moment. Exactly one decision counts.", code=policy.ALREADY_DECIDED)
-    await tx.emit(_decided_event(approval, source, address))
+    await tx.emit(_decided_event(approval, caller))
 
 
-def _decided_event(approval: Approval, source: str, address: str = "") -> DomainEvent:
-    return DomainEvent(
-        account_id=approval.account_id,
-        kind="approval_decided",
-        description=f"{approval.cmd} asked for by {approval.requested_by.name or approval.requested_by.label}: {approval.status}",
-        at_ms=approval.decided_ms or 0,
-        source=source,
+def _decided_event(approval: Approval, caller: Caller) -> DomainEvent:
+    requester = approval.requested_by.name or approval.requested_by.label
+    return DomainEvent.from_caller(
+        caller,
+        "approval_decided",
+        f"{approval.cmd} asked for by {requester}: {approval.status}",
+        approval.decided_ms or 0,
         device_id=approval.device_id,
         data={
             "approvalId": approval.approval_id,
@@ -142,5 +132,4 @@ def _decided_event(approval: Approval, source: str, address: str = "") -> Domain
             "requestedBy": approval.requested_by.label,
             "executionId": approval.execution_id,
         },
-        address=address,
     )

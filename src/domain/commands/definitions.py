@@ -20,7 +20,7 @@ from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer
 from domain.kernel.caller import Caller, Role, Session, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, JsonObject
+from domain.kernel.domain_events import DomainEvent, EventKind, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -159,22 +159,13 @@ class CommandDefinitionService:
             require_role(caller, Role.ADMIN)
 
     async def _emit(self, tx: CommandsTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
-        await tx.emit(
-            DomainEvent(
-                account_id=caller.account_id,
-                kind=kind,
-                description=f"{kind.replace('_', ' ').capitalize()}: {definition.name}",
-                at_ms=now_ms,
-                source=caller.label,
-                device_id=definition.device_id,
-                data={
-                    "commandId": definition.command_id,
-                    "cmd": definition.name,
-                    "requiresApproval": definition.requires_approval,
-                },
-                address=caller.address,
-            )
-        )
+        text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
+        data: dict[str, Json] = {
+            "commandId": definition.command_id,
+            "cmd": definition.name,
+            "requiresApproval": definition.requires_approval,
+        }
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=definition.device_id, data=data))
 
 
 async def _lock_device(tx: CommandsTx, caller: Session, device_id: DeviceId) -> Device:

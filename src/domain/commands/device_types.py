@@ -12,7 +12,7 @@ from domain.commands.ports import CommandsTx, ParamsValidator
 from domain.devices.model import DeviceType
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind
+from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -126,17 +126,9 @@ class DeviceTypeService:
         return definitions
 
     async def _emit(self, tx: CommandsTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
-        await tx.emit(
-            DomainEvent(
-                account_id=caller.account_id,
-                kind=kind,
-                description=f"{kind.replace('_', ' ').capitalize()}: {device_type.name}",
-                at_ms=now_ms,
-                source=caller.label,
-                data={"deviceTypeId": device_type.device_type_id},
-                address=caller.address,
-            )
-        )
+        text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
+        data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
 
 
 async def _get_device_type(tx: CommandsTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:

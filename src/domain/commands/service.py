@@ -36,9 +36,9 @@ from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Pe
 from domain.grants.model import Grant
 from domain.grants.policy import PermissionRequest
 from domain.grants.rate_limit import RateLimitQuota
-from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
+from domain.kernel.caller import ApiKeyCaller, Caller, Session, SystemCaller
 from domain.kernel.clock import Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
@@ -93,7 +93,7 @@ class CommandService:
             policy.check_accepts_commands(device)
             permit = await self._authorize(tx, caller, device, definition, now_ms, known=facing.grants)
             grant_id = permit.grant_id
-            if definition.requires_approval and not _is_owner(caller):
+            if definition.requires_approval and permit.subject_to_approval:
                 approval = await self._request_approval(tx, caller, request, grant_id, now_ms)
                 return SubmissionResult(approval=approval, quota=permit.quota)
             desk.reserve_slot(device)
@@ -256,7 +256,12 @@ class CommandService:
             source = execution.source.value
             data: dict[str, Json] = {"executionId": execution.execution_id, "cmd": execution.cmd, "source": source}
             text = f"Command {execution.cmd} accepted for the device"
-            await tx.emit(_command_event(offer.device, caller, "command_sent", text, now_ms, data))
+            device = offer.device
+            await tx.emit(
+                DomainEvent.from_caller(
+                    caller, "command_sent", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
+                )
+            )
         tx.after_commit(lambda: self._dispatch_queue.put(offers))
 
     async def _request_approval(
@@ -266,7 +271,12 @@ class CommandService:
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)
         data: dict[str, Json] = {"approvalId": approval_id, "cmd": request.cmd}
         text = f"Command {request.cmd} waits for approval"
-        await tx.emit(_command_event(request.device, caller, "approval_requested", text, now_ms, data))
+        device = request.device
+        await tx.emit(
+            DomainEvent.from_caller(
+                caller, "approval_requested", text, now_ms, device_id=device.device_id, device_name=device.name, data=data
+            )
+        )
         tx.after_commit(self._wake_approvals)
         return approval
 
@@ -276,10 +286,6 @@ class CommandService:
         if present is None:
             raise NotFound.for_resource("execution", execution.execution_id)
         return present
-
-
-def _is_owner(caller: Session | ApiKeyCaller) -> bool:
-    return isinstance(caller, Session) and caller.role is Role.OWNER
 
 
 def _check_needs_no_approval(definition: CommandDefinition) -> None:
@@ -292,19 +298,3 @@ def _check_needs_no_approval(definition: CommandDefinition) -> None:
 
 def _triggered_by(caller: Session | ApiKeyCaller) -> TriggeredBy:
     return TriggeredBy.APIKEY if isinstance(caller, ApiKeyCaller) else TriggeredBy.USER
-
-
-def _command_event(
-    device: Device, caller: Caller, kind: EventKind, description: str, now_ms: int, data: dict[str, Json]
-) -> DomainEvent:
-    return DomainEvent(
-        account_id=device.account_id,
-        kind=kind,
-        description=description,
-        at_ms=now_ms,
-        source=caller.label,
-        device_id=device.device_id,
-        data=data,
-        address=caller.address,
-        device_name=device.name,
-    )

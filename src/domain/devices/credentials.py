@@ -6,7 +6,6 @@ on the record, refused ones too, and the record is written before the password l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from domain.accounts.model import LoginFailures
@@ -21,7 +20,7 @@ from domain.devices.presence import PresenceService
 from domain.devices.service import save_device
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.domain_events import DomainEvent, EventKind, Json
+from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdGenerator
 from domain.kernel.unit_of_work import UnitOfWork
@@ -86,9 +85,8 @@ class DeviceCredentialService:
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.GENERATE))
             await tx.credentials.upsert(DeviceCredentials(device_id, sealed, now_ms))
             text = "Credentials generated" if existing is None else "Credentials rotated"
-            await tx.emit(
-                _credential_event(device, caller, "credentials_generated", text, now_ms, {"rotated": existing is not None})
-            )
+            data: dict[str, Json] = {"rotated": existing is not None}
+            await tx.emit(DomainEvent.from_caller(caller, "credentials_generated", text, now_ms, device_id=device_id, data=data))
         await self._credential_sync.sync(device_id)
         return self._reveal_password(device, password)
 
@@ -119,7 +117,9 @@ class DeviceCredentialService:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.REVOKE))
             await tx.credentials.delete(device_id)
-            await tx.emit(_credential_event(device, caller, "credentials_revoked", "Credentials revoked", now_ms))
+            await tx.emit(
+                DomainEvent.from_caller(caller, "credentials_revoked", "Credentials revoked", now_ms, device_id=device_id)
+            )
             await self._presence.mark_revoked(tx, device, now_ms)
         await self._credential_sync.sync(device_id)
         return device
@@ -145,7 +145,9 @@ class DeviceCredentialService:
                 raise Conflict("The credentials are revoked. Generate new ones.", code="CREDENTIALS_REVOKED")
             if credentials is None:
                 raise NotFound("This device has no credentials yet. Generate them first.")
-            await tx.emit(_credential_event(device, caller, "credentials_revealed", "Credentials revealed", now_ms))
+            await tx.emit(
+                DomainEvent.from_caller(caller, "credentials_revealed", "Credentials revealed", now_ms, device_id=device_id)
+            )
             await tx.login_failures.delete(_throttle_subject(caller))
         return credentials.sealed
 
@@ -162,7 +164,10 @@ class DeviceCredentialService:
                 else:
                     await tx.login_failures.upsert(_count_failure(failures, caller, now_ms))
             text = f"Reveal of credentials refused ({refusal.code})"
-            await tx.emit(_credential_event(device, caller, "credentials_reveal_refused", text, now_ms, {"code": refusal.code}))
+            data: dict[str, Json] = {"code": refusal.code}
+            await tx.emit(
+                DomainEvent.from_caller(caller, "credentials_reveal_refused", text, now_ms, device_id=device.device_id, data=data)
+            )
         return refusal
 
     def _check_throttle(self, failures: LoginFailures | None) -> None:
@@ -189,18 +194,3 @@ def _count_failure(failures: LoginFailures | None, caller: Session, now_ms: int)
     if failures is None or now_ms >= failures.since_ms + WRONG_PASSWORD_WINDOW_MS:
         return LoginFailures(_throttle_subject(caller), 1, now_ms, now_ms)
     return LoginFailures(failures.subject, failures.count + 1, failures.since_ms, now_ms)
-
-
-def _credential_event(
-    device: Device, caller: Session, kind: EventKind, description: str, now_ms: int, data: Mapping[str, Json] | None = None
-) -> DomainEvent:
-    return DomainEvent(
-        account_id=device.account_id,
-        kind=kind,
-        description=description,
-        at_ms=now_ms,
-        source=caller.label,
-        device_id=device.device_id,
-        data=data or {},
-        address=caller.address,
-    )

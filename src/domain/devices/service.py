@@ -77,7 +77,8 @@ class DeviceService:
             await _check_references(tx, caller, wanted.project_id, wanted.device_type_id)
             project_id = wanted.project_id or (await tx.projects.get_default(caller.account_id)).project_id
             device = await tx.devices.add(self._new_device(caller, wanted, project_id, now_ms))
-            await tx.emit(_device_event(device, caller, "device_registered", f"Device registered: {device.name}", now_ms))
+            text = f"Device registered: {device.name}"
+            await tx.emit(DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id))
         return device
 
     async def get(self, caller: Session, device_id: DeviceId) -> DeviceWithProject:
@@ -111,8 +112,8 @@ class DeviceService:
             after = _apply_changes(before, changes)
             after = await save_device(tx, after)
             changed: list[Json] = [str(name) for name in sorted(changes)]
-            fact = _device_event(after, caller, "device_updated", f"Device updated: {', '.join(sorted(changes))}", now_ms)
-            await tx.emit(replace(fact, data={"fields": changed}))
+            text, data = f"Device updated: {', '.join(sorted(changes))}", {"fields": changed}
+            await tx.emit(DomainEvent.from_caller(caller, "device_updated", text, now_ms, device_id=device_id, data=data))
         if after.profile is not before.profile:
             await self._credential_sync.sync(device_id)
         return after
@@ -127,7 +128,7 @@ class DeviceService:
             device = await save_device(tx, device.transition(trigger))
             kind: EventKind = "device_enabled" if device.is_active else "device_disabled"
             text = "Device enabled" if device.is_active else "Device disabled"
-            await tx.emit(_device_event(device, caller, kind, text, now_ms))
+            await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device_id))
             if not device.is_active:
                 await self._presence.mark_revoked(tx, device, now_ms)
         await self._credential_sync.sync(device_id)
@@ -142,7 +143,8 @@ class DeviceService:
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.DELETE))
             await tx.credentials.delete(device_id)
             await self._presence.mark_revoked(tx, device, now_ms)
-            await tx.emit(_device_event(device, caller, "device_deleted", f"Device deleted: {device.name}", now_ms))
+            text = f"Device deleted: {device.name}"
+            await tx.emit(DomainEvent.from_caller(caller, "device_deleted", text, now_ms, device_id=device_id))
         await self._credential_sync.sync(device_id)
         await self._erasure.erase(device)
 
@@ -186,15 +188,3 @@ def _apply_changes(device: Device, changes: Mapping[str, Any]) -> Device:
         raise ValidationFailed.for_field(min(unknown), "cannot be changed.")
     about = replace(device.about, **{name: value for name, value in changes.items() if name in _METADATA_FIELDS})
     return replace(device, about=about, **{name: value for name, value in changes.items() if name in _EDITABLE_FIELDS})
-
-
-def _device_event(device: Device, caller: Session, kind: EventKind, description: str, now_ms: int) -> DomainEvent:
-    return DomainEvent(
-        account_id=device.account_id,
-        kind=kind,
-        description=description,
-        at_ms=now_ms,
-        source=caller.label,
-        device_id=device.device_id,
-        address=caller.address,
-    )

@@ -82,8 +82,7 @@ class RateLimitedDeniedRequestLog:
         try:
             async with self._uow.write() as tx:
                 device_id = await _own_device_id(tx, caller, device)
-                fact = DomainEvent(caller.account_id, EVENT_KIND, text, now_ms, caller.label, device_id, data, caller.address)
-                await tx.emit(fact)
+                await tx.emit(DomainEvent.from_caller(caller, EVENT_KIND, text, now_ms, device_id=device_id, data=data))
         except DomainError as error:
             log.warning("a refusal could not be put on the record: %s (%s): %s", caller.label, text, error.message)
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from domain.devices.lookup import get_device
 from domain.events.model import TELEMETRY, Event, TelemetryRecord
-from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor, to_event
+from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, to_event
 from domain.events.ports import EventObserver, EventsTx, FeedPublisher, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
+from domain.kernel.cursors import EVENTS, decode_cursor, encode_cursor
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
@@ -105,12 +106,12 @@ class EventService:
         device = None if device_id is None else DeviceId(device_id)
         if kind == TELEMETRY:
             return await self._telemetry_page(caller, limit, cursor, device)
-        before = None if cursor is None else decode_cursor(cursor)[0]
+        before = None if cursor is None else decode_cursor(EVENTS, cursor)[0]
         async with self._uow.read() as tx:
             found = await tx.events.page(caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device)
             total = await tx.events.count(caller.account_id, kind=kind, device_id=device)
         shown = found[:limit]
-        following = encode_cursor(shown[-1].position) if len(found) > limit else None
+        following = encode_cursor(EVENTS, shown[-1].position) if len(found) > limit else None
         return EventViewPage([_event_view(event, caller) for event in shown], total, following)
 
     async def list_by_device(
@@ -128,7 +129,7 @@ class EventService:
         """Readings have no position: their cursor is a time and how many of that very millisecond were shown."""
         if self._telemetry is None:
             return EventViewPage([], 0, None)
-        before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(cursor, 2)
+        before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(EVENTS, cursor, 2)
         found = await self._telemetry.page(
             caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
         )
@@ -136,7 +137,7 @@ class EventService:
         if len(found) > limit:
             last_ms = shown[-1].at_ms
             same = sum(record.at_ms == last_ms for record in shown)
-            following = encode_cursor(last_ms, same + (skip if last_ms == before_ms else 0))
+            following = encode_cursor(EVENTS, last_ms, same + (skip if last_ms == before_ms else 0))
         return EventViewPage([_telemetry_event_view(record) for record in shown], None, following)
 
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants import policy
-from domain.grants.authorizer import Principal, member_principal, required_grant_subject
+from domain.grants.authorizer import Principal, required_grant_subject, session_principal
 from domain.grants.grant_service import CommandCatalog
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import Denial, GrantCheck, PermissionRequest
@@ -75,7 +75,7 @@ class AccessExplainer(Generic[TxT]):
             party = await _resolve_principal(tx, caller, key_id, membership_id)
             ask, flagged = await self._permission_request(tx, device, command)
             explanation = await self._explain(tx, device, party, ask, now_ms)
-        waits = flagged and explanation.allowed and party.role is not Role.OWNER
+        waits = flagged and explanation.allowed and party.subject_to_approval
         return replace(explanation, needs_approval=waits)
 
     async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[PermissionRequest, bool]:
@@ -147,8 +147,8 @@ async def _resolve_principal(
             raise ValidationFailed.for_field("apiKeyId", f"there is no API key {key_id!r} in this account. Check the keyId.")
         return Principal(f"API key {key.name!r}", None, GrantSubject(key_id=key_id))
     if membership_id is None:
-        return member_principal(caller.membership_id, caller.role, "Your membership")
+        return session_principal(caller.membership_id, caller.role, "Your membership")
     membership = await tx.memberships.get(membership_id)
     if membership is None or membership.account_id != caller.account_id:
         raise ValidationFailed.for_field("membershipId", f"there is no member {membership_id!r} in this account. Check it.")
-    return member_principal(membership_id, membership.role, "This member")
+    return session_principal(membership_id, membership.role, "This member")

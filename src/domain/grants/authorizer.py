@@ -29,9 +29,9 @@ MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """`grant`: the one that let the call pass, None where none was needed. `needs_owner_approval`: a command flagged
-    `requiresApproval` must wait for a decision; false for an Owner's session alone. `quota`: what is left of the grant's
-    rate, where it has one and this call was counted."""
+    """The call may proceed. `grant` is the grant that allows it; None when the role alone is enough. `subject_to_approval`: a
+    command with `requiresApproval` waits for a decision (`Principal.subject_to_approval`). `quota` is what is left of the
+    grant's rate limit; None when the grant has none or this call was not counted."""
 
     grant: Grant | None
     subject_to_approval: bool
@@ -44,11 +44,17 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, as far as permission goes. `role` is None for an API key; `subject` is None where no grant is needed."""
+    """The permission view of a caller. `role` is None for an API key; `subject` is None when the role needs no grant."""
 
     display_name: str
     role: Role | None
     subject: GrantSubject | None
+    is_session: bool = False
+
+    @property
+    def subject_to_approval(self) -> bool:
+        """Every caller waits for approval except an Owner's session; an automation waits even when it acts for an Owner."""
+        return not (self.is_session and self.role is Role.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +125,13 @@ class Authorizer:
         now_ms: int,
     ) -> Permit | PermissionDenied | RateLimited:
         if party.subject is None:
-            return Permit(None, subject_to_approval=True)
+            return Permit(None, party.subject_to_approval)
         here = [grant for grant in grants[party.subject] if grant.applies_to(one.device)]
         try:
             grant, quota = await self._choose_grant(tx, party, here, one.device, one.request, now_ms, spend=True)
         except (PermissionDenied, RateLimited) as refusal:
             return refusal
-        return Permit(grant, True, quota)
+        return Permit(grant, party.subject_to_approval, quota)
 
     async def filter_readable(self, tx: GrantsTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
         """Those of the caller's account's devices it may read, in the order given."""
@@ -149,13 +155,12 @@ class Authorizer:
         known: Sequence[Grant] | None = None,
     ) -> Permit:
         party = await resolve_principal(tx, caller, device)
-        needs_approval = not (isinstance(caller, Session) and caller.role is Role.OWNER)
         subject = required_grant_subject(party, ask)
         if subject is None:
-            return Permit(None, needs_approval)
+            return Permit(None, party.subject_to_approval)
         grants = await tx.grants.list_by_subject_and_device(subject, device) if known is None else known
         grant, quota = await self._choose_grant(tx, replace(party, subject=subject), grants, device, ask, now_ms, spend=spend)
-        return Permit(grant, needs_approval, quota)
+        return Permit(grant, party.subject_to_approval, quota)
 
     async def _choose_grant(
         self,
@@ -209,7 +214,7 @@ def grant_subject_of(caller: Session | ApiKeyCaller) -> GrantSubject | None:
     """Whose grants may count for a call of this caller."""
     if isinstance(caller, ApiKeyCaller):
         return GrantSubject(key_id=caller.key_id)
-    return member_principal(caller.membership_id, caller.role, "").subject
+    return session_principal(caller.membership_id, caller.role, "").subject
 
 
 async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Principal:
@@ -217,7 +222,7 @@ async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Pri
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
     if isinstance(caller, Session):
-        return member_principal(caller.membership_id, caller.role, "Your membership")
+        return session_principal(caller.membership_id, caller.role, "Your membership")
     if caller.on_behalf_of is None:
         return _system_principal(caller, None, device)
     return _system_principal(caller, await tx.memberships.get(caller.on_behalf_of), device)
@@ -233,7 +238,8 @@ def _system_principal(caller: SystemCaller, membership: Membership | None, devic
             "Save it again as somebody who may run its command.",
             code=policy.GRANT_MISSING,
         )
-    return member_principal(membership.membership_id, membership.role, f"The member who set up {caller.label}")
+    principal = session_principal(membership.membership_id, membership.role, f"The member who set up {caller.label}")
+    return replace(principal, is_session=False)
 
 
 def _automation_principal(
@@ -249,10 +255,9 @@ def _automation_principal(
         return refusal
 
 
-def member_principal(membership_id: MembershipId, role: Role, who: str) -> Principal:
-    if role.is_at_least(Role.ADMIN):
-        return Principal(who, role, None)
-    return Principal(who, role, GrantSubject(membership_id=membership_id))
+def session_principal(membership_id: MembershipId, role: Role, display_name: str) -> Principal:
+    subject = None if role.is_at_least(Role.ADMIN) else GrantSubject(membership_id=membership_id)
+    return Principal(display_name, role, subject, is_session=True)
 
 
 def required_grant_subject(party: Principal, ask: PermissionRequest) -> GrantSubject | None:

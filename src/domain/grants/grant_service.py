@@ -152,17 +152,10 @@ class GrantService(Generic[TxT]):
     async def _emit_change(self, tx: TxT, caller: Session, device: Device, grant: Grant, kind: EventKind, now_ms: int) -> None:
         holder = grant.subject.key_id or grant.subject.membership_id or ""
         reach = "this device" if grant.applies_via is AppliesVia.DEVICE else "its project"
-        fact = DomainEvent(
-            account_id=device.account_id,
-            kind=kind,
-            description=f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {holder} on {reach}",
-            at_ms=now_ms,
-            source=caller.label,
-            device_id=device.device_id,
-            data=_event_data(grant),
-            address=caller.address,
+        description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {holder} on {reach}"
+        await tx.emit(
+            DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device.device_id, data=_event_data(grant))
         )
-        await tx.emit(fact)
         account_id = device.account_id
         tx.after_commit(lambda: self._on_grants_changed(account_id))
 

@@ -1,7 +1,7 @@
-"""What happened, as the account's log will tell it.
+"""Domain events: what happened, recorded in the account's event log.
 
-A change of state records its facts in its own transaction (`Transaction.record`). The events part turns a fact into a row
-of the log, and those of the five public types into a payload for the live feed and the webhooks.
+A change of state emits its events in its own transaction (`Transaction.emit`). The events part stores each one as a row of the
+log and turns those of the five public types into payloads for the live feed and the webhooks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from domain.kernel.caller import Caller
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -80,13 +81,13 @@ EventKind = Literal[
     "webhook_deleted",
     "webhook_disabled",
 ]
-"""All that a log can tell, part by part. What was once written is never renamed: it stays in logs and in programs."""
+"""All event types, part by part. A stored type is never renamed: it stays in logs, and client programs depend on it."""
 
 
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class DomainEvent:
-    """`kind` is the wire's event type (`relay_changed`, `grant_created`, …); `source` is who did it (a caller's label)."""
+    """`kind` is the event type of the wire contract (`relay_changed`, `grant_created`, …); `source` is a caller's label."""
 
     account_id: AccountId
     kind: EventKind
@@ -97,4 +98,19 @@ class DomainEvent:
     data: Mapping[str, Json] = field(default_factory=dict)
     address: str = ""
     device_name: str | None = None
-    """Where it is at hand; else it is looked up."""
+    """None: the event log looks the name up when it stores the event."""
+
+    @classmethod
+    def from_caller(
+        cls,
+        caller: Caller,
+        kind: EventKind,
+        description: str,
+        at_ms: int,
+        *,
+        device_id: DeviceId | None = None,
+        device_name: str | None = None,
+        data: Mapping[str, Json] | None = None,
+    ) -> DomainEvent:
+        """The event of a change that `caller` made: account, source and address are the caller's."""
+        return cls(caller.account_id, kind, description, at_ms, caller.label, device_id, data or {}, caller.address, device_name)

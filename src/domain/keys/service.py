@@ -81,8 +81,7 @@ class ApiKeyService:
             await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
     async def _emit(self, tx: ApiKeysTx, caller: Session, kind: EventKind, description: str) -> None:
-        now_ms = self._clock.now_ms()
-        await tx.emit(DomainEvent(caller.account_id, kind, description, now_ms, caller.label, address=caller.address))
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
 async def get_api_key(tx: ApiKeysTx, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:

@@ -147,17 +147,9 @@ class RuleService:
         await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
 
     async def _emit_change(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, kind: EventKind, now_ms: int) -> None:
-        fact = DomainEvent(
-            account_id=device.account_id,
-            kind=kind,
-            description=f"{kind.replace('_', ' ').capitalize()}: {rule.name}",
-            at_ms=now_ms,
-            source=caller.label,
-            device_id=device.device_id,
-            data={"ruleId": rule.rule_id},
-            address=caller.address,
-        )
-        await tx.emit(fact)
+        text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
+        data: dict[str, Json] = {"ruleId": rule.rule_id}
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
         specs = [kept.to_spec() for kept in await tx.rules.list_by_device(device.device_id)]
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 

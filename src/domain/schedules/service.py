@@ -216,23 +216,15 @@ class ScheduleService:
     async def _emit_change(
         self, tx: SchedulesTx, caller: Session, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
     ) -> None:
-        fact = DomainEvent(
-            account_id=device.account_id,
-            kind=kind,
-            description=f"Slot {schedule.slot}: {kind.replace('_', ' ')}",
-            at_ms=now_ms,
-            source=caller.label,
-            device_id=device.device_id,
-            data={
-                "scheduleId": schedule.schedule_id,
-                "slot": schedule.slot,
-                "onTs": schedule.on_ts,
-                "offTs": schedule.off_ts,
-                "enabled": schedule.enabled,
-            },
-            address=caller.address,
-        )
-        await tx.emit(fact)
+        data: dict[str, Json] = {
+            "scheduleId": schedule.schedule_id,
+            "slot": schedule.slot,
+            "onTs": schedule.on_ts,
+            "offTs": schedule.off_ts,
+            "enabled": schedule.enabled,
+        }
+        text = f"Slot {schedule.slot}: {kind.replace('_', ' ')}"
+        await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
         tx.after_commit(self._wake)
 
 

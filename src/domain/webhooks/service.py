@@ -151,8 +151,7 @@ class WebhookService:
 
     async def _emit(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
-        now_ms = self._clock.now_ms()
-        await tx.emit(DomainEvent(caller.account_id, kind, said, now_ms, caller.label, data=data, address=caller.address))
+        await tx.emit(DomainEvent.from_caller(caller, kind, said, self._clock.now_ms(), data=data))
 
 
 async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:

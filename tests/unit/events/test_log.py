@@ -6,31 +6,13 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapters.feed_hub import InProcessFeedHub
 from domain.events.model import PUBLIC_TYPES, Event, FeedFilter
-from domain.events.policy import decode_cursor, encode_cursor, is_access_change
-from domain.kernel.errors import NotFound, ValidationFailed
+from domain.events.policy import is_access_change
+from domain.kernel.errors import NotFound
 from domain.kernel.ids import DeviceId
 from support.webhook_world import ACCOUNT, WebhookWorld
-
-
-@given(st.lists(st.integers(min_value=0, max_value=10**17), min_size=1, max_size=3))
-def test_a_cursor_gives_back_the_numbers_it_was_made_of(numbers: list[int]) -> None:
-    text = encode_cursor(*numbers)
-    assert decode_cursor(text, len(numbers)) == tuple(numbers)
-    assert text.replace("-", "").replace("_", "").isalnum()
-
-
-@given(st.text(max_size=40))
-def test_what_is_no_cursor_is_refused(text: str) -> None:
-    try:
-        numbers = decode_cursor(text)
-    except ValidationFailed:
-        return
-    assert decode_cursor(encode_cursor(*numbers)) == numbers
 
 
 def test_changes_of_access_are_told_from_other_events() -> None:

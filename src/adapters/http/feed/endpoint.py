@@ -26,11 +26,11 @@ from adapters.http.feed.websocket import (
     credentials_from_token,
 )
 from domain.events.model import PUBLIC_TYPES, FeedFilter
-from domain.events.policy import decode_cursor
 from domain.events.ports import FeedHub
 from domain.feed.audience import AudienceService
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock, to_iso
+from domain.kernel.cursors import EVENTS, decode_cursor
 from domain.kernel.errors import DomainError, Unauthenticated, ValidationFailed
 from domain.kernel.ids import DeviceId, IdPrefix, has_id_format
 
@@ -159,7 +159,7 @@ def _parse_feed_query(args: dict[str, str]) -> FeedQuery:
     lost = False
     if cursor:
         try:
-            [after] = decode_cursor(cursor)
+            [after] = decode_cursor(EVENTS, cursor)
         except ValidationFailed:
             lost = True
     return FeedQuery(kinds, None if device is None else DeviceId(device), after, lost)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from domain.events.model import FeedFrame
-from domain.events.policy import encode_cursor
+from domain.kernel.cursors import EVENTS, encode_cursor
 
 FRAME_WRITER_EXTENSION = "latchboard.wire"
 MESSAGE_TOO_LONG_KEY = "latchboard.too_long"
@@ -25,7 +25,7 @@ _FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, _LENGTH_IN_64_BITS = b"\x81", 126, 127
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 
-_cursor_bytes = lru_cache(maxsize=4_096)(lambda position: encode_cursor(position).encode())
+_cursor_bytes = lru_cache(maxsize=4_096)(lambda position: encode_cursor(EVENTS, position).encode())
 
 
 def text_frame(text: bytes) -> bytes:

@@ -20,10 +20,10 @@ from adapters.http.feed.frame_writer import FeedSender, event_json
 from adapters.http.feed.websocket import ClientGoneError, CloseReason
 from domain.devices.model import Device
 from domain.events.model import FeedFilter, FeedFrame
-from domain.events.policy import encode_cursor
 from domain.events.ports import FeedHub, FeedSubscription
 from domain.feed.audience import AudienceService, FeedSnapshot, FeedVisibility, Viewer
 from domain.kernel.clock import SECOND_MS, Clock, to_iso
+from domain.kernel.cursors import EVENTS, encode_cursor
 from domain.kernel.ids import DeviceId
 
 CREDENTIALS_EXPIRED = 4001
@@ -235,4 +235,4 @@ def initial_state_message(devices: Iterable[Device], position: int) -> bytes:
         }
         for device in devices
     ]
-    return _encode({"type": "initial_state", "cursor": encode_cursor(position), "devices": shown})
+    return _encode({"type": "initial_state", "cursor": encode_cursor(EVENTS, position), "devices": shown})

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from quart import Blueprint
 
 from adapters.http.api.commands import schemas as schema
@@ -16,7 +13,7 @@ from domain.commands.definitions import CommandDefinitionService
 from domain.commands.queries import DeviceControlQueryService
 from domain.commands.service import CommandService, SubmissionResult
 from domain.grants.rate_limit import RATE_WINDOW_S
-from domain.kernel.errors import ValidationFailed
+from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
 from domain.kernel.ids import CommandId, DeviceId, ExecutionId
 
 TAG = "Commands"
@@ -169,12 +166,12 @@ def _add_execution_routes(bp: Blueprint, control: DeviceControlQueryService) -> 
     )
     async def list_executions(device_id: str, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
         """Newest first; `cursor` continues."""
-        before_seq = _decode_cursor(query.cursor)
+        before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
         page = await control.list_executions(current_caller(), DeviceId(device_id), limit=query.limit, before_seq=before_seq)
         return schema.ExecutionPageResponse(
             data=[schema.ExecutionResponse.from_domain(one) for one in page.executions],
             has_more=page.next_seq is not None,
-            cursor=_encode_cursor(page.next_seq),
+            cursor=None if page.next_seq is None else encode_cursor(EXECUTIONS, page.next_seq),
         )
 
     @operation(
@@ -204,19 +201,3 @@ async def _submission_response(commands: CommandService, submitted: SubmissionRe
     return ApiResponse(
         schema.CommandResultResponse.from_domain(await commands.wait_for_result(submitted.execution, wait_s)), 200, headers
     )
-
-
-def _encode_cursor(seq: int | None) -> str | None:
-    return None if seq is None else base64.urlsafe_b64encode(b"x%d" % seq).decode().rstrip("=")
-
-
-def _decode_cursor(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        plain = b""
-    if not (plain[:1] == b"x" and plain[1:].isdigit() and len(plain) < 20):
-        raise ValidationFailed.for_field("cursor", "is none of ours. Use the one a page gave you, or leave it out to start anew.")
-    return int(plain[1:])
