@@ -51,7 +51,7 @@ class TelemetryWorld(DeviceWorld):
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.rules = RuleService(**shared, ids=self.ids, engine=self.engine, commands=self.commands, turnstile=asyncio.Lock())
         self.ingest = IngestService(
-            ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, announcer=self.announcer
+            ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.announcer
         )
         self.telemetry = TelemetryQueryService(**shared, engine=self.engine, gate=self.gate)
         self.stretches = DownsamplingService(**shared, engine=self.engine, gate=self.gate)

@@ -36,6 +36,7 @@ from app.workers.wake_event import WakeEvent
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.feed.interest import LiveSubscriptions
+from domain.ingest.pipeline import IngestPipeline
 from domain.kernel.errors import Unavailable
 from domain.webhooks.cleanup import WebhookCleanup
 
@@ -119,31 +120,24 @@ def compose(settings: Settings) -> Program:
 
 def _create_workers(outside: Adapters, services: Services, bells: WakeEvents) -> Workers:
     clock, uow, engine = outside.clock, services.leader_uow, outside.engine.engine
-    seen, faults = LastSeenBuffer(), FaultLog(clock)
+    last_seen, faults = LastSeenBuffer(), FaultLog(clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, bell=bells.dispatch)
     rollups, retention = RollupWorker(rollups=services.rollups), RetentionWorker(retention=services.retention)
     return Workers(
         ingest=IngestWorker(
             link=outside.link,
-            engine=engine,
-            make_batch=outside.engine.make_batch,
-            uow=uow,
-            clock=clock,
-            uplink=services.device_messages,
-            ingest=services.ingest,
-            turnstile=services.engine_commit_lock,
-            seen=seen,
-            faults=faults,
-            ready=dispatch.on_devices_ready,
-            subscribed=dispatch.on_devices_subscribed,
-            timers=bells.rule_timers,
+            pipeline=_create_ingest_pipeline(outside, services, dispatch),
+            engine_commit_lock=services.engine_commit_lock,
+            last_seen=last_seen,
+            fault_log=faults,
+            rule_timer_wake=bells.rule_timers,
         ),
         webhook_delivery=WebhookDeliveryWorker(
             deliveries=services.deliveries, courier=outside.courier, clock=clock, bell=bells.deliveries
         ),
         command_dispatch=dispatch,
         schedules=ScheduleWorker(firing=services.firing, clock=clock, bell=bells.schedules),
-        checkpoint=CheckpointWorker(engine=engine, uow=uow, seen=seen, turnstile=services.engine_commit_lock),
+        checkpoint=CheckpointWorker(engine=engine, uow=uow, last_seen=last_seen, engine_commit_lock=services.engine_commit_lock),
         feed_interest=_create_feed_interest_worker(outside, services, bells),
         fault_log=faults,
         rollups=rollups,
@@ -189,20 +183,37 @@ def _add_cluster_workers(settings: Settings, outside: Adapters, services: Servic
         )
 
 
+def _create_ingest_pipeline(outside: Adapters, services: Services, dispatch: CommandDispatchWorker) -> IngestPipeline:
+    return IngestPipeline(
+        uow=services.leader_uow,
+        link=outside.link,
+        engine=outside.engine.engine,
+        make_batch=outside.engine.make_batch,
+        device_messages=services.device_messages,
+        ingest=services.ingest,
+        on_devices_ready=dispatch.on_devices_ready,
+        on_devices_subscribed=dispatch.on_devices_subscribed,
+    )
+
+
 def _create_rule_timer_worker(outside: Adapters, services: Services, bells: WakeEvents) -> RuleTimerWorker:
     return RuleTimerWorker(
         engine=outside.engine.engine,
         ingest=services.ingest,
         uow=services.leader_uow,
         clock=outside.clock,
-        turnstile=services.engine_commit_lock,
-        bell=bells.rule_timers,
+        engine_commit_lock=services.engine_commit_lock,
+        wake_event=bells.rule_timers,
     )
 
 
 def _create_feed_interest_worker(outside: Adapters, services: Services, bells: WakeEvents) -> FeedInterestWorker:
-    watching = LiveSubscriptions(uow=services.uow, clock=outside.clock)
-    return FeedInterestWorker(watching=watching, hub=outside.feed, engine=outside.engine.engine, bell=bells.feed_interest)
+    return FeedInterestWorker(
+        live_subscriptions=LiveSubscriptions(uow=services.uow, clock=outside.clock),
+        hub=outside.feed,
+        engine=outside.engine.engine,
+        wake_event=bells.feed_interest,
+    )
 
 
 def _register_metrics(program: Program) -> None:

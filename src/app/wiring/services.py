@@ -218,7 +218,7 @@ class Services:
             timer_bell=bells.rule_timers.set,
         )
         self.ingest = IngestService(
-            ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, announcer=self.event_recorder
+            ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder
         )
         self.telemetry = TelemetryQueryService(
             uow=uow, clock=clock, engine=engine.engine, gate=self.authorizer, follows=lambda: not outside.is_leader

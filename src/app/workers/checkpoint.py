@@ -1,7 +1,7 @@
-"""The engine's last values and the devices' last-seen times, written every few seconds and once more at the end.
+"""Writes the engine's latest values and the devices' last-seen times every few seconds, and once more at shutdown.
 
-What a crash takes is no value: every reading is in its row before it is acknowledged, and at start the rows newer than a
-device's checkpoint are replayed into the engine.
+A crash loses no value: every reading is stored in its row before it is acknowledged, and at startup the engine replays the rows
+that are newer than a device's checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from domain.telemetry.ports import TelemetryTx
 
 INTERVAL_S = 5.0
 BATCH_SIZE = 2_000
-"""Devices a transaction: a few milliseconds of the writer's time."""
+"""Devices per transaction: a few milliseconds of the writer's time."""
 
 log = structlog.get_logger("checkpoint")
 
@@ -27,12 +27,17 @@ class CheckpointWorker:
     name = "checkpoint"
 
     def __init__(
-        self, *, engine: TelemetryEngine, uow: UnitOfWork[TelemetryTx], seen: LastSeenBuffer, turnstile: asyncio.Lock
+        self,
+        *,
+        engine: TelemetryEngine,
+        uow: UnitOfWork[TelemetryTx],
+        last_seen: LastSeenBuffer,
+        engine_commit_lock: asyncio.Lock,
     ) -> None:
         self._engine = engine
         self._uow = uow
-        self._last_seen = seen
-        self._engine_commit_lock = turnstile
+        self._last_seen = last_seen
+        self._engine_commit_lock = engine_commit_lock
 
     async def run(self) -> None:
         while True:
@@ -43,10 +48,10 @@ class CheckpointWorker:
                 log.warning("the database does not answer; the checkpoint waits", error=str(error))
 
     async def write(self) -> None:
-        """Everything that changed since the last time, in bounded steps."""
+        """Write everything that has changed since the last call, in bounded steps."""
         await self._write_last_seen()
         while True:
-            async with self._engine_commit_lock:  # only committed values may become a checkpoint
+            async with self._engine_commit_lock:  # a checkpoint may contain committed values only
                 checkpoints = self._engine.checkpoint(BATCH_SIZE)
             if not checkpoints:
                 return
@@ -56,12 +61,12 @@ class CheckpointWorker:
                 return
 
     async def _write_last_seen(self) -> None:
-        seen = self._last_seen.drain()
-        if not seen:
+        last_seen = self._last_seen.drain()
+        if not last_seen:
             return
         try:
             async with self._uow.write() as tx:
-                await tx.devices.update_last_seen(seen)
+                await tx.devices.update_last_seen(last_seen)
         except BaseException:
-            self._last_seen.put_back(seen)
+            self._last_seen.put_back(last_seen)
             raise

@@ -1,7 +1,7 @@
-"""Keeps the engine told which devices somebody looks at, and so which readings to hand out one by one.
+"""Tells the engine which devices have live subscribers, and so which readings it must return one by one.
 
-Rung when a feed client comes or goes and when access changes; looks by itself every half minute, for grants that run out and for
-changes made by other instances. A device is watched a moment too long rather than a moment too short.
+The worker runs when a feed client connects or disconnects and when access changes. It also runs every 30 seconds, for grants that
+expire and for changes made by other instances. A device may stay watched a moment too long, but never a moment too short.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from domain.rules.engine_port import TelemetryEngine
 
 REFRESH_INTERVAL_S = 30.0
 DEBOUNCE_S = 0.02
-"""Clients come in crowds, after a restart above all: one look for all of them."""
+"""Many clients connect at once, above all after a restart: one refresh serves them all."""
 
 
 class FeedInterestWorker(DueWorker):
-    name = "watching"
+    name = "feed_interest"
 
-    def __init__(self, *, watching: LiveSubscriptions, hub: FeedHub, engine: TelemetryEngine, bell: WakeEvent) -> None:
-        self._live_subscriptions = watching
+    def __init__(
+        self, *, live_subscriptions: LiveSubscriptions, hub: FeedHub, engine: TelemetryEngine, wake_event: WakeEvent
+    ) -> None:
+        super().__init__(wake_event)
+        self._live_subscriptions = live_subscriptions
         self._hub = hub
         self._engine = engine
-        super().__init__(bell)
         self.watched_device_nos: set[int] = set()
 
     async def run_once(self) -> float:
@@ -38,7 +40,7 @@ class FeedInterestWorker(DueWorker):
         await asyncio.sleep(DEBOUNCE_S)
 
     async def refresh(self) -> None:
-        """Once before the uplink is opened, so that no reading of a watched device comes in unwatched after a restart."""
+        """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
         wanted = await self._live_subscriptions.list_watched_devices(self._hub.filters())
         for device_no in wanted - self.watched_device_nos:
             self._engine.set_watched(device_no, True)

@@ -1,4 +1,4 @@
-"""What stands on Home Assistant's broker, as far as we know: only differences to it go out."""
+"""Tracks the retained messages on Home Assistant's broker and publishes only what differs from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.homeassistant.bridge import DeviceFingerprint, RetainedMessages, dev
 from domain.kernel.ids import DeviceId
 
 MAX_IN_FLIGHT = 32
-"""Messages under way; each waits for its acknowledgement."""
+"""Messages that may wait for their PUBACK at the same time."""
 
 
 class MqttPublisher(Protocol):
@@ -24,35 +24,36 @@ class RetainedPublisher:
         self._published_messages: dict[DeviceId, dict[str, str]] = {}
         self._published_states: dict[DeviceId, DeviceFingerprint] = {}
         self.stale_topics: set[str] = set()
-        """Topics that an earlier run may have left behind."""
+        """Topics that an earlier run may have left on the broker."""
         self.published = 0
 
     @property
     def device_ids(self) -> frozenset[DeviceId]:
         return frozenset(self._published_messages)
 
-    def reset(self, line: MqttPublisher) -> None:
-        """A new connection: what stood there is no longer known."""
-        self._connection = line
+    def reset(self, connection: MqttPublisher) -> None:
+        """Start a new connection: the messages on the broker are unknown again."""
+        self._connection = connection
         self._published_messages, self.stale_topics = {}, set()
         self._published_states.clear()
 
     def forget_states(self) -> None:
-        """News were lost, so every device must be looked at again."""
+        """After a loss of feed messages: `diff` returns every device again."""
         self._published_states.clear()
 
     def diff(self, devices: Iterable[Device]) -> Sequence[Device]:
-        """Those of them that look other than when they were last asked for. Readings are no part of a face."""
-        found = [device for device in devices if self._published_states.get(device.device_id) != device_fingerprint(device)]
-        self._published_states.update((device.device_id, device_fingerprint(device)) for device in found)
-        return found
+        """Return the devices that have changed since the last call, and remember their state. Readings do not count."""
+        changed = [device for device in devices if self._published_states.get(device.device_id) != device_fingerprint(device)]
+        self._published_states.update((device.device_id, device_fingerprint(device)) for device in changed)
+        return changed
 
     async def publish(self, wanted: Mapping[DeviceId, RetainedMessages]) -> None:
-        """Raises Unavailable; what stands there is unknown then, and `begin` is next."""
+        """Publish the differences. Raises Unavailable; the broker's state is unknown then, so call `reset` next."""
         for device_id, retained in wanted.items():
-            standing = self._published_messages.get(device_id, {})
-            gone = [(topic, "") for topic in standing if topic not in retained]
-            await self._send([*gone, *(each for each in retained.items() if standing.get(each[0]) != each[1])])
+            published = self._published_messages.get(device_id, {})
+            removed = [(topic, "") for topic in published if topic not in retained]
+            changed = [(topic, payload) for topic, payload in retained.items() if published.get(topic) != payload]
+            await self._send([*removed, *changed])
             if retained:
                 self._published_messages[device_id] = dict(retained)
             else:
@@ -60,18 +61,18 @@ class RetainedPublisher:
                 self._published_states.pop(device_id, None)
 
     async def clear_stale(self) -> None:
-        """Once everything that is wanted stands."""
-        wanted = {topic for standing in self._published_messages.values() for topic in standing}
-        left, self.stale_topics = self.stale_topics, set()
-        await self._send([(topic, "") for topic in sorted(left - wanted)])
+        """Clear what an earlier run left. Call it after all wanted messages have been published."""
+        wanted = {topic for published in self._published_messages.values() for topic in published}
+        stale, self.stale_topics = self.stale_topics, set()
+        await self._send([(topic, "") for topic in sorted(stale - wanted)])
 
     async def _send(self, messages: Sequence[tuple[str, str]]) -> None:
         if self._connection is None:
             return
         for start in range(0, len(messages), MAX_IN_FLIGHT):
-            stretch = messages[start : start + MAX_IN_FLIGHT]
-            answers = await asyncio.gather(*(self._connection.publish(*each) for each in stretch), return_exceptions=True)
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-            self.published += len(stretch)
+            batch = messages[start : start + MAX_IN_FLIGHT]
+            results = await asyncio.gather(*(self._connection.publish(*message) for message in batch), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            self.published += len(batch)

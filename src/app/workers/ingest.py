@@ -1,14 +1,14 @@
-"""From the device link to the database: take a batch, let the engine judge it, store all of it, and only then acknowledge.
+"""Takes batches from the device link, runs them through the ingest pipeline, and acknowledges them after the commit.
 
-The law: a QoS-1 message is confirmed to its device after the commit that holds it, so the loop stands still when the database
-does, the link's bounded queue fills, and the devices wait; memory does not grow. One message that cannot be handled must not
-hold up the fleet: when a whole batch fails for another reason than the database being away, its parts are tried one by one.
+The law: a QoS-1 message is confirmed to its device only after the commit that holds it. While the database does not answer, the
+worker waits, the link's bounded queue fills, and devices wait for their PUBACK; memory does not grow. One message that cannot be
+stored must not hold up the fleet: when a batch fails for any other reason, its parts are stored one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TypeVar
 
@@ -18,66 +18,44 @@ from app.workers.fault_log import FaultLog
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
 from domain.devices.link import DeviceLink, InboundBatch
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, FollowUps
-from domain.ingest.telemetry import IngestResult, IngestService
+from domain.ingest.device_messages import FollowUps
+from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
 from domain.kernel.backoff import RETRY_BACKOFF
-from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
-from domain.kernel.unit_of_work import UnitOfWork
-from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
-from domain.telemetry.ports import TelemetryTx
 
 BATCH_SIZE = 2_048
-"""Messages a transaction: large enough that a commit's fsync is shared, small enough that a command waits some 30 ms at most."""
+"""Messages per transaction: large enough to share a commit's fsync, small enough that a command waits 30 ms at most."""
 MAX_BATCH_SIZE = 8_192
-"""While more comes than a batch takes. A transaction writes a page for each device in it, however few its rows are: with 1,000
-devices this carries nearly twice as much, and who waits anyway waits half as long."""
+"""Used while more messages arrive than a batch takes. A transaction writes one page per device, however few rows that device has:
+with 1,000 devices this size carries nearly twice as much, and waiting messages wait half as long."""
 MIN_BATCH_INTERVAL_S = 0.005
-"""At the least from one batch to the next, unless more has come than a batch takes. A transaction costs about a millisecond of
-processor time however little is in it, and what comes while the next one waits shares it. A message that comes alone waits for
-nobody."""
-
-BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
-DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
+"""Shortest time between the starts of two batches, unless the first was full. A transaction costs about a millisecond of CPU even
+when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once."""
 
 Result = TypeVar("Result")
 
-log = structlog.get_logger("uplink")
+log = structlog.get_logger("ingest")
 
 
 class IngestWorker:
-    name = "uplink"
+    name = "ingest"
 
     def __init__(
         self,
         *,
         link: DeviceLink,
-        engine: TelemetryEngine,
-        make_batch: BatchFactory,
-        uow: UnitOfWork[TelemetryTx],
-        clock: Clock,
-        uplink: DeviceMessageService,
-        ingest: IngestService,
-        turnstile: asyncio.Lock,
-        seen: LastSeenBuffer,
-        faults: FaultLog,
-        ready: DeviceTimesCallback,
-        subscribed: DeviceTimesCallback,
-        timers: WakeEvent,
+        pipeline: IngestPipeline,
+        engine_commit_lock: asyncio.Lock,
+        last_seen: LastSeenBuffer,
+        fault_log: FaultLog,
+        rule_timer_wake: WakeEvent,
     ) -> None:
         self._link = link
-        self._engine = engine
-        self._make_batch = make_batch
-        self._uow = uow
-        self._clock = clock
-        self._device_messages = uplink
-        self._ingest = ingest
-        self._engine_commit_lock = turnstile
-        self._last_seen = seen
-        self._fault_log = faults
-        self._on_devices_ready = ready
-        self._on_devices_subscribed = subscribed
-        self._rule_timer_wake = timers
+        self._pipeline = pipeline
+        self._engine_commit_lock = engine_commit_lock
+        self._last_seen = last_seen
+        self._fault_log = fault_log
+        self._rule_timer_wake = rule_timer_wake
         self.batches = 0
         self.messages = 0
         self.readings = 0
@@ -91,80 +69,61 @@ class IngestWorker:
             batch = await self._link.receive(limit)
             full = len(batch.telemetry) + len(batch.events) >= limit
             limit = min(2 * limit, MAX_BATCH_SIZE) if full else BATCH_SIZE
-            began = monotonic()
+            started = monotonic()
             try:
                 await self._process_batch(batch)
             except BaseException:
                 batch.nack()
                 raise
-            rest_s = began + MIN_BATCH_INTERVAL_S - monotonic()
-            if rest_s > 0 and not full:
-                await asyncio.sleep(rest_s)
+            pause_s = started + MIN_BATCH_INTERVAL_S - monotonic()
+            if pause_s > 0 and not full:
+                await asyncio.sleep(pause_s)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
-        done = await self._retry_while_unavailable(lambda: self._device_messages.decode(batch.events))
+        decoded = await self._retry_while_unavailable(lambda: self._pipeline.decode(batch))
         async with self._engine_commit_lock:
-            verdicts = self._evaluate(batch, done)
-            answers = await self._store(verdicts, done.messages)
+            evaluated = self._pipeline.evaluate(batch, decoded)
+            self._record(evaluated)
+            follow_ups = await self._store(evaluated)
         batch.ack()
         self.batches += 1
-        self.events += len(done.messages)
+        self.events += len(evaluated.messages)
         self._rule_timer_wake.set()
-        await self._run_follow_ups(answers)
+        await self._pipeline.follow_up(follow_ups)
 
-    def _evaluate(self, batch: InboundBatch, done: DecodedBatch) -> list[IngestResult]:
-        verdicts: list[IngestResult] = []
-        for device_no, code, why in done.faults:
-            self._fault_log.count(device_no, code, 1, why)
-        batches: list[TelemetryBatch] = [batch.telemetry]  # type: ignore[list-item]  # one native class behind both Protocols
-        if done.telemetry:
-            batches.append(self._make_batch(done.telemetry))
-        for telemetry in batches:
-            if not len(telemetry):
-                continue
-            ingested = self._engine.ingest(telemetry)
-            self._last_seen.update(ingested.last_seen)
-            for device_no, code, count in ingested.faults:
-                self._fault_log.count(device_no, code, count)
-            self.messages += ingested.message_count
-            self.readings += ingested.reading_count
-            verdicts.append(IngestResult.of(ingested))
-        return verdicts
+    def _record(self, evaluated: EvaluatedBatch) -> None:
+        for device_no, code, count, reason in evaluated.faults:
+            self._fault_log.count(device_no, code, count, reason)
+        self._last_seen.update(evaluated.last_seen)
+        self.messages += evaluated.telemetry_message_count
+        self.readings += evaluated.reading_count
 
-    async def _store(self, verdicts: Sequence[IngestResult], items: Sequence[DecodedMessage]) -> FollowUps:
-        """One transaction for all; when it fails for good, one for each part."""
+    async def _store(self, evaluated: EvaluatedBatch) -> FollowUps:
+        """Store the batch in one transaction, or its parts one by one when that fails. A part that fails too is dropped."""
         try:
-            return await self._retry_while_unavailable(lambda: self._store_in_transaction(verdicts, items))
+            return await self._retry_while_unavailable(lambda: self._pipeline.store(evaluated))
         except Exception:
-            log.exception("batch failed; trying its parts one by one", verdicts=len(verdicts), events=len(items))
-        answers = FollowUps()
-        for verdict in verdicts:
-            await self._store_part_or_drop([verdict], [], answers)
-        for item in items:
-            await self._store_part_or_drop([], [item], answers)
-        return answers
+            log.exception(
+                "cannot store a batch; storing its parts one by one",
+                results=len(evaluated.results),
+                events=len(evaluated.messages),
+            )
+        follow_ups = FollowUps()
+        for part in evaluated.split():
+            follow_ups.extend(await self._store_part(part))
+        return follow_ups
 
-    async def _store_part_or_drop(
-        self, verdicts: Sequence[IngestResult], items: Sequence[DecodedMessage], answers: FollowUps
-    ) -> None:
+    async def _store_part(self, part: EvaluatedBatch) -> FollowUps:
         try:
-            answers.extend(await self._retry_while_unavailable(lambda: self._store_in_transaction(verdicts, items)))
+            return await self._retry_while_unavailable(lambda: self._pipeline.store(part))
         except Exception:
-            self.lost += sum(len(verdict.rows) for verdict in verdicts) + len(items)
-            log.critical("gave up on a part of a batch", rows=[len(v.rows) for v in verdicts], items=items, exc_info=True)
-
-    async def _store_in_transaction(self, verdicts: Sequence[IngestResult], items: Sequence[DecodedMessage]) -> FollowUps:
-        answers = FollowUps()
-        if not items and all(verdict.is_empty and not verdict.watched_readings for verdict in verdicts):
-            return answers
-        async with self._uow.write() as tx:
-            for verdict in verdicts:
-                await self._ingest.store(tx, verdict)
-            answers.extend(await self._device_messages.apply(tx, items))
-        return answers
+            self.lost += part.item_count
+            rows = [len(result.rows) for result in part.results]
+            log.critical("dropped a part of a batch that cannot be stored", rows=rows, events=part.messages, exc_info=True)
+            return FollowUps()
 
     async def _retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Again and again while the database is away: the devices' messages are not acknowledged meanwhile."""
+        """Retry until the database answers. The messages of the devices stay unacknowledged meanwhile."""
         attempt = 0
         while True:
             try:
@@ -175,13 +134,3 @@ class IngestWorker:
                 self.retries += 1
                 log.warning("the database does not answer; telemetry waits", error=str(error), attempt=attempt, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
-
-    async def _run_follow_ups(self, answers: FollowUps) -> None:
-        if answers.ready_devices:
-            self._on_devices_ready(answers.ready_devices)
-        if answers.subscribed_devices:
-            self._on_devices_subscribed(answers.subscribed_devices)
-        for device_id, message in answers.messages:
-            await self._link.send(
-                device_id, message.topic, message.payload, retain=message.retain, expiry_s=message.expiry_s, qos=message.qos
-            )

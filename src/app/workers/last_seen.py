@@ -1,4 +1,4 @@
-"""When each device was last heard of, gathered in memory and written with the next checkpoint: not one write per message."""
+"""Collects in memory when each device was last seen; the checkpoint worker writes it, so no message costs a write of its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ class LastSeenBuffer:
     def __init__(self) -> None:
         self._newest_ms: dict[int, int] = {}
 
-    def update(self, seen: Iterable[tuple[int, int]]) -> None:
-        self._newest_ms.update(seen)
+    def update(self, last_seen: Iterable[tuple[int, int]]) -> None:
+        """Takes (device number, Unix ms) pairs."""
+        self._newest_ms.update(last_seen)
 
     def drain(self) -> Mapping[int, int]:
+        """Device number → Unix ms; the buffer is empty afterwards."""
         newest, self._newest_ms = self._newest_ms, {}
         return newest
 
-    def put_back(self, seen: Mapping[int, int]) -> None:
-        """What could not be written; newer news win."""
-        self._newest_ms = {**seen, **self._newest_ms}
+    def put_back(self, last_seen: Mapping[int, int]) -> None:
+        """Return what could not be written. Times that arrived in the meantime win."""
+        self._newest_ms = {**last_seen, **self._newest_ms}

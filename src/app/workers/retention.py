@@ -1,4 +1,4 @@
-"""Forgets what is older than it is kept, an hour apart, in steps that leave the writer free in between."""
+"""Deletes expired rows once an hour, in small steps with a pause after each, so that others can write in between."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RetentionWorker:
         await asyncio.sleep(INITIAL_DELAY_S)
         while True:
             try:
-                async for gone in self._retention.purge_steps():
-                    self.deleted_rows += gone
+                async for deleted in self._retention.purge_steps():
+                    self.deleted_rows += deleted
                     await asyncio.sleep(PAUSE_S)
             except Unavailable as error:
-                log.warning("the database does not answer; nothing is forgotten for now", error=str(error))
+                log.warning("the database does not answer; expired rows are deleted in the next round", error=str(error))
             await asyncio.sleep(INTERVAL_S)

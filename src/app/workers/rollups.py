@@ -1,4 +1,4 @@
-"""Sums up hours that are over, in small steps with a rest in between, so that devices and people go first."""
+"""Aggregates completed hours in small steps, and pauses after each step so that requests and devices can use the writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.workers.wake_event import WakeEvent
 from domain.telemetry.rollup_service import RollupService
 
 POLL_INTERVAL_S = 5.0
-"""For hours that readings have come to late; looking costs one seek."""
+"""Finds hours that have received late readings; a poll costs one index seek."""
 PAUSE_S = 0.01
 
 
@@ -20,10 +20,10 @@ class RollupWorker(DueWorker):
         super().__init__(WakeEvent())
         self._rollups = rollups
         self.processed_hours = 0
-        """Hours of devices that were looked at."""
+        """Hours of single devices that have been checked."""
 
     async def run_once(self) -> float:
-        while done := await self._rollups.run_once():
-            self.processed_hours += done
+        while processed := await self._rollups.run_once():
+            self.processed_hours += processed
             await asyncio.sleep(PAUSE_S)
         return POLL_INTERVAL_S

@@ -1,4 +1,4 @@
-"""Rules that wait for time to pass (`forSeconds`, `silent`): woken at the engine's next deadline, never by polling."""
+"""Evaluates rules that depend on time (`forSeconds`, `silent`) at the engine's next deadline, without polling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domain.rules.engine_port import TelemetryEngine
 from domain.telemetry.ports import TelemetryTx
 
 MAX_SLEEP_S = 30.0
-"""The wall clock may be set while we sleep; half a minute bounds how long we would not notice."""
+"""The wall clock may be adjusted while the worker sleeps; this bounds the delay until it notices."""
 RETRY_PAUSE_S = 1.0
 
 log = structlog.get_logger("rule_timers")
@@ -31,15 +31,15 @@ class RuleTimerWorker:
         ingest: IngestService,
         uow: UnitOfWork[TelemetryTx],
         clock: Clock,
-        turnstile: asyncio.Lock,
-        bell: WakeEvent,
+        engine_commit_lock: asyncio.Lock,
+        wake_event: WakeEvent,
     ) -> None:
         self._engine = engine
         self._ingest = ingest
         self._uow = uow
         self._clock = clock
-        self._engine_commit_lock = turnstile
-        self._wake_event = bell
+        self._engine_commit_lock = engine_commit_lock
+        self._wake_event = wake_event
 
     async def run(self) -> None:
         while True:
@@ -52,23 +52,23 @@ class RuleTimerWorker:
             async with self._engine_commit_lock:
                 await self._store_with_fallback(IngestResult.of(self._engine.tick(now_ms)))
 
-    async def _store_with_fallback(self, verdict: IngestResult) -> None:
-        """The engine has moved on: what it said is stored, if not together then each device's by itself."""
+    async def _store_with_fallback(self, result: IngestResult) -> None:
+        """Store the result in one transaction, or device by device when that fails: the engine does not give it twice."""
         try:
-            await self._store(verdict)
+            await self._store(result)
         except Exception:
-            log.exception("what was due failed; trying it device by device", fired=len(verdict.rule_firings))
-            for part in verdict.split_by_device():
+            log.exception("cannot store the due rules; storing them device by device", fired=len(result.rule_firings))
+            for part in result.split_by_device():
                 try:
                     await self._store(part)
                 except Exception:
-                    log.critical("gave up on a device's rules that were due", fired=part.rule_firings, exc_info=True)
+                    log.critical("dropped the due rules of a device", fired=part.rule_firings, exc_info=True)
 
-    async def _store(self, verdict: IngestResult) -> None:
-        while not verdict.is_empty:
+    async def _store(self, result: IngestResult) -> None:
+        while not result.is_empty:
             try:
                 async with self._uow.write() as tx:
-                    await self._ingest.store(tx, verdict)
+                    await self._ingest.store(tx, result)
                 return
             except Unavailable as error:
                 log.warning("the database does not answer; rules wait", error=str(error))

@@ -1,8 +1,7 @@
-"""What devices say, carried to the part that decides about it.
+"""Decodes what devices send by their firmware profile, and applies it: presence, command results, schedule revisions.
 
-Sorting (decode by the device's profile, before the transaction) is kept apart from applying (inside it), because readings of
-stock firmware must have been through the engine when the transaction begins. What must be told to a device in answer is
-returned, and sent by the owner of the loop after the commit.
+Decoding runs before the transaction and applying inside it, because the engine must have evaluated the readings of stock firmware
+before the transaction begins. Answers to devices are returned as `FollowUps`; the caller sends them after the commit.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from domain.telemetry.ports import TelemetryTx
 
 
 class PresenceTracker(Protocol):
-    def on_connected(self, roll: PresenceBatch, device: Device, at_ms: int) -> None: ...
+    def on_connected(self, batch: PresenceBatch, device: Device, at_ms: int, /) -> None: ...
 
-    def on_disconnected(self, roll: PresenceBatch, device: Device, reason: str, at_ms: int) -> None: ...
+    def on_disconnected(self, batch: PresenceBatch, device: Device, reason: str, at_ms: int, /) -> None: ...
 
-    def on_status(self, roll: PresenceBatch, device: Device, online: bool, at_ms: int) -> None: ...
+    def on_status(self, batch: PresenceBatch, device: Device, online: bool, at_ms: int, /) -> None: ...
 
 
 class SchedulePlanSync(Protocol):
-    async def on_plan_revisions(self, tx: TelemetryTx, said: Sequence[tuple[Device, int]]) -> None: ...
+    async def on_plan_revisions(self, tx: TelemetryTx, reported: Sequence[tuple[Device, int]], /) -> None: ...
 
     def on_online(self, tx: TelemetryTx, device: Device) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedMessage:
-    """One event with what it says; `reports` is empty for what is not a publish."""
+    """An event and the reports in it; `reports` is empty for events that are not messages."""
 
     event: InboundEvent
     reports: tuple[DeviceReport, ...] = ()
@@ -62,30 +61,30 @@ class DecodedBatch:
     messages: list[DecodedMessage] = field(default_factory=list)
     telemetry: list[tuple[int, int, bytes]] = field(default_factory=list)
     faults: list[tuple[int, str, str]] = field(default_factory=list)
-    """(device number, code, why) of what could not be read."""
+    """(device number, code, reason) of messages that cannot be decoded."""
 
 
 class BatchContext:
-    """One transaction's reports, while they are gone through."""
+    """The changes that one transaction collects while it applies messages."""
 
-    def __init__(self, tx: TelemetryTx, scene: ExecutionChanges) -> None:
+    def __init__(self, tx: TelemetryTx, changes: ExecutionChanges) -> None:
         self.tx = tx
-        self.changes = scene
+        self.changes = changes
         self.presence = PresenceBatch()
         self.follow_ups = FollowUps()
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
-        """Which revision of its plan each device has said that it holds, the last word of each."""
+        """The latest revision of its schedule plan that each device has reported."""
 
 
 @dataclass(slots=True)
 class FollowUps:
-    """What to do once the transaction holds."""
+    """What to do after the commit."""
 
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
     ready_devices: list[tuple[int, int]] = field(default_factory=list)
-    """(number, since when in Unix ms) of devices that now hear their commands."""
+    """(device number, since when in Unix ms) of devices that now receive their commands."""
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
-    """(number, when in Unix ms) of devices that have subscribed to something else."""
+    """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 
     def extend(self, other: FollowUps) -> None:
         self.messages += other.messages
@@ -111,91 +110,87 @@ class DeviceMessageService:
         self._presence = presence
         self._plans = plans
         self._senders: dict[int, Device] = {}
-        """Who speaks, for the profile only; refreshed at every connect, so it is as large as the connected fleet."""
+        """Device number → device, for its profile. Refreshed at every connect; as large as the connected fleet."""
 
     async def decode(self, events: Sequence[InboundEvent]) -> DecodedBatch:
         await self._load_senders(events)
-        done = DecodedBatch()
+        decoded = DecodedBatch()
         for event in events:
             if isinstance(event, InboundMessage):
-                self._decode_publish(event, done)
+                self._decode_publish(event, decoded)
             else:
-                done.messages.append(DecodedMessage(event))
+                decoded.messages.append(DecodedMessage(event))
             if isinstance(event, DeviceDisconnected):
                 self._senders.pop(event.device_no, None)
-        return done
+        return decoded
 
-    async def apply(self, tx: TelemetryTx, items: Sequence[DecodedMessage]) -> FollowUps:
-        """All of them, in their order; the devices and commands they are about are looked up together, and written together."""
-        if not items:
+    async def apply(self, tx: TelemetryTx, messages: Sequence[DecodedMessage]) -> FollowUps:
+        """Apply the messages in their order. Devices and commands are loaded together and written together."""
+        if not messages:
             return FollowUps()
-        found = await tx.devices.list_by_ids({DeviceId(item.event.device_id) for item in items})
+        found = await tx.devices.list_by_ids({DeviceId(message.event.device_id) for message in messages})
         devices = {device.device_id: device for device in found}
-        hearing = BatchContext(
-            tx, await self._reports.load_changes(tx, {name for item in items for name in _execution_ids(item)})
-        )
-        for item in items:
-            device = devices.get(DeviceId(item.event.device_id))
-            if device is not None:  # else deleted while its message was on the way
-                await self._apply_message(hearing, device, item)
-        await self._plans.on_plan_revisions(tx, list(hearing.plan_revisions.values()))
-        await hearing.presence.write(tx)
-        await self._reports.write_changes(hearing.changes)
-        return hearing.follow_ups
+        execution_ids = {execution_id for message in messages for execution_id in _execution_ids(message)}
+        context = BatchContext(tx, await self._reports.load_changes(tx, execution_ids))
+        for message in messages:
+            device = devices.get(DeviceId(message.event.device_id))
+            if device is not None:  # None: deleted after it sent the message
+                await self._apply_message(context, device, message)
+        await self._plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
+        await context.presence.write(tx)
+        await self._reports.write_changes(context.changes)
+        return context.follow_ups
 
-    async def _apply_message(self, hearing: BatchContext, device: Device, item: DecodedMessage) -> None:
-        match item.event:
+    async def _apply_message(self, context: BatchContext, device: Device, message: DecodedMessage) -> None:
+        match message.event:
             case DeviceConnected(at_ms=at_ms):
-                self._presence.on_connected(hearing.presence, device, at_ms)
+                self._presence.on_connected(context.presence, device, at_ms)
             case DeviceDisconnected(reason=reason, at_ms=at_ms):
-                self._presence.on_disconnected(hearing.presence, device, reason, at_ms)
+                self._presence.on_disconnected(context.presence, device, reason, at_ms)
             case DeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms):
-                answers = hearing.follow_ups
-                heard = (
-                    answers.ready_devices
-                    if self._codec.is_command_subscription(device.profile, topic_filter)
-                    else answers.subscribed_devices
-                )
-                heard.append((device.device_no, at_ms))
+                is_command = self._codec.is_command_subscription(device.profile, topic_filter)
+                follow_ups = context.follow_ups
+                devices = follow_ups.ready_devices if is_command else follow_ups.subscribed_devices
+                devices.append((device.device_no, at_ms))
             case InboundMessage(at_ms=at_ms):
-                for report in item.reports:
-                    await self._apply_report(hearing, device, report, at_ms)
+                for report in message.reports:
+                    await self._apply_report(context, device, report, at_ms)
 
-    async def _apply_report(self, hearing: BatchContext, device: Device, report: DeviceReport, at_ms: int) -> None:
+    async def _apply_report(self, context: BatchContext, device: Device, report: DeviceReport, at_ms: int) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
-                await self._reports.on_relay_report(hearing.changes, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
+                await self._reports.on_relay_report(context.changes, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
             case CommandResultReport(execution_id, status, code, relay, data):
-                await self._reports.on_result_report(hearing.changes, device, execution_id, status, code, relay, data, at_ms)
+                await self._reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
             case PresenceReport(online):
-                self._presence.on_status(hearing.presence, device, online, at_ms)
+                self._presence.on_status(context.presence, device, online, at_ms)
                 if online:
-                    self._plans.on_online(hearing.tx, device)
-                    questions = self._codec.state_queries(device.profile)
-                    hearing.follow_ups.messages += [(device.device_id, question) for question in questions]
+                    self._plans.on_online(context.tx, device)
+                    queries = self._codec.state_queries(device.profile)
+                    context.follow_ups.messages += [(device.device_id, query) for query in queries]
             case PlanRevisionReport(rev):
-                hearing.plan_revisions[device.device_id] = (device, rev)
+                context.plan_revisions[device.device_id] = (device, rev)
             case HelloReport(rev=int() as rev):
-                hearing.plan_revisions[device.device_id] = (device, rev)
+                context.plan_revisions[device.device_id] = (device, rev)
             case TimeRequest():
-                hearing.follow_ups.messages.append((device.device_id, self._codec.encode_time(self._clock.now_ms())))
+                context.follow_ups.messages.append((device.device_id, self._codec.encode_time(self._clock.now_ms())))
             case _:
-                pass  # telemetry has gone through the engine, the unreadable was counted
+                pass  # the engine has evaluated telemetry; unreadable messages have been counted
 
-    def _decode_publish(self, event: InboundMessage, done: DecodedBatch) -> None:
+    def _decode_publish(self, event: InboundMessage, decoded: DecodedBatch) -> None:
         device = self._senders.get(event.device_no)
         if device is None:
             return
         reports = tuple(self._codec.decode(device.profile, event.topic, event.payload, event.retain))
         for report in reports:
             if isinstance(report, TelemetryReport):
-                done.telemetry.append((event.device_no, event.at_ms, report.payload))
+                decoded.telemetry.append((event.device_no, event.at_ms, report.payload))
             elif isinstance(report, UnreadableMessage):
-                done.faults.append((event.device_no, report.code, report.reason))
-        done.messages.append(DecodedMessage(event, reports))
+                decoded.faults.append((event.device_no, report.code, report.reason))
+        decoded.messages.append(DecodedMessage(event, reports))
 
     async def _load_senders(self, events: Sequence[InboundEvent]) -> None:
-        """Look up every speaker that is not known yet, or that connects anew."""
+        """Load the senders that are unknown or have just connected."""
         wanted = {
             event.device_no
             for event in events
@@ -206,8 +201,8 @@ class DeviceMessageService:
                 self._senders |= {device.device_no: device for device in await tx.devices.list_by_numbers(wanted)}
 
 
-def _execution_ids(item: DecodedMessage) -> Iterator[str]:
-    """The commands its reports name."""
-    for report in item.reports:
+def _execution_ids(message: DecodedMessage) -> Iterator[str]:
+    """The executions that its reports name."""
+    for report in message.reports:
         if isinstance(report, RelayReport | CommandResultReport) and report.execution_id is not None:
             yield report.execution_id

@@ -1,4 +1,4 @@
-"""At start the engine is brought to where it was: names, last values, rules with their states, then the rows that came after."""
+"""Restores the engine at startup: metric names, checkpoints, the rows stored after them, then rules with their states."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PAGE_ROWS = 10_000
 
 @dataclass(slots=True)
 class RestoreReport:
-    """Rows replayed, and the numbers of devices whose last values are not all there, because bytes of theirs cannot be read."""
+    """Rows replayed, and the numbers of devices that lost latest values because stored bytes are unreadable."""
 
     replayed_rows: int = 0
     unreadable_devices: set[int] = field(default_factory=set)
 
     @contextmanager
     def skip_if_unreadable(self, device_no: int) -> Iterator[None]:
-        """One row that a disk has spoiled must not keep every other device waiting for ever."""
+        """One damaged row must not prevent the startup of all other devices."""
         try:
             yield
         except ValueError:
@@ -32,23 +32,23 @@ class RestoreReport:
 
 
 async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[TelemetryTx]) -> RestoreReport:
-    """Rules come last: a replayed row updates values and drives no rule."""
-    done = RestoreReport()
+    """Set the rules last: a replayed row updates values and evaluates no rule."""
+    report = RestoreReport()
     async with uow.read() as tx:
         engine.add_metric_names(await tx.readings.list_metric_names())
         for device_no, _, latest in await tx.readings.list_checkpoints():
-            with done.skip_if_unreadable(device_no):
+            with report.skip_if_unreadable(device_no):
                 engine.restore(device_no, latest)
         after: tuple[int, int, int] | None = None
         while rows := await tx.readings.list_newer_than_checkpoint(PAGE_ROWS, after):
             for device_no, at_ms, _, packed in rows:
-                with done.skip_if_unreadable(device_no):
+                with report.skip_if_unreadable(device_no):
                     engine.replay(device_no, at_ms, packed)
-            done.replayed_rows += len(rows)
+            report.replayed_rows += len(rows)
             after = rows[-1][:3]
         by_device: dict[int, list[RuleSpec]] = defaultdict(list)
         for rule in await tx.rules.list_enabled():
             by_device[rule.device_no].append(rule.to_spec())
     for device_no, specs in by_device.items():
         engine.set_rules(device_no, specs)
-    return done
+    return report

@@ -1,14 +1,15 @@
-"""What a batch from the engine means for the database: one transaction for readings, rule states, commands and events.
+"""Stores what the engine returns for a batch: readings, rule states, commands and events, in the caller's transaction.
 
-The engine has already moved on when this begins. So a transaction that fails is tried again with the same results until it
-holds (its owner does that); the devices' messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to
-the database as the engine built them, and only fired rules, new metrics and watched devices are looked at one by one.
+The engine has already moved on when this begins, so the caller retries a failed transaction with the same results until it
+commits; the messages stay unacknowledged meanwhile. Nothing here runs once per message: rows go to the database as the engine
+built them, and only fired rules, new metrics and watched devices are handled one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Protocol
 
 from domain.commands.model import Execution, TriggeredBy
@@ -33,14 +34,14 @@ class RuleCommandRunner(Protocol):
 
 
 class TransientEventPublisher(Protocol):
-    """Tells feed and webhooks of events that are not kept in the log."""
+    """Publishes events to feed and webhooks without storing them in the event log."""
 
     async def publish_transient(self, tx: TelemetryTx, events: Sequence[Event]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """An engine result with each of its lists built once, so that a second try costs nothing more."""
+    """An engine result with each of its lists built once, so that a retry does not build them again."""
 
     rows: Sequence[tuple[int, int, int, bytes]]
     rollup_hours: Sequence[tuple[int, int]]
@@ -52,34 +53,31 @@ class IngestResult:
     watched_readings: Sequence[WatchedReading]
 
     @classmethod
-    def of(cls, ingested: BatchResult) -> IngestResult:
+    def of(cls, result: BatchResult) -> IngestResult:
         return cls(
-            ingested.rows,
-            ingested.rollup_hours,
-            ingested.new_metric_names,
-            ingested.new_metrics,
-            ingested.rule_transitions,
-            ingested.rule_firings,
-            ingested.rule_suppressions,
-            ingested.watched_readings,
+            result.rows,
+            result.rollup_hours,
+            result.new_metric_names,
+            result.new_metrics,
+            result.rule_transitions,
+            result.rule_firings,
+            result.rule_suppressions,
+            result.watched_readings,
         )
 
     def split_by_device(self) -> list[IngestResult]:
-        """What a tick brought, a device at a time: one that cannot be stored is then nobody else's problem."""
-        lists: tuple[Sequence[RuleTransition | RuleFiring | RuleSuppression], ...] = (
-            self.rule_transitions,
-            self.rule_firings,
-            self.rule_suppressions,
+        """Split the result of a tick by device, so that one device that cannot be stored does not affect the others."""
+        rule_results = chain[RuleTransition | RuleFiring | RuleSuppression](
+            self.rule_transitions, self.rule_firings, self.rule_suppressions
         )
-        devices = sorted({one.device_no for each in lists for one in each})
         return [
             replace(
                 self,
-                rule_transitions=[one for one in self.rule_transitions if one.device_no == device_no],
-                rule_firings=[one for one in self.rule_firings if one.device_no == device_no],
-                rule_suppressions=[one for one in self.rule_suppressions if one.device_no == device_no],
+                rule_transitions=[each for each in self.rule_transitions if each.device_no == device_no],
+                rule_firings=[each for each in self.rule_firings if each.device_no == device_no],
+                rule_suppressions=[each for each in self.rule_suppressions if each.device_no == device_no],
             )
-            for device_no in devices
+            for device_no in sorted({each.device_no for each in rule_results})
         ]
 
     @property
@@ -102,82 +100,82 @@ class IngestService:
         clock: Clock,
         engine: TelemetryEngine,
         commands: RuleCommandRunner,
-        announcer: TransientEventPublisher,
+        publisher: TransientEventPublisher,
     ) -> None:
         self._ids = ids
         self._clock = clock
         self._rollup_marks = RollupMarkCache()
         self._engine = engine
         self._commands = commands
-        self._publisher = announcer
+        self._publisher = publisher
         self._loop_guard = RuleLoopGuard()
 
-    async def store(self, tx: TelemetryTx, verdict: IngestResult) -> None:
-        """Write all of it in the caller's transaction."""
-        if verdict.new_metric_names:
-            await tx.readings.add_metric_names(verdict.new_metric_names)
-        if verdict.new_metrics:
-            await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in verdict.new_metrics])
-        if verdict.rows:
-            await tx.readings.add_many(verdict.rows)
-            await self._mark_rollup_hours(tx, verdict.rollup_hours)
-        if verdict.rule_transitions:
-            await tx.rules.save_states(verdict.rule_transitions)
-        if verdict.rule_firings:
-            await self._run_fired_rules(tx, verdict.rule_firings)
-        for suppressed in verdict.rule_suppressions:
+    async def store(self, tx: TelemetryTx, result: IngestResult) -> None:
+        """Write the result in the caller's transaction."""
+        if result.new_metric_names:
+            await tx.readings.add_metric_names(result.new_metric_names)
+        if result.new_metrics:
+            await tx.readings.upsert_device_metrics([(device, metric, unit) for device, metric, _, unit in result.new_metrics])
+        if result.rows:
+            await tx.readings.add_many(result.rows)
+            await self._mark_rollup_hours(tx, result.rollup_hours)
+        if result.rule_transitions:
+            await tx.rules.save_states(result.rule_transitions)
+        if result.rule_firings:
+            await self._run_fired_rules(tx, result.rule_firings)
+        for suppressed in result.rule_suppressions:
             await self._emit_suppressed(tx, suppressed)
-        if verdict.watched_readings:
-            await self._publish_watched(tx, verdict.watched_readings)
+        if result.watched_readings:
+            await self._publish_watched(tx, result.watched_readings)
 
     async def _mark_rollup_hours(self, tx: TelemetryTx, hours: Sequence[tuple[int, int]]) -> None:
         now_ms = self._clock.now_ms()
-        fresh = self._rollup_marks.find_unmarked(hours, now_ms)
-        if fresh:
-            await tx.rollups.mark_due(fresh, now_ms)
-            tx.after_commit(lambda: self._rollup_marks.remember(fresh))
+        unmarked = self._rollup_marks.find_unmarked(hours, now_ms)
+        if unmarked:
+            await tx.rollups.mark_due(unmarked, now_ms)
+            tx.after_commit(lambda: self._rollup_marks.remember(unmarked))
 
-    async def _run_fired_rules(self, tx: TelemetryTx, fired: Sequence[RuleFiring]) -> None:
-        circling = self._loop_guard.find_looping(fired)
-        for one in fired:
-            await self._run_rule(tx, one, one in circling)
-        tx.after_commit(lambda: self._loop_guard.record_firings(fired, circling))
+    async def _run_fired_rules(self, tx: TelemetryTx, firings: Sequence[RuleFiring]) -> None:
+        looping = self._loop_guard.find_looping(firings)
+        for firing in firings:
+            await self._run_rule(tx, firing, is_looping=firing in looping)
+        tx.after_commit(lambda: self._loop_guard.record_firings(firings, looping))
 
-    async def _run_rule(self, tx: TelemetryTx, fired: RuleFiring, circles: bool) -> None:
-        rule = await tx.rules.find_by_number(fired.rule_no)
+    async def _run_rule(self, tx: TelemetryTx, firing: RuleFiring, *, is_looping: bool) -> None:
+        rule = await tx.rules.find_by_number(firing.rule_no)
         device = None if rule is None else await tx.devices.find(rule.device_id)
         if rule is None or device is None or not rule.enabled:
-            return  # deleted since: its last word does not count
-        if circles:
-            await self._disable_rule(tx, rule, fired.at_ms)
+            return  # deleted or disabled since it fired
+        if is_looping:
+            await self._disable_rule(tx, rule, firing.at_ms)
             return
-        await tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", fired.at_ms))
+        await tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", firing.at_ms))
         if device.status is not DeviceStatus.ACTIVE:
             return
         caller = SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
         try:
             await self._commands.run_unattended(
-                tx, caller, device, rule.action.command, rule.action.params, source=TriggeredBy.RULE, now_ms=fired.at_ms
+                tx, caller, device, rule.action.command, rule.action.params, source=TriggeredBy.RULE, now_ms=firing.at_ms
             )
-        except DomainError as refusal:
-            said = f"Rule {rule.name!r} could not run {rule.action.command}: {refusal.message}"
-            await tx.emit(_rule_event(rule, "rule_skipped", said, fired.at_ms, code=refusal.code))
+        except DomainError as error:
+            description = f"Rule {rule.name!r} could not run {rule.action.command}: {error.message}"
+            await tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=error.code))
 
     async def _disable_rule(self, tx: TelemetryTx, rule: Rule, at_ms: int) -> None:
         reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501
         await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
         await tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
-        specs = [kept.to_spec() for kept in await tx.rules.list_by_device(rule.device_id)]
+        specs = [each.to_spec() for each in await tx.rules.list_by_device(rule.device_id)]
         tx.after_commit(lambda: self._engine.set_rules(rule.device_no, specs))
 
     async def _emit_suppressed(self, tx: TelemetryTx, suppressed: RuleSuppression) -> None:
         rule = await tx.rules.find_by_number(suppressed.rule_no)
         if rule is None or suppressed.winner_no is None:
-            return  # held back by its own cooldown: expected, and no news
+            return  # suppressed by its own cooldown, which is no event
         winner = await tx.rules.find_by_number(suppressed.winner_no)
-        by = "another rule" if winner is None else f"rule {winner.name!r}"
-        said = f"Rule {rule.name!r} matched, but {by} fired at the same moment and goes first."
-        await tx.emit(_rule_event(rule, "rule_suppressed", said, suppressed.at_ms))
+        winner_name = "another rule" if winner is None else f"rule {winner.name!r}"
+        description = f"Rule {rule.name!r} matched, but {winner_name} fired at the same moment and has precedence."
+        await tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
 
     async def _publish_watched(self, tx: TelemetryTx, watched: Sequence[WatchedReading]) -> None:
         found = await tx.devices.list_by_numbers({device_no for device_no, *_ in watched})
