@@ -6,6 +6,7 @@ from quart import Quart
 
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
+from adapters.http.api.credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
@@ -44,7 +45,8 @@ def make_app(world: DeviceWorld) -> Quart:
     return create_app(
         blueprints=[
             catalog_blueprint(),
-            devices_blueprint(world.devices, world.credentials, world.control),
+            devices_blueprint(world.devices, world.control),
+            credentials_blueprint(world.credentials),
             device_types_blueprint(world.types),
             events_blueprint(EventService(uow=world.uow, clock=world.clock)),
             commands_blueprint(world.commands, world.definitions, world.control),

@@ -10,14 +10,16 @@ from adapters.http.api.accounts.routes import auth_blueprint
 from adapters.http.api.approvals.routes import approvals_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.commands.routes import commands_blueprint
+from adapters.http.api.credentials.routes import credentials_blueprint
 from adapters.http.api.device_types.routes import device_types_blueprint
 from adapters.http.api.devices.routes import devices_blueprint
 from adapters.http.api.events.routes import events_blueprint
 from adapters.http.api.grants.routes import grants_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
+from adapters.http.api.projects.routes import projects_blueprint
 from adapters.http.api.rules.routes import rules_blueprint
 from adapters.http.api.schedules.routes import schedules_blueprint
-from adapters.http.api.team.routes import projects_blueprint, team_blueprint
+from adapters.http.api.team.routes import team_blueprint
 from adapters.http.api.telemetry.routes import telemetry_blueprint
 from adapters.http.api.webhooks.routes import webhooks_blueprint
 from adapters.http.app import create_app
@@ -78,7 +80,8 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
         dashboard_blueprint(),
-        devices_blueprint(s.devices, s.credentials, s.control),
+        devices_blueprint(s.devices, s.control),
+        credentials_blueprint(s.credentials),
         device_types_blueprint(s.device_types),
         commands_blueprint(s.commands, s.definitions, s.control),
         schedules_blueprint(s.schedules),

@@ -27,7 +27,8 @@ from werkzeug.exceptions import HTTPException
 
 from adapters.http.core.auth import Authenticator, RequiredAccess, authenticate
 from adapters.http.core.idempotency import IdempotencyStore, execute_once
-from adapters.http.core.schemas import EmptyBody, QueryParameters, RequestBody, read_body, read_query
+from adapters.http.core.request_parsing import read_body, read_query
+from adapters.http.core.schemas import EmptyBody, QueryParameters, RequestBody
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed

@@ -6,10 +6,8 @@ comes in passes `parse_object` first (json_object.py).
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -18,15 +16,12 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
-    ValidationError,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 
-from adapters.http.core.json_body import parse_json_object
-from adapters.http.core.json_integers import INTEGER_TEXT, coerce_integral_floats, integer_fields
-from domain.kernel.errors import FieldFault, ValidationFailed
+from domain.kernel.errors import ValidationFailed
 from domain.kernel.text_validation import FORBIDDEN_IN_LINE, single_line_fault
 
 
@@ -131,91 +126,3 @@ class ErrorResponse(ResponseModel):
     details: list[Detail] | None = Field(default=None, description="The fields at fault, where there are any.")
     retry_after: int | None = Field(default=None, description="Seconds to wait, with 429.")
     request_id: str = Field(description="Also in the `X-Request-Id` header; name it when you ask for help.")
-
-
-BodyT = TypeVar("BodyT", bound=BaseModel)
-
-
-def read_body(model: type[BodyT], raw: bytes) -> BodyT:
-    """The request body as `model`. Raises Invalid, `INVALID_JSON` or `VALIDATION_ERROR` with the fields at fault."""
-    given = parse_json_object(raw)
-    if issubclass(model, PatchBody):
-        model.reject_nulls(given)
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        fault = error
-    if coerce_integral_floats(given, fault):
-        try:
-            return model.model_validate_json(json.dumps(given))
-        except ValidationError as error:
-            fault = error
-    raise _validation_failure(fault, "body") from None
-
-
-def read_query(model: type[BodyT], given: Mapping[str, Sequence[str]]) -> BodyT:
-    """Query parameters as `model`; a name given twice counts as a fault unless the field is a list."""
-    lists = {field.alias or name for name, field in model.model_fields.items() if "list" in str(field.annotation)}
-    values: dict[str, Any] = {}
-    for name, texts in given.items():
-        if any("\x00" in text for text in texts):
-            raise ValidationFailed.for_field(name, "must not contain the character NUL.")
-        if len(texts) > 1 and name not in lists:
-            raise ValidationFailed.for_field(name, "is given more than once; give it once.")
-        if name in integer_fields(model) and not INTEGER_TEXT.fullmatch(texts[0]):
-            raise ValidationFailed.for_field(name, "must be a whole number.")
-        values[name] = list(texts) if name in lists else texts[0]
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise _validation_failure(error, "query") from None
-
-
-def parse_timestamp(field: str, text: str) -> int:
-    """Unix milliseconds of an ISO 8601 text. Raises Invalid that names `field`."""
-    from domain.kernel.clock import from_iso
-
-    try:
-        at_ms = from_iso(text)
-    except (ValueError, OverflowError):
-        raise ValidationFailed.for_field(
-            field, "must be an ISO 8601 date-time with offset, such as 2026-11-21T04:00:00Z."
-        ) from None
-    return at_ms
-
-
-_FIELD_MESSAGES = {
-    "missing": "is required.",
-    "extra_forbidden": "is not a known field here. Check the spelling.",
-    "string_type": "must be text.",
-    "bool_type": "must be true or false.",
-    "int_type": "must be a whole number.",
-    "int_parsing": "must be a whole number.",
-    "float_type": "must be a number.",
-    "list_type": "must be an array.",
-    "dict_type": "must be an object.",
-    "model_type": "must be an object.",
-}
-
-
-MAX_MESSAGE_LENGTH = 400
-_SHOULD_PHRASE = re.compile(r"^(?:Input|Value|String|List|Dictionary|Data|Number) should (?:be )?(have|match|be)?")
-
-
-def _rewrite_message(message: str) -> str:
-    """Pydantic speaks of inputs; whoever reads this sent a field."""
-    message = message.removeprefix("Value error, ").rstrip(".")
-    if len(message) > MAX_MESSAGE_LENGTH:  # a choice among very many
-        return "is not one of the values that /openapi.json lists for it."
-    return _SHOULD_PHRASE.sub(lambda found: f"must {found[1] or 'be '}", message) + "."
-
-
-def _validation_failure(error: ValidationError, where: str) -> ValidationFailed:
-    faults = []
-    for item in error.errors(include_url=False, include_input=False, include_context=False)[:20]:
-        field = ".".join(str(step) for step in item["loc"]) or where
-        message = _FIELD_MESSAGES.get(item["type"]) or _rewrite_message(item["msg"])
-        faults.append(FieldFault(field[:200], message))
-    said = "; ".join(f"{fault.field}: {fault.message.rstrip('.')}" for fault in faults[:3])
-    more = f"; and {len(faults) - 3} more in `details`" if len(faults) > 3 else ""
-    return ValidationFailed(f"{said}{more}.", details=faults)

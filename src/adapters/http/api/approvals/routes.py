@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import Field
 from quart import Blueprint
 
+from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import operation
-from adapters.http.core.schemas import OkResponse, QueryParameters, ResponseModel, Timestamp
-from domain.approvals.model import Approval, ApprovalStatus
+from adapters.http.core.schemas import OkResponse
 from domain.approvals.service import ApprovalService
-from domain.kernel.clock import to_iso
 from domain.kernel.ids import ApprovalId, DeviceId
 
 TAG = "Approvals"
@@ -24,45 +20,6 @@ APPROVE_ERRORS = {
     404: "NOT_FOUND",
     409: "ALREADY_DECIDED TOO_MANY_QUEUED",
 }
-
-
-class ApprovalResponse(ResponseModel):
-    approval_id: str
-    device_id: str
-    cmd: str
-    params: Any
-    status: ApprovalStatus
-    created_at: Timestamp
-    expires_at: Timestamp
-    requested_by: str = Field(description="Who asked: the name of the key or member.")
-    decided_by: str | None
-    decided_at: Timestamp | None
-    execution_id: str | None
-
-    @classmethod
-    def from_domain(cls, approval: Approval) -> ApprovalResponse:
-        return cls(
-            approval_id=approval.approval_id,
-            device_id=approval.device_id,
-            cmd=approval.cmd,
-            params=approval.params,
-            status=approval.status,
-            created_at=to_iso(approval.created_ms),
-            expires_at=to_iso(approval.expires_ms),
-            requested_by=approval.requested_by.name or approval.requested_by.label,
-            decided_by=approval.decided_by,
-            decided_at=None if approval.decided_ms is None else to_iso(approval.decided_ms),
-            execution_id=approval.execution_id,
-        )
-
-
-class ApproveResponse(ResponseModel):
-    ok: bool = True
-    execution_id: str
-
-
-class ApprovalsQuery(QueryParameters):
-    status: ApprovalStatus | None = None
 
 
 def approvals_blueprint(approvals: ApprovalService) -> Blueprint:

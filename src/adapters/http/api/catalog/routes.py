@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from quart import Blueprint
 
+from adapters.http.api.catalog.schemas import AppTypeResponse, BoardResponse
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.operation import operation
-from adapters.http.core.schemas import ResponseModel
 from domain.devices.catalog import APPS, BOARDS
-from domain.devices.model import FirmwareProfile
 
 TAG = "Catalog"
-
-
-class BoardResponse(ResponseModel):
-    board_type: str
-    name: str
-    profile: FirmwareProfile
-    config_format: str
-
-
-class AppTypeResponse(ResponseModel):
-    app_type: str
-    name: str
 
 
 def catalog_blueprint() -> Blueprint:

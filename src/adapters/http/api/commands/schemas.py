@@ -8,7 +8,6 @@ from pydantic import Field, StringConstraints
 
 from adapters.http.core.schemas import VISIBLE_LINE_SCHEMA, OneLine, PatchBody, QueryParameters, RequestBody, ResponseModel
 from domain.commands.definitions import CommandDefinitionInput
-from domain.commands.device_types import DeviceTypeWithCommands
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.kernel.clock import to_iso
 
@@ -149,29 +148,3 @@ class ExecutionPageResponse(ResponseModel):
     data: list[ExecutionResponse]
     has_more: bool
     cursor: str | None
-
-
-class DeviceTypeCreateRequest(RequestBody):
-    name: Label
-    commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
-
-
-class DeviceTypeUpdateRequest(PatchBody):
-    """`commands` replaces the whole list; a command that keeps its name keeps its id."""
-
-    name: Label | None = None
-    commands: list[CommandDefinitionCreateRequest] | None = Field(default=None, max_length=100)
-
-
-class DeviceTypeResponse(ResponseModel):
-    device_type_id: str
-    name: str
-    commands: list[CommandDefinitionResponse]
-
-    @classmethod
-    def from_domain(cls, found: DeviceTypeWithCommands) -> DeviceTypeResponse:
-        return cls(
-            device_type_id=found.device_type.device_type_id,
-            name=found.device_type.name,
-            commands=[CommandDefinitionResponse.from_domain(one) for one in found.commands],
-        )

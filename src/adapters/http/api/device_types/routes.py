@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from adapters.http.api.commands import schemas as schema
+from adapters.http.api.device_types import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import operation
 from adapters.http.core.schemas import OkResponse

@@ -15,8 +15,6 @@ from adapters.http.core.schemas import (
     RequestBody,
     ResponseModel,
 )
-from domain.devices.credentials import FirmwareConfig, RevealedCredentials
-from domain.devices.firmware_config import FirmwareConfigFormat
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.service import DeviceRegistration, DeviceWithProject
 from domain.kernel.clock import to_iso
@@ -95,20 +93,6 @@ class DevicesQuery(QueryParameters):
     project_id: IdText | None = None
 
 
-class DeviceConfigQuery(QueryParameters):
-    format: FirmwareConfigFormat | None = Field(
-        default=None, description="Without it, the form that the device's firmware takes."
-    )
-
-
-class CredentialsCreateRequest(RequestBody):
-    rotate: bool = Field(default=False, description="Replace credentials that exist; their connection is cut.")
-
-
-class CredentialsRevealRequest(RequestBody):
-    password: str = Field(min_length=1, max_length=256, description="The account password of whoever calls.")
-
-
 class DeviceRegisteredResponse(ResponseModel):
     device_id: str
 
@@ -163,41 +147,7 @@ class DeviceResponse(ResponseModel):
         )
 
 
-class CredentialsResponse(ResponseModel):
-    mqtt_username: str
-    mqtt_password: str = Field(json_schema_extra={"format": "password"})
-    mqtt_host: str
-    mqtt_port: int
-    ws_port: int
-    config_block: str
-
-    @classmethod
-    def from_domain(cls, revealed: RevealedCredentials) -> CredentialsResponse:
-        return cls(
-            mqtt_username=revealed.device_id,
-            mqtt_password=revealed.password,
-            mqtt_host=revealed.endpoint.host,
-            mqtt_port=revealed.endpoint.port,
-            ws_port=revealed.endpoint.ws_port,
-            config_block=revealed.config_block,
-        )
-
-
-class CredentialsRevokedResponse(ResponseModel):
-    ok: bool = True
-    device_status: DeviceStatus
-
-
 class DeviceToggledResponse(ResponseModel):
     ok: bool = True
     enabled: bool
     device_status: DeviceStatus
-
-
-class DeviceConfigResponse(ResponseModel):
-    config_block: str
-    note: str
-
-    @classmethod
-    def from_domain(cls, config: FirmwareConfig) -> DeviceConfigResponse:
-        return cls(config_block=config.config_block, note=config.note)

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from adapters.http.core.schemas import PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp, parse_timestamp
+from adapters.http.core.request_parsing import parse_timestamp
+from adapters.http.core.schemas import PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp
 from domain.grants.access_explanation import AccessExplanation, GrantCheckResult
 from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantDraft, GrantInput
 from domain.grants.grant_service import GrantListItem, GrantWithWarnings
-from domain.grants.model import AppliesVia, Scope
+from domain.grants.model import AppliesVia, Grant, Scope
 from domain.kernel.clock import to_iso
-from domain.kernel.ids import KeyId, MembershipId
+from domain.kernel.ids import DeviceId, KeyId, MembershipId, ProjectId
 
 CommandNames = Annotated[
     list[Annotated[str, Field(max_length=64)]],
@@ -210,3 +211,40 @@ class AccessExplanationResponse(ResponseModel):
             grant_id=None if told.grant is None else told.grant.grant_id,
             grants=[GrantCheckResponse.from_domain(finding) for finding in told.grant_results],
         )
+
+
+class GrantedDeviceResponse(ResponseModel):
+    device_id: str
+    name: str
+
+
+class GrantedProjectResponse(ResponseModel):
+    project_id: str
+    name: str
+
+
+class ApiKeyGrantResponse(ResponseModel):
+    grant_id: str
+    applies_via: AppliesVia
+    device: GrantedDeviceResponse | None
+    project: GrantedProjectResponse | None
+    commands: list[str]
+    scope: Scope
+    expires_at: Timestamp | None
+    rate_limit_per_minute: int | None
+    created_at: Timestamp
+
+
+def api_key_grant_response(grant: Grant, devices: dict[DeviceId, str], projects: dict[ProjectId, str]) -> ApiKeyGrantResponse:
+    device, project = grant.device_id, grant.project_id
+    return ApiKeyGrantResponse(
+        grant_id=grant.grant_id,
+        applies_via=grant.applies_via,
+        device=None if device is None else GrantedDeviceResponse(device_id=device, name=devices.get(device, "")),
+        project=None if project is None else GrantedProjectResponse(project_id=project, name=projects.get(project, "")),
+        commands=list(grant.commands),
+        scope=grant.scope,
+        expires_at=None if grant.expires_ms is None else to_iso(grant.expires_ms),
+        rate_limit_per_minute=grant.rate_limit_per_minute,
+        created_at=to_iso(grant.created_ms),
+    )

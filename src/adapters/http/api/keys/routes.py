@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import Field
 from quart import Blueprint
 
+from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_response
+from adapters.http.api.keys.schemas import (
+    ApiKeyCreatedResponse,
+    ApiKeyCreateRequest,
+    ApiKeyResponse,
+    ApiKeyUpdateRequest,
+    api_key_created_response,
+    api_key_response,
+)
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import operation
-from adapters.http.core.schemas import DisplayName, OkResponse, PatchBody, RequestBody, ResponseModel, Timestamp
-from domain.grants.model import AppliesVia, Grant, Scope
+from adapters.http.core.schemas import OkResponse
 from domain.grants.ports import GrantsTx
-from domain.kernel.clock import to_iso
-from domain.kernel.ids import DeviceId, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import ApiKey
-from domain.keys.service import ApiKeyService, CreatedApiKey, get_api_key
+from domain.keys.service import ApiKeyService, get_api_key
 
 TAG = "API keys"
-
-
-class ApiKeyCreateRequest(RequestBody):
-    name: DisplayName
-
-
-class ApiKeyUpdateRequest(PatchBody):
-    name: DisplayName | None = None
-    enabled: bool | None = None
-
-
-class ApiKeyResponse(ResponseModel):
-    key_id: str
-    name: str
-    type: Literal["SECRET"] = "SECRET"
-    prefix: str = Field(examples=["sk_live_3fQz"])
-    enabled: bool
-    last_used_at: Timestamp | None
-    created_at: Timestamp
-
-
-class ApiKeyCreatedResponse(ResponseModel):
-    key_id: str
-    name: str
-    type: Literal["SECRET"] = "SECRET"
-    prefix: str
-    key: str = Field(description="The whole key. It is shown only now.")
-
-
-class GrantedDeviceResponse(ResponseModel):
-    device_id: str
-    name: str
-
-
-class GrantedProjectResponse(ResponseModel):
-    project_id: str
-    name: str
-
-
-class ApiKeyGrantResponse(ResponseModel):
-    grant_id: str
-    applies_via: AppliesVia
-    device: GrantedDeviceResponse | None
-    project: GrantedProjectResponse | None
-    commands: list[str]
-    scope: Scope
-    expires_at: Timestamp | None
-    rate_limit_per_minute: int | None
-    created_at: Timestamp
 
 
 def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[GrantsTx]) -> Blueprint:
@@ -145,21 +99,6 @@ def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService) -> None:
         return OkResponse()
 
 
-def api_key_response(key: ApiKey) -> ApiKeyResponse:
-    return ApiKeyResponse(
-        key_id=key.key_id,
-        name=key.name,
-        prefix=key.prefix,
-        enabled=key.enabled,
-        last_used_at=None if key.last_used_ms is None else to_iso(key.last_used_ms),
-        created_at=to_iso(key.created_ms),
-    )
-
-
-def api_key_created_response(made: CreatedApiKey) -> ApiKeyCreatedResponse:
-    return ApiKeyCreatedResponse(key_id=made.key.key_id, name=made.key.name, prefix=made.key.prefix, key=made.secret)
-
-
 async def _load_key_grants(tx: GrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
     grants = await tx.grants.list_by_key(key.account_id, key.key_id)
     devices = {device.device_id: device.name for device in await tx.devices.list(key.account_id)} if grants else {}
@@ -167,18 +106,3 @@ async def _load_key_grants(tx: GrantsTx, key: ApiKey) -> list[ApiKeyGrantRespons
         {one.project_id: one.name for one, _ in await tx.projects.list_with_device_counts(key.account_id)} if grants else {}
     )
     return [api_key_grant_response(grant, devices, projects) for grant in grants]
-
-
-def api_key_grant_response(grant: Grant, devices: dict[DeviceId, str], projects: dict[ProjectId, str]) -> ApiKeyGrantResponse:
-    device, project = grant.device_id, grant.project_id
-    return ApiKeyGrantResponse(
-        grant_id=grant.grant_id,
-        applies_via=grant.applies_via,
-        device=None if device is None else GrantedDeviceResponse(device_id=device, name=devices.get(device, "")),
-        project=None if project is None else GrantedProjectResponse(project_id=project, name=projects.get(project, "")),
-        commands=list(grant.commands),
-        scope=grant.scope,
-        expires_at=None if grant.expires_ms is None else to_iso(grant.expires_ms),
-        rate_limit_per_minute=grant.rate_limit_per_minute,
-        created_at=to_iso(grant.created_ms),
-    )

@@ -6,6 +6,7 @@ from quart import Blueprint
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.rules.schemas import (
+    RuleContextResponse,
     RuleCreateRequest,
     RuleDryRunRequest,
     RuleDryRunResponse,
@@ -17,7 +18,7 @@ from adapters.http.api.rules.schemas import (
 )
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import operation
-from adapters.http.core.schemas import OkResponse, ResponseModel
+from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.service import RuleService
@@ -26,11 +27,6 @@ from domain.telemetry.queries.rule_dry_run import RuleDryRunService
 
 INVALID_RULE_CODES = "UNKNOWN_METRIC UNKNOWN_COMMAND INVALID_PARAMS COMMAND_NEEDS_APPROVAL"
 NOT_GRANTED_CODES = "ROLE_REQUIRED GRANT_MISSING COMMAND_NOT_GRANTED SCOPE_TOO_NARROW GRANT_EXPIRED"
-
-
-class RuleContextResponse(ResponseModel):
-    metrics: list[str]
-    commands: list[CommandDefinitionResponse]
 
 
 def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
+from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import FieldFault, ValidationFailed
@@ -205,3 +206,8 @@ def _condition_evaluation_response(one: ConditionEvaluation) -> ConditionEvaluat
         holds=one.holds,
         why=one.why,
     )
+
+
+class RuleContextResponse(ResponseModel):
+    metrics: list[str]
+    commands: list[CommandDefinitionResponse]

@@ -1,0 +1,83 @@
+"""Request and response models of signing in."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from adapters.http.core.schemas import RequestBody, ResponseModel
+from domain.accounts.sessions import LoginResult, TokenPair
+
+
+class LoginRequest(RequestBody):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"email": "ada@example.com", "password": "correct horse"}]})
+
+    email: str = Field(max_length=320)
+    password: str = Field(max_length=1024)
+
+
+class RefreshTokenRequest(RequestBody):
+    refresh_token: str = Field(min_length=1, max_length=512)
+
+
+class PasswordChangeRequest(RequestBody):
+    otp: str = Field(min_length=1, max_length=16, description="The 6 digits that were mailed.", examples=["041234"])
+    new_password: str = Field(min_length=8, max_length=256)
+
+
+class TokensResponse(ResponseModel):
+    access_token: str = Field(description="JWT; send it as `Authorization: Bearer <accessToken>`.")
+    refresh_token: str = Field(description="Valid for 30 days, and once.")
+    expires_in: int = Field(description="Seconds the access token is valid for.", examples=[900])
+
+
+class SignedInUserResponse(ResponseModel):
+    account_id: str
+    user_id: str
+    email: str
+    name: str
+    plan: str
+    role: str
+    email_verified: bool
+    onboarding_completed: bool
+
+
+class LoginResponse(TokensResponse):
+    user: SignedInUserResponse
+
+
+class CurrentUserResponse(ResponseModel):
+    user_id: str
+    email: str
+    name: str
+    email_verified: bool
+    account_id: str
+    account_name: str
+    plan: str
+    role: str
+    device_count: int
+    has_password: bool = True
+    has_google_auth: bool = False
+    has_github_auth: bool = False
+
+
+def tokens_response(tokens: TokenPair) -> TokensResponse:
+    return TokensResponse(access_token=tokens.access_token, refresh_token=tokens.refresh_token, expires_in=tokens.expires_in_s)
+
+
+def login_response(signed_in: LoginResult) -> LoginResponse:
+    user, membership = signed_in.member.user, signed_in.member.membership
+    return LoginResponse(
+        access_token=signed_in.tokens.access_token,
+        refresh_token=signed_in.tokens.refresh_token,
+        expires_in=signed_in.tokens.expires_in_s,
+        user=SignedInUserResponse(
+            account_id=membership.account_id,
+            user_id=user.user_id,
+            email=user.email,
+            name=user.name,
+            plan=signed_in.account.plan,
+            role=membership.role.value,
+            email_verified=user.email_verified,
+            onboarding_completed=True,
+        ),
+    )

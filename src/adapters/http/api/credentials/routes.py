@@ -1,0 +1,85 @@
+"""A device's MQTT credentials: create, rotate, reveal, revoke; and the firmware configuration that carries them."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.api.credentials import schemas as schema
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from domain.devices.credentials import DeviceCredentialService
+from domain.kernel.ids import DeviceId
+
+TAG = "Devices"
+READ_ERRORS = {404: "NOT_FOUND"}
+WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
+
+
+def credentials_blueprint(credentials: DeviceCredentialService) -> Blueprint:
+    bp = Blueprint("credentials", __name__, url_prefix="/api/v1")
+    _add_write_routes(bp, credentials)
+    _add_read_routes(bp, credentials)
+    return bp
+
+
+def _add_write_routes(bp: Blueprint, credentials: DeviceCredentialService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/credentials",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Generate or rotate MQTT credentials",
+        errors=WRITE_ERRORS | {409: "CREDENTIALS_EXIST"},
+        idempotent=True,
+    )
+    async def generate_credentials(device_id: str, body: schema.CredentialsCreateRequest) -> schema.CredentialsResponse:
+        """A PENDING or REVOKED device becomes ACTIVE."""
+        made = await credentials.generate(current_session(), DeviceId(device_id), rotate=body.rotate)
+        return schema.CredentialsResponse.from_domain(made)
+
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/revoke",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Revoke a device's credentials",
+        errors=WRITE_ERRORS,
+    )
+    async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
+        """The connection is cut and the credentials are refused at once."""
+        device = await credentials.revoke(current_session(), DeviceId(device_id))
+        return schema.CredentialsRevokedResponse(device_status=device.status)
+
+
+def _add_read_routes(bp: Blueprint, credentials: DeviceCredentialService) -> None:
+    @operation(
+        bp,
+        "POST",
+        "/devices/<device_id>/credentials/reveal",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Reveal MQTT credentials",
+        errors={403: "ROLE_REQUIRED PASSWORD_MISMATCH", 404: "NOT_FOUND", 409: "CREDENTIALS_REVOKED", 429: "LOGIN_THROTTLED"},
+        on_record=True,
+    )
+    async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
+        """Needs the account password once more. Every call is in the device's audit log, refused ones too."""
+        return schema.CredentialsResponse.from_domain(
+            await credentials.reveal(current_session(), DeviceId(device_id), body.password)
+        )
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/config",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Firmware configuration",
+        errors=READ_ERRORS,
+    )
+    async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
+        """With a placeholder in place of the password."""
+        config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
+        return schema.DeviceConfigResponse.from_domain(config)

@@ -1,0 +1,62 @@
+"""Request and response models of device credentials."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from adapters.http.core.schemas import (
+    QueryParameters,
+    RequestBody,
+    ResponseModel,
+)
+from domain.devices.credentials import FirmwareConfig, RevealedCredentials
+from domain.devices.firmware_config import FirmwareConfigFormat
+from domain.devices.model import DeviceStatus
+
+
+class DeviceConfigQuery(QueryParameters):
+    format: FirmwareConfigFormat | None = Field(
+        default=None, description="Without it, the form that the device's firmware takes."
+    )
+
+
+class CredentialsCreateRequest(RequestBody):
+    rotate: bool = Field(default=False, description="Replace credentials that exist; their connection is cut.")
+
+
+class CredentialsRevealRequest(RequestBody):
+    password: str = Field(min_length=1, max_length=256, description="The account password of whoever calls.")
+
+
+class CredentialsResponse(ResponseModel):
+    mqtt_username: str
+    mqtt_password: str = Field(json_schema_extra={"format": "password"})
+    mqtt_host: str
+    mqtt_port: int
+    ws_port: int
+    config_block: str
+
+    @classmethod
+    def from_domain(cls, revealed: RevealedCredentials) -> CredentialsResponse:
+        return cls(
+            mqtt_username=revealed.device_id,
+            mqtt_password=revealed.password,
+            mqtt_host=revealed.endpoint.host,
+            mqtt_port=revealed.endpoint.port,
+            ws_port=revealed.endpoint.ws_port,
+            config_block=revealed.config_block,
+        )
+
+
+class CredentialsRevokedResponse(ResponseModel):
+    ok: bool = True
+    device_status: DeviceStatus
+
+
+class DeviceConfigResponse(ResponseModel):
+    config_block: str
+    note: str
+
+    @classmethod
+    def from_domain(cls, config: FirmwareConfig) -> DeviceConfigResponse:
+        return cls(config_block=config.config_block, note=config.note)

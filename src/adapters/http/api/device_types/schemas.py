@@ -1,0 +1,35 @@
+"""Request and response models of device types."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from adapters.http.api.commands.schemas import CommandDefinitionCreateRequest, CommandDefinitionResponse, Label
+from adapters.http.core.schemas import PatchBody, RequestBody, ResponseModel
+from domain.commands.device_types import DeviceTypeWithCommands
+
+
+class DeviceTypeCreateRequest(RequestBody):
+    name: Label
+    commands: list[CommandDefinitionCreateRequest] = Field(default_factory=list, max_length=100)
+
+
+class DeviceTypeUpdateRequest(PatchBody):
+    """`commands` replaces the whole list; a command that keeps its name keeps its id."""
+
+    name: Label | None = None
+    commands: list[CommandDefinitionCreateRequest] | None = Field(default=None, max_length=100)
+
+
+class DeviceTypeResponse(ResponseModel):
+    device_type_id: str
+    name: str
+    commands: list[CommandDefinitionResponse]
+
+    @classmethod
+    def from_domain(cls, found: DeviceTypeWithCommands) -> DeviceTypeResponse:
+        return cls(
+            device_type_id=found.device_type.device_type_id,
+            name=found.device_type.name,
+            commands=[CommandDefinitionResponse.from_domain(one) for one in found.commands],
+        )

@@ -1,0 +1,60 @@
+"""Request and response models of the event log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from adapters.http.core.schemas import QueryParameters, ResponseModel
+from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT
+from domain.events.service import EventView
+from domain.kernel.domain_events import EventKind
+
+PageLimit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
+
+
+DeviceIdText = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class EventsQuery(QueryParameters):
+    limit: PageLimit = DEFAULT_LIMIT
+    cursor: str | None = Field(default=None, max_length=128, description="`cursor` of the page before.")
+    type: EventKind | None = Field(default=None, description="One event type. `telemetry` reads the telemetry history.")
+    device_id: DeviceIdText | None = Field(default=None, description="Also of a device that is gone.")
+
+
+class DeviceEventsQuery(QueryParameters):
+    limit: PageLimit = DEFAULT_LIMIT
+    before: Annotated[int, Field(ge=0, le=2**52)] | None = Field(default=None, description="Unix milliseconds, exclusive.")
+
+
+class EventResponse(ResponseModel):
+    id: str
+    device_id: str | None
+    device_name: str | None
+    event_type: str
+    description: str
+    timestamp: int = Field(description="Unix milliseconds.")
+    source: str = Field(description="Who did it: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
+    address: str | None = Field(description="From where, for Owners and Admins; null where nobody called.")
+
+
+class EventPageResponse(ResponseModel):
+    data: list[EventResponse]
+    total: int | None = Field(description="All that match; null for `type=telemetry`, which is not counted.")
+    has_more: bool
+    cursor: str | None = Field(description="For the next page; null when there is none.")
+
+
+def event_response(record: EventView) -> EventResponse:
+    return EventResponse(
+        id=record.event_id,
+        device_id=record.device_id,
+        device_name=record.device_name,
+        event_type=record.kind,
+        description=record.description,
+        timestamp=record.at_ms,
+        source=record.source,
+        address=record.address,
+    )

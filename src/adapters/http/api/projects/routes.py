@@ -1,0 +1,69 @@
+"""Projects group the devices of an account."""
+
+from __future__ import annotations
+
+from quart import Blueprint
+
+from adapters.http.api.projects.schemas import ProjectRequest, ProjectResponse, project_response
+from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.operation import operation
+from adapters.http.core.schemas import OkResponse
+from domain.accounts.projects import ProjectService
+
+TAG = "Projects"
+
+
+def projects_blueprint(*, projects: ProjectService) -> Blueprint:
+    bp = Blueprint("projects", __name__, url_prefix="/api/v1")
+
+    @operation(bp, "GET", "/projects", tag=TAG, access=RequiredAccess.SESSION, summary="List the projects")
+    async def list_projects() -> list[ProjectResponse]:
+        """Oldest first; the default project is among them."""
+        return [project_response(project, devices) for project, devices in await projects.list(current_session())]
+
+    @operation(
+        bp,
+        "POST",
+        "/projects",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        status=201,
+        idempotent=True,
+        summary="Create a project",
+        description="Needs the role Admin or Owner.",
+        errors={403: "ROLE_REQUIRED"},
+    )
+    async def create_project(body: ProjectRequest) -> ProjectResponse:
+        return project_response(await projects.create(current_session(), body.name), 0)
+
+    _add_project_update_routes(bp, projects)
+    return bp
+
+
+def _add_project_update_routes(bp: Blueprint, projects: ProjectService) -> None:
+    @operation(
+        bp,
+        "PATCH",
+        "/projects/<project_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Rename a project",
+        description="Needs the role Admin or Owner.",
+        errors={403: "ROLE_REQUIRED"},
+    )
+    async def rename_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
+        return project_response(*await projects.rename(current_session(), project_id, body.name))
+
+    @operation(
+        bp,
+        "DELETE",
+        "/projects/<project_id>",
+        tag=TAG,
+        access=RequiredAccess.SESSION,
+        summary="Delete an empty project",
+        description="The default project stays. Needs the role Admin or Owner.",
+        errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
+    )
+    async def delete_project(project_id: str) -> OkResponse:
+        await projects.delete(current_session(), project_id)
+        return OkResponse()

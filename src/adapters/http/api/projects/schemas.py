@@ -1,0 +1,24 @@
+"""Request and response models of projects."""
+
+from __future__ import annotations
+
+from adapters.http.core.schemas import DisplayName, RequestBody, ResponseModel, Timestamp
+from domain.accounts.model import Project
+from domain.kernel.clock import to_iso
+
+
+class ProjectRequest(RequestBody):
+    name: DisplayName
+
+
+class ProjectResponse(ResponseModel):
+    project_id: str
+    name: str
+    device_count: int
+    created_at: Timestamp
+
+
+def project_response(project: Project, devices: int) -> ProjectResponse:
+    return ProjectResponse(
+        project_id=project.project_id, name=project.name, device_count=devices, created_at=to_iso(project.created_ms)
+    )

@@ -1,0 +1,42 @@
+"""Request and response models of team members."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
+from domain.accounts.model import Member
+from domain.kernel.caller import Role
+from domain.kernel.clock import to_iso
+
+
+class MemberCreateRequest(RequestBody):
+    email: str = Field(max_length=254, examples=["grace@example.com"])
+    name: DisplayName
+    role: Role
+    password: str = Field(min_length=8, max_length=256)
+
+
+class MemberUpdateRequest(PatchBody):
+    role: Role | None = None
+    name: DisplayName | None = None
+
+
+class MemberResponse(ResponseModel):
+    membership_id: str
+    user_id: str
+    email: str
+    name: str
+    role: Role
+    created_at: Timestamp
+
+
+def member_response(member: Member) -> MemberResponse:
+    return MemberResponse(
+        membership_id=member.membership.membership_id,
+        user_id=member.user.user_id,
+        email=member.user.email,
+        name=member.user.name,
+        role=member.membership.role,
+        created_at=to_iso(member.membership.created_ms),
+    )
