@@ -27,22 +27,22 @@ from support.webhook_world import ACCOUNT, PATIENCE, WebhookWorld
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
 
-class Noted:
-    """Neighbours that only remember."""
+class RecordedChanges:
+    """A `PeerChangeHandler` that only records the events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def note(self, event: Event) -> None:
+    def enqueue(self, event: Event) -> None:
         self.events.append(event)
 
-    async def settle(self) -> None: ...
+    async def apply(self) -> None: ...
 
 
 class Instance:
-    def __init__(self, feed: FeedWorld, noted: Noted) -> None:
+    def __init__(self, feed: FeedWorld, changes: RecordedChanges) -> None:
         self.feed = feed
-        self.noted = noted
+        self.changes = changes
 
     async def switch(self, device_id: DeviceId, **data: Any) -> None:
         async with self.feed.world.uow.write() as tx:
@@ -56,16 +56,16 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     world = WebhookWorld(database.unit_of_work, exclusive=False, followed=True)
     if populate:
         await world.populate()
-    noted = Noted()
+    changes = RecordedChanges()
     assert world.followed is not None
-    log = EventLogFollower(uow=world.uow, feed=world.followed, neighbours=noted, bell=world.log_bell)  # type: ignore[arg-type]
+    log = EventLogFollower(uow=world.uow, feed=world.followed, neighbours=changes, bell=world.log_bell)  # type: ignore[arg-type]
     herald = PostgresListener(url, heard=world.log_bell.set, holds_devices=False)
     await log.seek_to_end()
     supervisor = Supervisor([PostgresListenerWorker(herald), log])
     supervisor.start()
     try:
         async with feeding(world) as feed:
-            yield Instance(feed, noted)
+            yield Instance(feed, changes)
     finally:
         await supervisor.stop()
         await herald.close()
@@ -89,8 +89,8 @@ async def test_what_one_instance_writes_a_client_of_the_other_hears(pair: tuple[
         await there.switch(device.device_id, number=2)
         assert [(await client.next())["number"] for _ in range(2)] == [1, 2]
     # Its own it may take for another's, where the log shows it before the commit's answer has come: that costs a look, no more.
-    assert [event.payload.get("number") for event in there.noted.events].count(1) == 1
-    assert [event.payload.get("number") for event in here.noted.events].count(2) <= 1
+    assert [event.payload.get("number") for event in there.changes.events].count(1) == 1
+    assert [event.payload.get("number") for event in here.changes.events].count(2) <= 1
 
 
 async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[Instance, Instance]) -> None:

@@ -31,7 +31,7 @@ async def test_login_gives_tokens_and_the_user(http: Http) -> None:
         "emailVerified",
         "onboardingCompleted",
     }
-    me = (await http.get_for_update("/auth/me")).json()
+    me = (await http.get("/auth/me")).json()
     assert me["accountName"] == "Analytical Engines"
     assert me["hasPassword"] is True
     assert (me["hasGoogleAuth"], me["hasGithubAuth"], me["deviceCount"]) == (False, False, 0)
@@ -86,9 +86,9 @@ async def test_logout_ends_the_refresh_token_and_takes_an_unknown_one(http: Http
 async def test_an_access_token_ends_after_fifteen_minutes(http: Http) -> None:
     await http.sign_in()
     http.world.clock.forward(minutes=14.9)
-    assert (await http.get_for_update("/auth/me")).status_code == 200
+    assert (await http.get("/auth/me")).status_code == 200
     http.world.clock.forward(minutes=0.1)
-    answer = await http.get_for_update("/auth/me")
+    answer = await http.get("/auth/me")
     assert (answer.status_code, answer.json()["error"]) == (401, "TOKEN_EXPIRED")
 
 

@@ -111,7 +111,7 @@ PACKED = {**JSON, "Content-Encoding": "gzip"}
     ],
 )
 async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: Http, body: bytes, code: str, names: str | None) -> None:
-    answer = await http.upsert("/things/1", content=body, headers=JSON)
+    answer = await http.put("/things/1", content=body, headers=JSON)
     problem = answer.json()
     assert (answer.status_code, problem["error"]) == (400, code), problem
     assert problem["message"]
@@ -122,12 +122,12 @@ async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: Http, body: byt
 
 async def test_brackets_in_text_are_not_depth(http: Http) -> None:
     deep = {"someName": "[" * 50 + '\\"' + "{" * 10, "inner": {"a": [[1]] * 40}}
-    answer = await http.upsert("/things/1", deep)
+    answer = await http.put("/things/1", deep)
     assert answer.status_code == 201
 
 
 async def test_a_success_has_camel_case_names_headers_and_its_status(http: Http) -> None:
-    answer = await http.upsert("/things/3?limit=7", {"someName": " Pump ", "amount": 1})
+    answer = await http.put("/things/3?limit=7", {"someName": " Pump ", "amount": 1})
     assert (answer.status_code, answer.json()) == (201, {"someName": "Pump", "slot": 3, "limit": 7})
     assert answer.headers["ETag"] == '"7"'
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -143,13 +143,13 @@ async def test_the_class_of_the_reply_chooses_among_statuses(http: Http) -> None
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=1&limit=2", "typo=1", "limit=%00"])
 async def test_a_bad_query_parameter_is_named(http: Http, query: str) -> None:
-    answer = await http.upsert(f"/things/1?{query}", {"someName": "a"})
+    answer = await http.put(f"/things/1?{query}", {"someName": "a"})
     assert (answer.status_code, answer.json()["error"]) == (400, "VALIDATION_ERROR")
     assert answer.json()["details"][0]["field"] == query.partition("=")[0]
 
 
 async def test_an_operation_without_query_takes_none(http: Http) -> None:
-    answer = await http.get_for_update("/csv?x=1")
+    answer = await http.get("/csv?x=1")
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "x")
 
 
@@ -196,9 +196,9 @@ async def test_a_limit_says_when_to_come_back(http: Http) -> None:
 
 
 async def test_a_sane_request_id_is_taken_over_and_another_is_not(http: Http) -> None:
-    answer = await http.get_for_update("/csv", headers={"X-Request-Id": "trace-12345678"})
+    answer = await http.get("/csv", headers={"X-Request-Id": "trace-12345678"})
     assert answer.headers["X-Request-Id"] == "trace-12345678"
-    answer = await http.get_for_update("/csv", headers={"X-Request-Id": "<script>alert(1)</script>"})
+    answer = await http.get("/csv", headers={"X-Request-Id": "<script>alert(1)</script>"})
     assert answer.headers["X-Request-Id"].startswith("req_")
 
 
@@ -209,7 +209,7 @@ async def test_nobody_learns_from_validation_what_only_callers_may_know(http: Ht
 
 
 async def test_cors_is_off_unless_configured(http: Http) -> None:
-    answer = await http.get_for_update("/csv", headers={"Origin": "https://app.example.com"})
+    answer = await http.get("/csv", headers={"Origin": "https://app.example.com"})
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
@@ -221,7 +221,7 @@ async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
         assert answer.status_code == 204
         assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example.com"
         assert "Idempotency-Key" in answer.headers["Access-Control-Allow-Headers"]
-        answer = await http.get_for_update("/csv", headers={"Origin": "https://evil.example.com"})
+        answer = await http.get("/csv", headers={"Origin": "https://evil.example.com"})
         assert "Access-Control-Allow-Origin" not in answer.headers
         assert answer.headers["Strict-Transport-Security"]
 
@@ -307,7 +307,7 @@ async def test_the_docs_page_needs_no_other_host(http: Http) -> None:
 
 
 async def test_the_catalog_is_for_everyone(http: Http) -> None:
-    boards = await http.get_for_update("/catalog/boards")
-    apps = await http.get_for_update("/catalog/apps")
+    boards = await http.get("/catalog/boards")
+    apps = await http.get("/catalog/apps")
     assert "ESP32" in {board["boardType"] for board in boards.json()}
     assert {"appType", "name"} == set(apps.json()[0])

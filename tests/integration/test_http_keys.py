@@ -45,7 +45,7 @@ async def test_a_key_is_shown_whole_once(http: Http) -> None:
     assert set(made) == {"keyId", "name", "type", "prefix", "key"}
     assert made["key"].startswith(made["prefix"])
     assert (made["type"], made["prefix"][:8]) == ("SECRET", "sk_live_")
-    listed = await http.get_for_update("/keys")
+    listed = await http.get("/keys")
     assert listed.json() == [
         {
             "keyId": made["keyId"],
@@ -64,7 +64,7 @@ async def test_a_key_is_shown_whole_once(http: Http) -> None:
 async def test_a_key_may_call_what_is_open_to_keys_and_nothing_else(http: Http, form: str) -> None:
     made = await make(http)
     http.headers = {"X-Api-Key": made["key"]} if form == "X-Api-Key" else {"Authorization": f"Bearer {made['key']}"}
-    assert (await http.get_for_update("/who")).json() == {"who": f"apikey:{made['keyId']}"}
+    assert (await http.get("/who")).json() == {"who": f"apikey:{made['keyId']}"}
     for method, path in (
         ("GET", "/auth/me"),
         ("GET", "/keys"),
@@ -82,7 +82,7 @@ async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: Http) -> None:
     for key in (made["key"], "sk_live_nonsense", "anything"):
         http.headers = {"X-Api-Key": key}
         for path in ("/who", "/auth/me"):
-            answer = await http.get_for_update(path)
+            answer = await http.get(path)
             assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED"), (key, path)
 
 
@@ -91,27 +91,27 @@ async def test_a_disabled_key_is_nobody_until_it_is_enabled(http: Http) -> None:
     session = http.headers
     assert (await http.patch(f"/keys/{made['keyId']}", {"enabled": False, "name": "old"})).json() == {"ok": True}
     http.headers = {"X-Api-Key": made["key"]}
-    assert (await http.get_for_update("/who")).status_code == 401
+    assert (await http.get("/who")).status_code == 401
     http.headers = session
     await http.patch(f"/keys/{made['keyId']}", {"enabled": True})
-    assert [(key["name"], key["enabled"]) for key in (await http.get_for_update("/keys")).json()] == [("old", True)]
+    assert [(key["name"], key["enabled"]) for key in (await http.get("/keys")).json()] == [("old", True)]
 
 
 async def test_last_use_is_shown_after_the_next_flush(http: Http) -> None:
     made = await make(http)
     session, http.headers = http.headers, {"X-Api-Key": made["key"]}
-    await http.get_for_update("/who")
+    await http.get("/who")
     await http.world.callers.flush_last_used()
     http.headers = session
-    [listed] = (await http.get_for_update("/keys")).json()
+    [listed] = (await http.get("/keys")).json()
     assert listed["lastUsedAt"] == "2027-01-15T08:00:00.000Z"
 
 
 async def test_the_grants_of_a_key_name_their_device_or_project(http: Http) -> None:
     made = await make(http)
-    assert (await http.get_for_update(f"/keys/{made['keyId']}/grants")).json() == []
+    assert (await http.get(f"/keys/{made['keyId']}/grants")).json() == []
     await _grant(http, KeyId(made["keyId"]))
-    first, second = (await http.get_for_update(f"/keys/{made['keyId']}/grants")).json()
+    first, second = (await http.get(f"/keys/{made['keyId']}/grants")).json()
     assert first == {
         "grantId": "grt_00000000000000000001",
         "appliesVia": "device",
@@ -127,7 +127,7 @@ async def test_the_grants_of_a_key_name_their_device_or_project(http: Http) -> N
 
 
 async def test_the_grants_of_an_unknown_key_are_not_found(http: Http) -> None:
-    assert (await http.get_for_update("/keys/key_00000000000000000000/grants")).status_code == 404
+    assert (await http.get("/keys/key_00000000000000000000/grants")).status_code == 404
 
 
 async def _grant(http: Http, key_id: KeyId) -> None:

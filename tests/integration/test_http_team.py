@@ -27,7 +27,7 @@ async def test_a_member_is_added_changed_and_removed(http: Http) -> None:
     assert set(member) == {"membershipId", "userId", "email", "name", "role", "createdAt"}
     changed = await http.patch(f"/members/{member['membershipId']}", {"role": "Admin"})
     assert (changed.status_code, changed.json()["role"]) == (200, "Admin")
-    assert [one["role"] for one in (await http.get_for_update("/members")).json()] == ["Owner", "Admin"]
+    assert [one["role"] for one in (await http.get("/members")).json()] == ["Owner", "Admin"]
     assert (await http.delete(f"/members/{member['membershipId']}")).json() == {"ok": True}
     assert (await http.delete(f"/members/{member['membershipId']}")).status_code == 404
 
@@ -43,7 +43,7 @@ async def test_a_bad_member_is_refused_with_the_name_of_the_field(http: Http, fi
 
 
 async def test_the_last_owner_stays(http: Http) -> None:
-    [me] = (await http.get_for_update("/members")).json()
+    [me] = (await http.get("/members")).json()
     for answer in (
         await http.delete(f"/members/{me['membershipId']}"),
         await http.patch(f"/members/{me['membershipId']}", {"role": "Viewer"}),
@@ -52,7 +52,7 @@ async def test_the_last_owner_stays(http: Http) -> None:
 
 
 async def test_an_admin_does_not_touch_owners(http: Http) -> None:
-    [owner] = (await http.get_for_update("/members")).json()
+    [owner] = (await http.get("/members")).json()
     await http.sign_in("grace@example.com", Role.ADMIN)
     answer = await http.delete(f"/members/{owner['membershipId']}")
     assert (answer.status_code, answer.json()["error"]) == (403, "ROLE_REQUIRED")
@@ -64,7 +64,7 @@ async def test_an_id_of_any_shape_is_just_not_found(http: Http) -> None:
 
 
 async def test_a_project_is_created_renamed_and_deleted(http: Http) -> None:
-    [default] = (await http.get_for_update("/projects")).json()
+    [default] = (await http.get("/projects")).json()
     assert set(default) == {"projectId", "name", "deviceCount", "createdAt"}
     made = await http.post("/projects", {"name": "Barn"})
     assert (made.status_code, made.json()["deviceCount"]) == (201, 0)

@@ -67,7 +67,7 @@ async def test_a_secret_is_shown_when_it_is_made_and_never_again(site: Site) -> 
     assert set(made) == {"webhookId", "keyId", "url", "enabled", "secret"}
     assert made["webhookId"].startswith("whk_")
     assert made["secret"].startswith("whsec_")
-    listed = await site.http.get_for_update("/webhooks")
+    listed = await site.http.get("/webhooks")
     [shown] = listed.json()
     assert set(shown) == {
         "webhookId",
@@ -90,10 +90,10 @@ async def test_a_webhook_is_changed_and_deleted(site: Site) -> None:
     path = f"/webhooks/{(await site.webhook())['webhookId']}"
     assert (await site.http.patch(path, {"enabled": False})).json() == {"ok": True}
     assert (await site.http.patch(path, {"url": "http://127.0.0.1:9/other"})).json() == {"ok": True}
-    [shown] = (await site.http.get_for_update("/webhooks")).json()
+    [shown] = (await site.http.get("/webhooks")).json()
     assert (shown["enabled"], shown["url"]) == (False, "http://127.0.0.1:9/other")
     assert (await site.http.delete(path)).json() == {"ok": True}
-    assert (await site.http.get_for_update("/webhooks")).json() == []
+    assert (await site.http.get("/webhooks")).json() == []
     assert (await site.http.delete(path)).status_code == 404
 
 
@@ -119,7 +119,7 @@ async def test_members_may_look_but_only_admins_change(site: Site) -> None:
     path = f"/webhooks/{(await site.webhook())['webhookId']}"
     key_id = await site.key_id()
     await site.http.sign_in("member@example.com", Role.MEMBER)
-    assert (await site.http.get_for_update("/webhooks")).status_code == 200
+    assert (await site.http.get("/webhooks")).status_code == 200
     for method, where, body in [
         ("POST", "/webhooks", {"keyId": key_id, "url": "https://example.com"}),
         ("PATCH", path, {"enabled": False}),
@@ -135,7 +135,7 @@ async def test_an_api_key_needs_a_session_here(site: Site) -> None:
     made = (await site.http.post("/keys", {"name": "Robot"})).json()
     site.http.headers = {"X-Api-Key": made["key"]}
     for path in ("/webhooks", "/events"):
-        answer = await site.http.get_for_update(path)
+        answer = await site.http.get(path)
         assert (answer.status_code, answer.json()["error"]) == (403, "SESSION_REQUIRED")
 
 
@@ -171,7 +171,7 @@ async def test_webhooks_of_another_account_do_not_exist(site: Site) -> None:
     path = f"/webhooks/{(await site.webhook())['webhookId']}"
     await site.http.world.account("eve@example.com", "Other")
     await site.http.sign_in("eve@example.com")
-    assert (await site.http.get_for_update("/webhooks")).json() == []
+    assert (await site.http.get("/webhooks")).json() == []
     for method, where, body in [("PATCH", path, {"enabled": False}), ("DELETE", path, None), ("GET", f"{path}/deliveries", None)]:
         assert (await site.http.call(method, where, body)).status_code == 404
 
@@ -179,7 +179,7 @@ async def test_webhooks_of_another_account_do_not_exist(site: Site) -> None:
 async def test_the_log_is_paged_newest_first_and_new_events_do_not_shift_the_pages(site: Site) -> None:
     for number in range(7):
         await site.record("relay_changed", number=number)
-    first = (await site.http.get_for_update("/events?limit=3&type=relay_changed")).json()
+    first = (await site.http.get("/events?limit=3&type=relay_changed")).json()
     assert set(first) == {"data", "total", "hasMore", "cursor"}
     assert (first["total"], first["hasMore"], len(first["data"])) == (7, True, 3)
     assert set(first["data"][0]) == {"id", "deviceId", "deviceName", "eventType", "description", "timestamp", "source", "address"}
@@ -187,7 +187,7 @@ async def test_the_log_is_paged_newest_first_and_new_events_do_not_shift_the_pag
     seen = [event["id"] for event in first["data"]]
     page = first
     while page["hasMore"]:
-        page = (await site.http.get_for_update(f"/events?limit=3&type=relay_changed&cursor={page['cursor']}")).json()
+        page = (await site.http.get(f"/events?limit=3&type=relay_changed&cursor={page['cursor']}")).json()
         seen += [event["id"] for event in page["data"]]
     assert len(seen) == len(set(seen)) == 7
     assert page["cursor"] is None
@@ -195,7 +195,7 @@ async def test_the_log_is_paged_newest_first_and_new_events_do_not_shift_the_pag
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "cursor=nonsense", "kind=telemetry"])
 async def test_a_wrong_query_is_refused(site: Site, query: str) -> None:
-    assert (await site.http.get_for_update(f"/events?{query}")).status_code == 400
+    assert (await site.http.get(f"/events?{query}")).status_code == 400
 
 
 async def finished(site: Site, path: str) -> dict[str, Any]:
@@ -203,7 +203,7 @@ async def finished(site: Site, path: str) -> dict[str, Any]:
 
     async with asyncio.timeout(10):
         while True:
-            [attempt] = (await site.http.get_for_update(f"{path}/deliveries")).json()
+            [attempt] = (await site.http.get(f"{path}/deliveries")).json()
             if attempt["durationMs"] is not None:
                 found: dict[str, Any] = attempt
                 return found
@@ -216,7 +216,7 @@ async def test_the_log_which_all_members_read_says_no_more_of_an_address_than_it
     await site.http.patch(path, {"enabled": False})
     await site.http.post(f"{path}/rotate-secret")
     await site.http.delete(path)
-    log = await site.http.get_for_update("/events?limit=200")
+    log = await site.http.get("/events?limit=200")
     told = [event["description"] for event in log.json()["data"] if event["eventType"].startswith("webhook_")]
     assert len(told) == 4
     assert all("127.0.0.1:9" in line for line in told)

@@ -28,7 +28,8 @@ from adapters.crypto.vault import AesVault
 from adapters.http.api.accounts.routes import auth_blueprint
 from adapters.http.api.catalog.routes import catalog_blueprint
 from adapters.http.api.keys.routes import keys_blueprint
-from adapters.http.api.team.routes import projects_blueprint, team_blueprint
+from adapters.http.api.projects.routes import projects_blueprint
+from adapters.http.api.team.routes import team_blueprint
 from adapters.http.app import create_app
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
@@ -159,13 +160,13 @@ class Http:
         headers = {**self.headers, **more.pop("headers", {})}
         return await self.raw.request(method, f"/api/v1{path}", json=json, headers=headers, **more)
 
-    async def get_for_update(self, path: str, **more: Any) -> httpx.Response:
+    async def get(self, path: str, **more: Any) -> httpx.Response:
         return await self.call("GET", path, **more)
 
     async def post(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
         return await self.call("POST", path, json, **more)
 
-    async def upsert(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
+    async def put(self, path: str, json: Any = None, **more: Any) -> httpx.Response:
         return await self.call("PUT", path, json, **more)
 
     async def patch(self, path: str, json: Any = None, **more: Any) -> httpx.Response:

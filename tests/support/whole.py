@@ -149,10 +149,10 @@ async def whole(folder: Path, **settings: Any) -> AsyncIterator[Whole]:
     clock, mail = HandClock(), Letterbox()
     stand_ins: dict[str, Any] = {
         "SystemClock": lambda: clock,
-        "Argon2Hasher": CountingHasher,
-        "courier": lambda *_: MuteCourier(),
-        "device_link": lambda *_: FakeLink(),
-        "mailer": lambda *_: mail,
+        "Argon2PasswordHasher": CountingHasher,
+        "create_courier": lambda *_: MuteCourier(),
+        "create_device_link": lambda *_: FakeLink(),
+        "create_mailer": lambda *_: mail,
     }
     with patch.multiple("app.wiring.adapters", **stand_ins):
         program = compose(chosen)

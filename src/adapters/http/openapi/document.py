@@ -14,7 +14,8 @@ from quart import Quart
 from adapters.http.core.auth import RequiredAccess
 from adapters.http.core.operation import MediaType, Operation
 from adapters.http.core.schemas import ErrorResponse, without_null
-from adapters.http.openapi.examples import EXPORT_EXAMPLES, ExampleBuilder
+from adapters.http.openapi.example_values import EXPORT_EXAMPLES
+from adapters.http.openapi.examples import ExampleBuilder
 
 Schema = dict[str, Any]
 REF_TEMPLATE = "#/components/schemas/{model}"
