@@ -15,6 +15,7 @@ from adapters.engine import _native
 from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceLink, DeviceSubscribed, InboundEvent, InboundMessage
 from domain.kernel.errors import Unavailable
 from support.broker import Device, a_device
@@ -182,27 +183,27 @@ async def test_a_device_hears_nothing_of_others(world: World) -> None:
             with contextlib.suppress(aiomqtt.MqttError):
                 await spy.subscribe(topic_filter, qos=1)
         await spy.subscribe(device.topic("#"), qos=1)
-        assert await world.link.send(other.device_id, "cmd", b"secret")
+        assert await world.link.send(other.device_id, OutboundMessage("cmd", b"secret"))
         assert (await heard(client)).payload == b"secret"
-        await world.link.send(device.device_id, "sched", b"own", retain=True)
+        await world.link.send(device.device_id, OutboundMessage("sched", b"own", retain=True))
         assert (await heard(spy)).payload == b"own"
         assert len(spy.messages) == 0
 
 
 async def test_a_command_is_heard_or_said_not_to_be(world: World) -> None:
     device = await world.device()
-    assert not await world.link.send(device.device_id, "cmd", b"too early")
+    assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"too early"))
     async with world.present(device) as client:
-        assert not await world.link.send(device.device_id, "cmd", b"not subscribed")
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"not subscribed"))
         await client.subscribe(device.topic("cmd"), qos=1)
-        assert await world.link.send(device.device_id, "cmd", b"now", expiry_s=30)
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"now", expiry_s=30))
         assert (await heard(client)).payload == b"now"
 
 
 async def test_a_command_carries_its_expiry(world: World) -> None:
     device = await world.device()
     async with world.present(device, "cmd", protocol=V5) as client:
-        assert await world.link.send(device.device_id, "cmd", b"x", expiry_s=30)
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x", expiry_s=30))
         properties = (await heard(client)).properties
         assert properties is not None
         assert 28 <= properties.MessageExpiryInterval <= 30
@@ -210,15 +211,15 @@ async def test_a_command_carries_its_expiry(world: World) -> None:
 
 async def test_a_retained_message_waits_for_the_device_until_it_is_cleared(world: World) -> None:
     device = await world.device()
-    await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+    await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
     async with world.client(device) as client:
         await client.subscribe(device.topic("sched"), qos=1)
         message = await heard(client)
         assert (message.payload, message.retain) == (b'{"rev":1}', True)
-    await world.link.send(device.device_id, "sched", b"", retain=True)
+    await world.link.send(device.device_id, OutboundMessage("sched", b"", retain=True))
     async with world.client(device) as client:
         await client.subscribe(device.topic("sched"), qos=1)
-        await world.link.send(device.device_id, "sched", b'{"rev":2}', retain=True)
+        await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":2}', retain=True))
         assert (await heard(client)).payload == b'{"rev":2}'
 
 
@@ -227,7 +228,7 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
     async with world.present(other, "cmd") as bystander:
         with contextlib.suppress(aiomqtt.MqttError):
             async with world.present(device) as client:
-                await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+                await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
                 async with asyncio.timeout(PATIENCE):
                     await world.link.remove_device(device.device_id)
                     with contextlib.suppress(aiomqtt.MqttError):
@@ -237,13 +238,13 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
         with pytest.raises(aiomqtt.MqttError):
             async with world.client(device):
                 pass
-        assert not await world.link.send(device.device_id, "cmd", b"x")
-        assert await world.link.send(other.device_id, "cmd", b"still there")
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
+        assert await world.link.send(other.device_id, OutboundMessage("cmd", b"still there"))
         assert (await heard(bystander)).payload == b"still there"
         await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         async with world.client(device) as again:
             await again.subscribe(device.topic("#"), qos=1)
-            await world.link.send(device.device_id, "time", b"first", retain=True)
+            await world.link.send(device.device_id, OutboundMessage("time", b"first", retain=True))
             assert (await heard(again)).payload == b"first", "what was retained for it is forgotten"
 
 

@@ -7,6 +7,7 @@ import asyncio
 import aiomqtt
 import pytest
 
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceSubscribed
 from support.broker import PATIENCE, broker, subscribe_packet
 
@@ -24,7 +25,7 @@ async def test_a_command_reaches_the_device_that_listens(version) -> None:
         async with world.client(device, protocol=version) as client, world.client(other) as bystander:
             await client.subscribe(device.topic("cmd"), qos=1)
             await bystander.subscribe(other.topic("#"), qos=1)
-            assert await world.link.send(device.device_id, "cmd", b'{"id":"exe_1"}', expiry_s=30)
+            assert await world.link.send(device.device_id, OutboundMessage("cmd", b'{"id":"exe_1"}', expiry_s=30))
             message = await heard(client)
             assert (str(message.topic), message.payload, message.qos, message.retain) == (
                 device.topic("cmd"),
@@ -42,37 +43,37 @@ async def test_a_command_reaches_the_device_that_listens(version) -> None:
 async def test_nobody_listening_is_said_so() -> None:
     async with broker() as world:
         device = await world.device()
-        assert not await world.link.send(device.device_id, "cmd", b"x")
-        assert not await world.link.send("dev_unknownunknownunknow", "cmd", b"x")
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
+        assert not await world.link.send("dev_unknownunknownunknow", OutboundMessage("cmd", b"x"))
         raw = await world.login(device)
-        assert not await world.link.send(device.device_id, "cmd", b"x"), "connected but not subscribed"
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x")), "connected but not subscribed"
         await raw.say(subscribe_packet(device.topic("sched")))
         await raw.packet()
-        assert not await world.link.send(device.device_id, "cmd", b"x")
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
         await raw.say(subscribe_packet(device.topic("cmd")))
         await raw.packet()
-        assert await world.link.send(device.device_id, "cmd", b"x")
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
         await raw.close()
         await world.until(lambda: not world.link.is_connected(device.device_id))
-        assert not await world.link.send(device.device_id, "cmd", b"x")
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
 
 
 async def test_the_retained_schedule_is_given_at_each_subscription_until_it_is_cleared() -> None:
     async with broker() as world:
         device = await world.device()
-        assert not await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
-        await world.link.send(device.device_id, "sched", b'{"rev":2}', retain=True)
+        assert not await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
+        await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":2}', retain=True))
         async with world.client(device) as client:
             await client.subscribe(device.topic("#"), qos=1)
             first = await heard(client)
             assert (first.payload, first.retain) == (b'{"rev":2}', True)
-            assert await world.link.send(device.device_id, "sched", b'{"rev":3}', retain=True)
+            assert await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":3}', retain=True))
             live = await heard(client)
             assert (live.payload, live.retain) == (b'{"rev":3}', False)
         async with world.client(device) as client:
             await client.subscribe(device.topic("sched"), qos=1)
             assert (await heard(client)).payload == b'{"rev":3}'
-            await world.link.send(device.device_id, "sched", b"", retain=True)
+            await world.link.send(device.device_id, OutboundMessage("sched", b"", retain=True))
             assert (await heard(client)).payload == b""
         raw = await world.login(device)
         await raw.say(subscribe_packet(device.topic("sched")))
@@ -84,7 +85,7 @@ async def test_the_retained_schedule_is_given_at_each_subscription_until_it_is_c
 async def test_an_expelled_device_finds_no_retained_message_when_it_is_admitted_again() -> None:
     async with broker() as world:
         device = await world.device()
-        await world.link.send(device.device_id, "sched", b'{"rev":1}', retain=True)
+        await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
         await world.link.remove_device(device.device_id)
         await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         raw = await world.login(device)
@@ -100,9 +101,9 @@ async def test_a_command_that_expired_before_it_could_be_sent_is_never_sent() ->
         await raw.packet()
         # 64 unacknowledged messages fill the window; what follows waits for an acknowledgement.
         for number in range(64):
-            assert await world.link.send(device.device_id, "cmd", b"%d" % number)
+            assert await world.link.send(device.device_id, OutboundMessage("cmd", b"%d" % number))
             await world.stat("downlink_sent", number + 1)
-        assert await world.link.send(device.device_id, "cmd", b"late", expiry_s=1)
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"late", expiry_s=1))
         ids = [(await raw.packet())[1] for _ in range(64)]
         topic_length = 2 + len(device.topic("cmd"))
         await asyncio.sleep(1.1)
@@ -119,9 +120,9 @@ async def test_a_device_that_does_not_read_is_sent_a_bounded_number_and_then_non
         await raw.say(subscribe_packet(device.topic("cmd")))
         await raw.packet()
         for number in range(1, 65):
-            assert await world.link.send(device.device_id, "cmd", b"x" * 1000)
+            assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 1000))
             await world.stat("downlink_sent", number)
-        taken = [await world.link.send(device.device_id, "cmd", b"x") for _ in range(12)]
+        taken = [await world.link.send(device.device_id, OutboundMessage("cmd", b"x")) for _ in range(12)]
         assert taken == [True] * 10 + [False] * 2
 
 
@@ -132,11 +133,11 @@ async def test_a_kept_session_finds_its_subscription_and_its_unacknowledged_comm
         assert not raw.resumed
         await raw.say(subscribe_packet(device.topic("cmd")))
         await raw.packet()
-        assert await world.link.send(device.device_id, "cmd", b"once")
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"once"))
         first = await raw.packet()
         await raw.close()
         await world.until(lambda: not world.link.is_connected(device.device_id))
-        assert not await world.link.send(device.device_id, "cmd", b"offline"), "the caller keeps it"
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"offline")), "the caller keeps it"
         world.events.clear()
         again = await world.login(device, clean=False)
         assert again.resumed
@@ -144,19 +145,19 @@ async def test_a_kept_session_finds_its_subscription_and_its_unacknowledged_comm
         head, body = await again.packet()
         assert (head & 0x08, body[-4:]) == (0x08, b"once")
         assert first[1][-4:] == b"once"
-        assert await world.link.send(device.device_id, "cmd", b"more")
+        assert await world.link.send(device.device_id, OutboundMessage("cmd", b"more"))
         assert (await again.packet())[1].endswith(b"more")
         await again.close()
         fresh = await world.login(device, clean=True)
         assert not fresh.resumed
-        assert not await world.link.send(device.device_id, "cmd", b"x")
+        assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
 
 
 async def test_a_topic_with_a_wildcard_cannot_be_sent_to() -> None:
     async with broker() as world:
         device = await world.device()
         with pytest.raises(ValueError, match="not a topic"):
-            await world.link.send(device.device_id, "cmd/#", b"x")
+            await world.link.send(device.device_id, OutboundMessage("cmd/#", b"x"))
 
 
 async def test_an_mqtt_5_client_gets_nothing_larger_than_it_takes() -> None:
@@ -169,8 +170,8 @@ async def test_an_mqtt_5_client_gets_nothing_larger_than_it_takes() -> None:
         properties.MaximumPacketSize = 200
         async with world.client(device, protocol=V5, properties=properties) as client:
             await client.subscribe(device.topic("cmd"), qos=1)
-            await world.link.send(device.device_id, "cmd", b"x" * 500)
-            await world.link.send(device.device_id, "cmd", b"small")
+            await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500))
+            await world.link.send(device.device_id, OutboundMessage("cmd", b"small"))
             assert (await heard(client)).payload == b"small"
         assert world.link.stats()["downlink_too_large"] == 1
 

@@ -14,6 +14,7 @@ import pytest
 
 from adapters.engine import _native
 from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
 from support.broker import World, broker
 from support.certificate import certificate
@@ -55,7 +56,7 @@ async def test_a_simulated_device_obeys() -> None:
             world.events.clear()
             order = json.dumps({"id": f"exe_{cmd}", "cmd": cmd}).encode()
             async with asyncio.timeout(5):
-                while not await world.link.send(device.device_id, "cmd", order):
+                while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
             await world.until(lambda: results(world, device) == ["ack", "done"])
             state = await world.event(InboundMessage, topic="state")
@@ -68,7 +69,7 @@ async def test_faults_fall_on_the_share_of_the_fleet_that_was_asked_for() -> Non
         order = b'{"id":"exe_1","cmd":"ON"}'
         for device in devices:
             async with asyncio.timeout(5):
-                while not await world.link.send(device.device_id, "cmd", order):
+                while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
         await world.until(lambda: simulation.stats()["commands"] == 40)
         await world.stat("uplink_publish", 40 * 3 + simulation.stats()["results"])
@@ -108,7 +109,7 @@ async def test_a_fleet_comes_over_every_transport_and_version(version: int, webs
             assert connected.protocol == ("ws/" if websocket else "") + ("mqtt/5" if version == 5 else "mqtt/3.1.1")
             order = b'{"id":"exe_1","cmd":"ON"}'
             async with asyncio.timeout(5):
-                while not await world.link.send(device.device_id, "cmd", order):
+                while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
             await world.until(lambda: results(world, device) == ["ack", "done"])
             assert simulation.stats()["lost"] == 0
@@ -145,7 +146,7 @@ async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_neve
             b'{"id":"exe_2","cmd":"TOGGLE","exp":1}',
         ):
             async with asyncio.timeout(5):
-                while not await world.link.send(device.device_id, "cmd", order):
+                while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
         await world.until(lambda: results(world, device) == ["ack", "done", "done", "expired"])
         stats = simulation.stats()
@@ -160,7 +161,7 @@ async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect()
         deadline = int(time.time() * 1000) + 300
         order = json.dumps({"id": "exe_1", "cmd": "ON", "exp": deadline}).encode()
         async with asyncio.timeout(5):
-            while not await world.link.send(device.device_id, "cmd", order):
+            while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                 await asyncio.sleep(0.01)
         await world.until(lambda: results(world, device) == ["done"])
         last = [event for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "result"][-1]

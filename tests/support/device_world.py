@@ -19,7 +19,7 @@ from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
 from domain.commands.queries import DeviceControlQueryService
 from domain.commands.service import CommandService
-from domain.devices.codec import CommandResultReport, DeviceReport, RelayReport
+from domain.devices.codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService
@@ -161,16 +161,7 @@ class FakeLink:
         self.listening.discard(device_id)
         self.expelled.append(device_id)
 
-    async def send(
-        self,
-        device_id: str,
-        topic: str,
-        payload: bytes,
-        *,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        qos: int = 1,
-    ) -> bool:
+    async def send(self, device_id: str, message: OutboundMessage) -> bool:
         if self.broken:
             raise self.broken
         if device_id not in self.listening:
@@ -178,7 +169,7 @@ class FakeLink:
         if self.deaf_for:
             self.deaf_for -= 1
             return False
-        told = Told(device_id, topic, payload, expiry_s)
+        told = Told(device_id, message.topic, message.payload, message.expiry_s)
         self.sent.append(told)
         if self.on_send is not None:
             self.on_send(told)
@@ -218,18 +209,18 @@ class DeviceWorld:
         self.readmitted: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.gate = Authorizer(windows=self.windows)
-        self.presence = PresenceService(**shared, link=self.link, bell=self.bell)
+        self.presence = PresenceService(**shared, link=self.link, wake=self.bell)
         self.admission = self.make_admission()
-        self.erasure = DeviceErasureService(**shared, bell=self.bell, on_deleted=self.deleted.append)
+        self.erasure = DeviceErasureService(**shared, wake=self.bell, on_deleted=self.deleted.append)
         self.devices = DeviceService(
-            **shared, ids=self.ids, admission=self.admission, presence=self.presence, erasure=self.erasure
+            **shared, ids=self.ids, credential_sync=self.admission, presence=self.presence, erasure=self.erasure
         )
         self.credentials = DeviceCredentialService(
             **shared,
             ids=self.ids,
             vault=OpenVault(),
             hasher=PlainHasher(),
-            admission=self.admission,
+            credential_sync=self.admission,
             presence=self.presence,
             endpoint=BrokerEndpoint("mqtt.example", 1883, 8083),
         )
@@ -237,18 +228,18 @@ class DeviceWorld:
         self.commands = CommandService(
             **shared,
             ids=self.ids,
-            gate=self.gate,
-            checker=self.checker,
-            outcomes=self.outcomes,
-            offers=self.offers,
-            approval_bell=self.bell,
+            authorizer=self.gate,
+            validator=self.checker,
+            execution_waiter=self.outcomes,
+            dispatch_queue=self.offers,
+            wake_approvals=self.bell,
         )
         self.definitions = CommandDefinitionService(
-            **shared, ids=self.ids, gate=self.gate, checker=self.checker, commands=self.commands
+            **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )
-        self.types = DeviceTypeService(**shared, ids=self.ids, checker=self.checker)
-        self.control = DeviceControlQueryService(**shared, gate=self.gate)
-        self.reports = DeviceReportService(outcomes=self.outcomes)
+        self.types = DeviceTypeService(**shared, ids=self.ids, validator=self.checker)
+        self.control = DeviceControlQueryService(**shared, authorizer=self.gate)
+        self.reports = DeviceReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
     def make_admission(self) -> CredentialSync:
@@ -256,9 +247,9 @@ class DeviceWorld:
             uow=self.uow,
             link=self.link,
             vault=OpenVault(),
-            turnstile=asyncio.Lock(),
-            bell=self.bell,
-            on_admitted=self.readmitted.append,
+            lock=asyncio.Lock(),
+            wake=self.bell,
+            on_synced=self.readmitted.append,
         )
 
     def make_dispatch(self) -> CommandDispatchService:
@@ -268,9 +259,9 @@ class DeviceWorld:
             clock=self.clock,
             link=self.link,
             codec=FirmwareDeviceCodec(),
-            outcomes=self.outcomes,
-            offers=self.offers,
-            bell=self.bell,
+            execution_waiter=self.outcomes,
+            dispatch_queue=self.offers,
+            wake=self.bell,
         )
 
     async def populate(self) -> DeviceWorld:

@@ -49,7 +49,9 @@ class TelemetryWorld(DeviceWorld):
         self.announcer = Announcements()
         self.plans = Plans()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.rules = RuleService(**shared, ids=self.ids, engine=self.engine, commands=self.commands, turnstile=asyncio.Lock())
+        self.rules = RuleService(
+            **shared, ids=self.ids, engine=self.engine, commands=self.commands, engine_commit_lock=asyncio.Lock()
+        )
         self.ingest = IngestService(
             ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.announcer
         )

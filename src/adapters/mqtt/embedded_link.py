@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adapters.engine import _native
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import (
     DeviceConnected,
     DeviceDisconnected,
@@ -176,17 +177,8 @@ class EmbeddedDeviceLink:
     async def remove_device(self, device_id: str) -> None:
         self._broker.expel(device_id)
 
-    async def send(
-        self,
-        device_id: str,
-        topic: str,
-        payload: bytes,
-        *,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        qos: int = 1,
-    ) -> bool:
-        return self._broker.publish(device_id, topic, payload, qos, retain, expiry_s)
+    async def send(self, device_id: str, message: OutboundMessage) -> bool:
+        return self._broker.publish(device_id, message.topic, message.payload, message.qos, message.retain, message.expiry_s)
 
     def is_connected(self, device_id: str) -> bool:
         return self._broker.connected(device_id)

@@ -30,6 +30,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory
 from adapters.mqtt.mosquitto_credentials import DEVICE_PUBLISH_TOPICS, MosquittoCredentialStore
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import Clock
@@ -226,47 +227,38 @@ class MosquittoDeviceLink:
             await self._credentials.delete_credentials(device_id)
         self._mark_disconnected(device_id)
         for topic in self._retained_topics.pop(device_id, set()):
-            await self._publish(device_id, topic, b"", True, None, 1)
+            await self._publish(device_id, OutboundMessage(topic, b"", retain=True))
         self._devices.pop(device_id, None)
 
     def _mark_disconnected(self, device_id: str) -> None:
         if self._connected_since.pop(device_id, None) is not None:
             self._queue.put(DeviceDisconnected(self._devices[device_id][0], device_id, REVOKED, self._clock.now_ms()))
 
-    async def send(
-        self,
-        device_id: str,
-        topic: str,
-        payload: bytes,
-        *,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        qos: int = 1,
-    ) -> bool:
-        if retain:
-            self._retained_topics.setdefault(device_id, set()).add(topic)
+    async def send(self, device_id: str, message: OutboundMessage) -> bool:
+        if message.retain:
+            self._retained_topics.setdefault(device_id, set()).add(message.topic)
         here = device_id in self._connected_since
-        if not here and not retain:
+        if not here and not message.retain:
             self._counters["downlink_unheard"] += 1
             return False
-        code = await self._publish(device_id, topic, payload, retain, expiry_s, qos)
+        code = await self._publish(device_id, message)
         heard = here and code is not None and code < 0x80 and code != _NO_MATCHING_SUBSCRIBERS
         self._counters["downlink_sent" if heard else "downlink_unheard"] += 1
         if here and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
         return heard
 
-    async def _publish(
-        self, device_id: str, topic: str, payload: bytes, retain: bool, expiry_s: int | None, qos: int
-    ) -> int | None:
+    async def _publish(self, device_id: str, message: OutboundMessage) -> int | None:
         """The broker's reason code, or None when it gave none in time."""
         if self._client is None:
             return None
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-        if expiry_s is not None:
-            properties.MessageExpiryInterval = max(1, math.ceil(expiry_s))
-        info = self._client._client.publish(f"devices/{device_id}/{topic}", payload, qos, retain, properties)
-        if qos == 0 or info.rc != 0:
+        if message.expiry_s is not None:
+            properties.MessageExpiryInterval = max(1, math.ceil(message.expiry_s))
+        info = self._client._client.publish(
+            f"devices/{device_id}/{message.topic}", message.payload, message.qos, message.retain, properties
+        )
+        if message.qos == 0 or info.rc != 0:
             return None if info.rc != 0 else 0
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pending_acks[info.mid] = answer

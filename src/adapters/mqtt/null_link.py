@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import InboundBatch
 from domain.kernel.errors import Unavailable
 
@@ -32,16 +33,7 @@ class NullDeviceLink:
     async def remove_device(self, device_id: str) -> None:
         """As `admit`."""
 
-    async def send(
-        self,
-        device_id: str,
-        topic: str,
-        payload: bytes,
-        *,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        qos: int = 1,
-    ) -> bool:
+    async def send(self, device_id: str, message: OutboundMessage) -> bool:
         return False
 
     def is_connected(self, device_id: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceLink, InboundBatch
 
 
@@ -39,17 +40,8 @@ class StandbyDeviceLink:
         if self.is_active:
             await self._link.remove_device(device_id)
 
-    async def send(
-        self,
-        device_id: str,
-        topic: str,
-        payload: bytes,
-        *,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        qos: int = 1,
-    ) -> bool:
-        return self.is_active and await self._link.send(device_id, topic, payload, retain=retain, expiry_s=expiry_s, qos=qos)
+    async def send(self, device_id: str, message: OutboundMessage) -> bool:
+        return self.is_active and await self._link.send(device_id, message)
 
     def is_connected(self, device_id: str) -> bool:
         return self.is_active and self._link.is_connected(device_id)

@@ -116,23 +116,28 @@ class Services:
 
     def _wire_devices(self, settings: Settings, outside: Adapters, bells: WakeEvents) -> None:
         uow, clock, ids = self.uow, outside.clock, outside.ids
-        self.presence = PresenceService(uow=self.leader_uow, clock=clock, link=outside.link, bell=bells.presence.set)
+        self.presence = PresenceService(uow=self.leader_uow, clock=clock, link=outside.link, wake=bells.presence.set)
         self.credential_sync = CredentialSync(
             uow=uow,
             link=outside.link,
             vault=outside.vault,
-            turnstile=asyncio.Lock(),
-            bell=bells.device_cleanup.set,
-            on_admitted=self.device_plan_queue.enqueue,
+            lock=asyncio.Lock(),
+            wake=bells.device_cleanup.set,
+            on_synced=self.device_plan_queue.enqueue,
         )
         self.device_erasure = DeviceErasureService(
             uow=uow,
             clock=clock,
-            bell=bells.device_cleanup.set,
+            wake=bells.device_cleanup.set,
             on_deleted=lambda number: outside.engine.engine.remove_device(number),
         )
         self.devices = DeviceService(
-            uow=uow, clock=clock, ids=ids, admission=self.credential_sync, presence=self.presence, erasure=self.device_erasure
+            uow=uow,
+            clock=clock,
+            ids=ids,
+            credential_sync=self.credential_sync,
+            presence=self.presence,
+            erasure=self.device_erasure,
         )
         self.credentials = DeviceCredentialService(
             uow=uow,
@@ -140,7 +145,7 @@ class Services:
             ids=ids,
             vault=outside.vault,
             hasher=outside.hasher,
-            admission=self.credential_sync,
+            credential_sync=self.credential_sync,
             presence=self.presence,
             endpoint=broker_endpoint(settings),
         )
@@ -152,27 +157,27 @@ class Services:
             uow=uow,
             clock=clock,
             ids=ids,
-            gate=gate,
-            checker=outside.params_checker,
-            outcomes=outside.execution_waiter,
-            offers=self.dispatch_queue,
-            approval_bell=bells.approvals.set,
+            authorizer=gate,
+            validator=outside.params_checker,
+            execution_waiter=outside.execution_waiter,
+            dispatch_queue=self.dispatch_queue,
+            wake_approvals=bells.approvals.set,
         )
         self.definitions = CommandDefinitionService(
-            uow=uow, clock=clock, ids=ids, gate=gate, checker=outside.params_checker, commands=self.commands
+            uow=uow, clock=clock, ids=ids, authorizer=gate, validator=outside.params_checker, commands=self.commands
         )
-        self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, checker=outside.params_checker)
-        self.control = DeviceControlQueryService(uow=uow, clock=clock, gate=gate)
+        self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, validator=outside.params_checker)
+        self.control = DeviceControlQueryService(uow=uow, clock=clock, authorizer=gate)
         self.dispatch = CommandDispatchService(
             uow=uow,
             clock=clock,
             link=outside.link,
             codec=outside.codec,
-            outcomes=outside.execution_waiter,
-            offers=self.dispatch_queue,
-            bell=bells.dispatch.set,
+            execution_waiter=outside.execution_waiter,
+            dispatch_queue=self.dispatch_queue,
+            wake=bells.dispatch.set,
         )
-        self.reports = DeviceReportService(outcomes=outside.execution_waiter)
+        self.reports = DeviceReportService(execution_waiter=outside.execution_waiter)
 
     def _wire_grants(self, outside: Adapters) -> None:
         windows = outside.engine.grant_evaluator
@@ -214,8 +219,8 @@ class Services:
             ids=outside.ids,
             engine=engine.engine,
             commands=self.commands,
-            turnstile=turnstile,
-            timer_bell=bells.rule_timers.set,
+            engine_commit_lock=turnstile,
+            wake_timers=bells.rule_timers.set,
         )
         self.ingest = IngestService(
             ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder

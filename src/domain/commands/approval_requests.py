@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
-from domain.commands.command_context import CommandRequest
+from domain.commands.model import CommandRequest
 from domain.commands.ports import CommandsTx
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import Conflict, PermissionDenied

@@ -73,15 +73,15 @@ class CommandDefinitionService:
         uow: UnitOfWork[CommandsTx],
         clock: Clock,
         ids: IdGenerator,
-        gate: Authorizer,
-        checker: ParamsValidator,
+        authorizer: Authorizer,
+        validator: ParamsValidator,
         commands: CommandService,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
-        self._authorizer = gate
-        self._validator = checker
+        self._authorizer = authorizer
+        self._validator = validator
         self._commands = commands
 
     async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[CommandDefinition]:

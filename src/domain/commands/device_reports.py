@@ -29,8 +29,8 @@ _SCHEDULE_CAUSES = frozenset({"sched", "schedule"})
 
 
 class DeviceReportService:
-    def __init__(self, *, outcomes: ExecutionWaiter) -> None:
-        self._execution_waiter = outcomes
+    def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
+        self._execution_waiter = execution_waiter
         self.ignored: Counter[str] = Counter()
         """Results that changed nothing: `unknown`, `duplicate`, `late`."""
 

@@ -27,11 +27,11 @@ class DeviceTypeWithCommands:
 
 
 class DeviceTypeService:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdGenerator, checker: ParamsValidator) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdGenerator, validator: ParamsValidator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
-        self._validator = checker
+        self._validator = validator
 
     async def list(self, caller: Session) -> Sequence[DeviceTypeWithCommands]:
         async with self._uow.read() as tx:

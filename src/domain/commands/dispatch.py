@@ -45,18 +45,18 @@ class CommandDispatchService:
         clock: Clock,
         link: DeviceLink,
         codec: DeviceCodec,
-        outcomes: ExecutionWaiter,
-        offers: DispatchQueue,
-        bell: Callable[[], None],
+        execution_waiter: ExecutionWaiter,
+        dispatch_queue: DispatchQueue,
+        wake: Callable[[], None],
     ) -> None:
         """`bell` wakes whoever calls `send_queued`."""
         self._uow = uow
         self._clock = clock
         self._link = link
         self._codec = codec
-        self._execution_waiter = outcomes
-        self._dispatch_queue = offers
-        self._wake = bell
+        self._execution_waiter = execution_waiter
+        self._dispatch_queue = dispatch_queue
+        self._wake = wake
         self._subscriptions = CommandSubscriptions(link)
         self._needs_backlog: set[DeviceId] = set()
         """Devices with something in QUEUED that could not be handed over."""
@@ -250,15 +250,7 @@ class CommandDispatchService:
         if not messages:
             return None
         for message in messages:
-            heard = await self._link.send(
-                device.device_id,
-                message.topic,
-                message.payload,
-                retain=message.retain,
-                expiry_s=message.expiry_s,
-                qos=message.qos,
-            )
-            if not heard:
+            if not await self._link.send(device.device_id, message):
                 return False
         return True
 

@@ -26,9 +26,9 @@ class QueuedCommand:
 
 
 class DispatchQueue:
-    def __init__(self, bell: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
         """`bell` wakes the dispatcher."""
-        self._wake = bell
+        self._wake = wake
         self._queued: dict[ExecutionId, QueuedCommand] = {}
         self.has_overflowed = False
         """Some were not kept; set back by whoever looks through the queue instead."""

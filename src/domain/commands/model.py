@@ -1,4 +1,4 @@
-"""A command's definition, and one execution of it: the device's own word decides how it ended.
+"""A command: its definition, the request for it, and its execution. The device's answer decides how an execution ends.
 
 QUEUED (not yet handed to the device) → SENT → ACKED → DONE or FAILED. A deadline ends it: EXPIRED if the device never had
 it, TIMED_OUT if it had it and did not answer. The table says which status may follow which; the row in QUEUED or SENT is
@@ -7,9 +7,13 @@ itself the outbox entry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.devices.model import Device
+from domain.grants.model import Grant
+from domain.kernel.caller import SystemCaller
 from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import (
@@ -121,3 +125,46 @@ class Execution:
     sent_ms: int | None = None
     finished_ms: int | None = None
     result: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """A command that a caller asks a device to run; nothing is stored yet."""
+
+    device: Device
+    cmd: str
+    params: Json
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationCommand:
+    """A command of a schedule or rule, which runs while nobody is signed in."""
+
+    caller: SystemCaller
+    request: CommandRequest
+    triggered_by: TriggeredBy
+
+
+@dataclass(slots=True)
+class CommandContext:
+    """Everything that decides whether a device's command is accepted, read once.
+
+    `open_count`: QUEUED and SENT executions of the device, plus those that this transaction adds. `grants`: what the requesting
+    subject holds on the device, oldest first, expired ones included.
+    """
+
+    device: Device
+    device_definitions: Mapping[str, CommandDefinition]
+    type_definitions: Mapping[str, CommandDefinition]
+    open_count: int
+    grants: Sequence[Grant] = ()
+
+    @classmethod
+    def from_definitions(
+        cls, device: Device, definitions: Sequence[CommandDefinition], open_count: int, grants: Sequence[Grant]
+    ) -> CommandContext:
+        """`definitions`: those of the device and those of its type, together."""
+        own = {definition.name: definition for definition in definitions if definition.device_id is not None}
+        of_type = {definition.name: definition for definition in definitions if definition.device_id is None}
+        return cls(device, own, of_type, open_count, grants)

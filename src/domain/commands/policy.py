@@ -10,12 +10,20 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from domain.commands.model import MAX_TTL_MS, CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus
+from domain.commands.model import (
+    MAX_TTL_MS,
+    CommandContext,
+    CommandDefinition,
+    CommandKind,
+    CommandWidget,
+    Execution,
+    ExecutionStatus,
+)
 from domain.commands.ports import ParamsValidator
 from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.domain_events import Json
-from domain.kernel.errors import FieldFault, PermissionDenied, ValidationFailed
+from domain.kernel.errors import Conflict, FieldFault, PermissionDenied, ValidationFailed
 
 NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 MAX_DEFINITIONS = 100
@@ -55,17 +63,33 @@ def effective_definitions(
     return tuple(counts[name] for name in (*BUILT_IN_BY_NAME, *own))
 
 
-def require_definition(definitions: Sequence[CommandDefinition], cmd: str) -> CommandDefinition:
-    """Raises Invalid `UNKNOWN_COMMAND`."""
-    for definition in definitions:
-        if definition.name == cmd:
-            return definition
+def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
+    """The definition that applies to the device under this name. Raises ValidationFailed `UNKNOWN_COMMAND`."""
+    found = context.device_definitions.get(cmd) or context.type_definitions.get(cmd) or BUILT_IN_BY_NAME.get(cmd)
+    if found is not None:
+        return found
+    definitions = effective_definitions(context.type_definitions.values(), context.device_definitions.values())
     known = ", ".join(definition.name for definition in definitions)
     raise ValidationFailed(
         f"This device has no command {cmd[:64]!r}. It has: {known}. Names are in capitals.",
         code="UNKNOWN_COMMAND",
         details=(FieldFault("cmd", "is not a command of this device."),),
     )
+
+
+def reserve_slot(context: CommandContext) -> None:
+    """Count one more open command of the device. Raises Conflict `TOO_MANY_QUEUED`."""
+    if context.open_count >= MAX_OPEN_EXECUTIONS:
+        raise Conflict(
+            f"{MAX_OPEN_EXECUTIONS} commands of this device have not ended yet. Wait for them, or set a shorter ttlSeconds.",
+            code="TOO_MANY_QUEUED",
+        )
+    context.open_count += 1
+
+
+def release_slot(context: CommandContext) -> None:
+    """Undo `reserve_slot` for a command that is not queued after all."""
+    context.open_count -= 1
 
 
 def check_params(definition: CommandDefinition, params: Json, checker: ParamsValidator) -> None:

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from domain.approvals.ports import ApprovalsTx
-from domain.commands.model import CommandDefinition, Execution, ExecutionStatus
+from domain.commands.model import AutomationCommand, CommandContext, CommandDefinition, Execution, ExecutionStatus
 from domain.devices.model import Device
-from domain.grants.model import Grant, GrantSubject
+from domain.grants.model import GrantSubject
+from domain.kernel.caller import Session
 from domain.kernel.domain_events import Json, JsonObject
-from domain.kernel.errors import FieldFault
+from domain.kernel.errors import DomainError, FieldFault
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution as it is to be, and the status it is expected to have until then."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandContextRow:
-    """All that one command is decided by: `definitions` are the device's own and its type's, `open` how many of its commands are
-    QUEUED or SENT, `grants` what the asking subject holds on it, oldest first, expired ones included."""
-
-    device: Device
-    definitions: Sequence[CommandDefinition]
-    open_count: int
-    grants: Sequence[Grant]
-
-
 class CommandContextRepository(Protocol):
-    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContextRow | None:
-        """In one look. None when the account has no such device; no grants where no subject is given."""
+    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
+        """None when the account has no such device. Without `subject`, no grants."""
         ...
 
 
@@ -127,6 +116,30 @@ class CommandsTx(ApprovalsTx, Protocol):
 
     @property
     def command_contexts(self) -> CommandContextRepository: ...
+
+
+class AutomationCommandChecker(Protocol):
+    """For the services that save schedules and rules. `CommandService` implements it."""
+
+    async def check_unattended(
+        self, tx: CommandsTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
+    ) -> CommandDefinition:
+        """Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
+        ...
+
+    async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
+        """The device's commands, one definition per name."""
+        ...
+
+
+class AutomationCommandRunner(Protocol):
+    """For the services that fire schedules and rules. `CommandService` implements it."""
+
+    async def run_unattended(
+        self, tx: CommandsTx, commands: Sequence[AutomationCommand], now_ms: int
+    ) -> Sequence[Execution | DomainError]:
+        """Check and queue the commands in `tx`. For each, the queued execution or the reason why it was not queued."""
+        ...
 
 
 class ParamsValidator(Protocol):

@@ -32,10 +32,10 @@ class ExecutionPage:
 
 
 class DeviceControlQueryService:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, gate: Authorizer) -> None:
+    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock
-        self._authorizer = gate
+        self._authorizer = authorizer
 
     async def list_devices(self, caller: Caller, project_id: ProjectId | None = None) -> Sequence[DeviceWithProject]:
         """Oldest first. Raises NotFound for a session that names an unknown project; for a key that is simply empty."""

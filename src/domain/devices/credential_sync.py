@@ -28,18 +28,18 @@ class CredentialSync:
         uow: UnitOfWork[DevicesTx],
         link: DeviceLink,
         vault: Vault,
-        turnstile: EngineCommitLock,
-        bell: Callable[[], None],
-        on_admitted: Callable[[DeviceId], None],
+        lock: EngineCommitLock,
+        wake: Callable[[], None],
+        on_synced: Callable[[DeviceId], None],
     ) -> None:
         """`bell` wakes whoever calls `settle_owed`. `on_admitted`: an expelled device's retained messages are gone, so what the
         link should hold for it (the schedule plan) must be told anew. `turnstile` is the admission's own."""
         self._uow = uow
         self._link = link
         self._vault = vault
-        self._lock = turnstile
-        self._wake = bell
-        self._on_synced = on_admitted
+        self._lock = lock
+        self._wake = wake
+        self._on_synced = on_synced
         self._pending: set[DeviceId] = set()
         self.failure_count = 0
         self.unreadable_count = 0

@@ -55,7 +55,7 @@ class DeviceCredentialService:
         ids: IdGenerator,
         vault: Vault,
         hasher: PasswordHasher,
-        admission: CredentialSync,
+        credential_sync: CredentialSync,
         presence: PresenceService,
         endpoint: BrokerEndpoint,
     ) -> None:
@@ -64,7 +64,7 @@ class DeviceCredentialService:
         self._ids = ids
         self._vault = vault
         self._hasher = hasher
-        self._credential_sync = admission
+        self._credential_sync = credential_sync
         self._presence = presence
         self._endpoint = endpoint
 

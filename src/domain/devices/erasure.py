@@ -45,13 +45,13 @@ class DeviceErasureTx(DevicesTx, Protocol):
 
 class DeviceErasureService:
     def __init__(
-        self, *, uow: UnitOfWork[DeviceErasureTx], clock: Clock, bell: Callable[[], None], on_deleted: Callable[[int], None]
+        self, *, uow: UnitOfWork[DeviceErasureTx], clock: Clock, wake: Callable[[], None], on_deleted: Callable[[int], None]
     ) -> None:
         """`bell` wakes whoever calls `finish`. `on_deleted` hears the number of each device whose row is gone, and again when
         its grave is closed."""
         self._uow = uow
         self._clock = clock
-        self._wake = bell
+        self._wake = wake
         self._on_deleted = on_deleted
 
     async def erase(self, device: Device, steps: int = MAX_INLINE_BATCHES) -> bool:

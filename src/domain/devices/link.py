@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from domain.devices.codec import OutboundMessage
+
 # Words of `Disconnected.reason`.
 DISCONNECTED = "disconnected"  # the device said goodbye
 LOST = "lost"  # socket gone, keep-alive missed, or the protocol violated
@@ -121,20 +123,12 @@ class DeviceLink(Protocol):
         """Refuse the device from now on, cut its connections within a second, forget its retained messages."""
         ...
 
-    async def send(
-        self,
-        device_id: str,
-        topic: str,
-        payload: bytes,
-        *,
-        retain: bool = False,
-        expiry_s: int | None = None,
-        qos: int = 1,
-    ) -> bool:
-        """Send to `topic` below the device's prefix. False: nobody listens there now, so a command must be kept and sent again.
+    async def send(self, device_id: str, message: OutboundMessage) -> bool:
+        """Publish to `message.topic` below the device's prefix. False: the device has no live subscription to it; the caller
+        keeps a command and sends it again.
 
-        True: handed to a live connection, which is not yet the device's word that it arrived. A retained message is kept
-        either way and given to the device whenever it subscribes; an empty retained payload clears it.
+        True: handed to a live connection, which does not yet confirm that it arrived. The broker stores a retained message
+        in both cases and delivers it at each subscription; an empty retained payload clears it.
         """
         ...
 

@@ -40,7 +40,7 @@ class PresenceService:
         uow: UnitOfWork[DevicesTx],
         clock: Clock,
         link: DeviceLink,
-        bell: Callable[[], None],
+        wake: Callable[[], None],
         grace_ms: int = OFFLINE_GRACE_MS,
         return_ms: int = RESTART_GRACE_MS,
     ) -> None:
@@ -48,7 +48,7 @@ class PresenceService:
         self._uow = uow
         self._clock = clock
         self._link = link
-        self._wake = bell
+        self._wake = wake
         self._grace_ms = grace_ms
         self._restart_grace_ms = return_ms
         self._pending_offline: dict[DeviceId, PendingOffline] = {}

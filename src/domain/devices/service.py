@@ -56,14 +56,14 @@ class DeviceService:
         uow: UnitOfWork[DevicesTx],
         clock: Clock,
         ids: IdGenerator,
-        admission: CredentialSync,
+        credential_sync: CredentialSync,
         presence: PresenceService,
         erasure: DeviceErasureService,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
-        self._credential_sync = admission
+        self._credential_sync = credential_sync
         self._presence = presence
         self._erasure = erasure
 

@@ -114,6 +114,4 @@ class IngestPipeline:
         if follow_ups.subscribed_devices:
             self._on_devices_subscribed(follow_ups.subscribed_devices)
         for device_id, message in follow_ups.messages:
-            await self._link.send(
-                device_id, message.topic, message.payload, retain=message.retain, expiry_s=message.expiry_s, qos=message.qos
-            )
+            await self._link.send(device_id, message)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
-from domain.commands.model import Execution, TriggeredBy
+from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
+from domain.commands.ports import AutomationCommandRunner
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import TELEMETRY, Event
 from domain.kernel.caller import SystemCaller
@@ -25,12 +26,6 @@ from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
 from domain.telemetry.ports import TelemetryTx
 from domain.telemetry.rollup_service import RollupMarkCache
-
-
-class RuleCommandRunner(Protocol):
-    async def run_unattended(
-        self, tx: TelemetryTx, caller: SystemCaller, device: Device, cmd: str, params: Json, *, source: TriggeredBy, now_ms: int
-    ) -> Execution: ...
 
 
 class TransientEventPublisher(Protocol):
@@ -99,7 +94,7 @@ class IngestService:
         ids: IdGenerator,
         clock: Clock,
         engine: TelemetryEngine,
-        commands: RuleCommandRunner,
+        commands: AutomationCommandRunner,
         publisher: TransientEventPublisher,
     ) -> None:
         self._ids = ids
@@ -153,13 +148,12 @@ class IngestService:
         if device.status is not DeviceStatus.ACTIVE:
             return
         caller = SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
-        try:
-            await self._commands.run_unattended(
-                tx, caller, device, rule.action.command, rule.action.params, source=TriggeredBy.RULE, now_ms=firing.at_ms
-            )
-        except DomainError as error:
-            description = f"Rule {rule.name!r} could not run {rule.action.command}: {error.message}"
-            await tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=error.code))
+        request = CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS)
+        command = AutomationCommand(caller, request, TriggeredBy.RULE)
+        [outcome] = await self._commands.run_unattended(tx, [command], firing.at_ms)
+        if isinstance(outcome, DomainError):
+            description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
+            await tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
 
     async def _disable_rule(self, tx: TelemetryTx, rule: Rule, at_ms: int) -> None:
         reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from domain.commands.model import CommandDefinition
+from domain.commands.ports import AutomationCommandChecker
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
@@ -23,16 +24,6 @@ from domain.rules import policy
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Rule, RuleSpec
 from domain.rules.storage_ports import RulesTx
-
-
-class RuleCommandChecker(Protocol):
-    """What the commands part decides about a command that will run with nobody present."""
-
-    async def check_unattended(
-        self, tx: RulesTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
-    ) -> CommandDefinition: ...
-
-    async def effective_definitions(self, tx: RulesTx, device: Device) -> Sequence[CommandDefinition]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +42,9 @@ class RuleService:
         clock: Clock,
         ids: IdGenerator,
         engine: TelemetryEngine,
-        commands: RuleCommandChecker,
-        turnstile: EngineCommitLock,
-        timer_bell: Callable[[], None] = lambda: None,
+        commands: AutomationCommandChecker,
+        engine_commit_lock: EngineCommitLock,
+        wake_timers: Callable[[], None] = lambda: None,
     ) -> None:
         """`timer_bell` is rung when the engine's next deadline may have become an earlier one."""
         self._uow = uow
@@ -61,8 +52,8 @@ class RuleService:
         self._ids = ids
         self._engine = engine
         self._commands = commands
-        self._engine_commit_lock = turnstile
-        self._wake_timers = timer_bell
+        self._engine_commit_lock = engine_commit_lock
+        self._wake_timers = wake_timers
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[Rule]:
         async with self._uow.read() as tx:

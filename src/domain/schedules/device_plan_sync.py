@@ -87,12 +87,10 @@ class DevicePlanService:
             if device.profile is not FirmwareProfile.NATIVE and device.sched_rev == device.sched_rev_device:
                 return  # it keeps its timers over a restart, and nothing retained has to be restored
             rows = await self.plan_rows(tx, device)
-        for each in self._codec.encode_plan(device.profile, device_id, device.sched_rev, rows, self._clock.now_ms()):
-            heard = await self._link.send(
-                device_id, each.topic, each.payload, retain=each.retain, expiry_s=each.expiry_s, qos=each.qos
-            )
-            if not heard and not each.retain:
-                return  # told in whole when it is back
+        for message in self._codec.encode_plan(device.profile, device_id, device.sched_rev, rows, self._clock.now_ms()):
+            sent = await self._link.send(device_id, message)
+            if not sent and not message.retain:
+                return  # the whole plan is sent when the device is back
 
     async def list_devices_with_plans(self) -> Sequence[DeviceId]:
         """Every device that may connect and ever had a plan: an embedded broker forgets retained messages at a restart."""

@@ -12,10 +12,9 @@ hold up all the others due after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from domain.commands.command_context import AutomationCommand, CommandRequest
-from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, Execution, TriggeredBy
+from domain.commands.model import DEFAULT_TTL_MS, MAX_TTL_MS, AutomationCommand, CommandRequest, Execution, TriggeredBy
+from domain.commands.ports import AutomationCommandRunner
 from domain.devices.model import Device, DeviceStatus
 from domain.kernel.caller import SystemCaller
 from domain.kernel.clock import SECOND_MS, Clock
@@ -42,14 +41,6 @@ BATCH_SIZE = 160
 """Slots in one transaction: more of them share a commit and its wait for the disk, but hold SQLite's one writer for longer."""
 
 
-class ScheduleCommandRunner(Protocol):
-    """What the commands part does for commands that run with nobody present."""
-
-    async def run_many_unattended(
-        self, tx: SchedulesTx, errands: Sequence[AutomationCommand], now_ms: int
-    ) -> Sequence[Execution | DomainError]: ...
-
-
 class UndecidableSlotError(Exception):
     """One slot could not be decided; nothing of its batch was kept."""
 
@@ -65,7 +56,7 @@ class ScheduleFiringService:
         uow: UnitOfWork[SchedulesTx],
         clock: Clock,
         recurrence: Recurrence,
-        commands: ScheduleCommandRunner,
+        commands: AutomationCommandRunner,
         plans: DevicePlanService,
     ) -> None:
         self._uow = uow
@@ -141,7 +132,7 @@ class ScheduleFiringService:
         """What becomes of each; the commands of those that run are queued."""
         first = [_decide_without_command(case) or _automation_command(case, now_ms) for case in cases]
         errands = [one for one in first if isinstance(one, AutomationCommand)]
-        outcomes = iter(await self._commands.run_many_unattended(tx, errands, now_ms) if errands else ())
+        outcomes = iter(await self._commands.run_unattended(tx, errands, now_ms) if errands else ())
         return [
             one if isinstance(one, EdgeResult) else _command_result(case, next(outcomes))
             for case, one in zip(cases, first, strict=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from domain.commands.model import CommandDefinition
+from domain.commands.ports import AutomationCommandChecker
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.kernel.caller import Role, Session, require_role
@@ -36,16 +37,6 @@ from domain.schedules.ports import Recurrence, SchedulesTx
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20
 """How far back to look for what a slot held last."""
-
-
-class ScheduleCommandChecker(Protocol):
-    """What the commands part decides about a command that will run with nobody present."""
-
-    async def check_unattended(
-        self, tx: SchedulesTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
-    ) -> CommandDefinition: ...
-
-    async def effective_definitions(self, tx: SchedulesTx, device: Device) -> Sequence[CommandDefinition]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,7 @@ class ScheduleService:
         clock: Clock,
         ids: IdGenerator,
         recurrence: Recurrence,
-        commands: ScheduleCommandChecker,
+        commands: AutomationCommandChecker,
         plans: DevicePlanService,
         schedule_bell: Callable[[], None],
     ) -> None:

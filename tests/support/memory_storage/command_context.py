@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.commands.ports import CommandContextRow
+from domain.commands.model import CommandContext
 from domain.grants.model import GrantSubject
 from domain.kernel.ids import AccountId, DeviceId
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
@@ -23,7 +23,7 @@ class MemoryCommandContextRepository:
         self._executions = executions
         self._grants = grants
 
-    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContextRow | None:
+    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         device = await self._devices.get(account_id, device_id)
         if device is None:
             return None
@@ -31,4 +31,4 @@ class MemoryCommandContextRepository:
         own = await self._definitions.list_by_devices_and_types({device_id}, types)
         opened = (await self._executions.count_open_by_device({device_id})).get(device_id, 0)
         held = [] if subject is None else await self._grants.list_by_subject_and_device(subject, device)
-        return CommandContextRow(device, own, opened, held)
+        return CommandContext.from_definitions(device, own, opened, held)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from domain.commands import dispatch_queue
-from domain.commands.command_context import AutomationCommand, CommandRequest
-from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
+from domain.commands.model import AutomationCommand, CommandRequest, Execution, ExecutionStatus, TriggeredBy
 from domain.devices.codec import CommandResultReport
 from domain.kernel.caller import SystemCaller
 from domain.kernel.errors import Conflict, PermissionDenied, ValidationFailed
@@ -131,7 +130,7 @@ async def test_errands_are_each_answered_for_themselves(world: DeviceWorld) -> N
         for device, cmd, params in wanted
     ]
     async with world.uow.write() as tx:
-        outcomes = await world.commands.run_many_unattended(tx, errands, world.clock.now_ms())
+        outcomes = await world.commands.run_unattended(tx, errands, world.clock.now_ms())
     kinds = [type(outcome) for outcome in outcomes]
     assert kinds == [Execution, PermissionDenied, ValidationFailed, Conflict, ValidationFailed, Execution]
     async with world.uow.read() as tx:

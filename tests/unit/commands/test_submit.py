@@ -6,7 +6,15 @@ import pytest
 
 from domain.approvals.model import ApprovalStatus
 from domain.commands.definitions import CommandDefinitionInput
-from domain.commands.model import CommandKind, ExecutionStatus, TriggeredBy
+from domain.commands.model import (
+    DEFAULT_TTL_MS,
+    AutomationCommand,
+    CommandKind,
+    CommandRequest,
+    Execution,
+    ExecutionStatus,
+    TriggeredBy,
+)
 from domain.commands.policy import MAX_OPEN_EXECUTIONS
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject, Scope
@@ -194,18 +202,16 @@ class TestUnattended:
 
     async def test_it_is_checked_again_when_it_fires(self, world: DeviceWorld) -> None:
         device = await world.device()
-        system = SystemCaller(ACCOUNT, "schedule", "sched_1")
+        request = CommandRequest(device, "ON", None, DEFAULT_TTL_MS)
+        command = AutomationCommand(SystemCaller(ACCOUNT, "schedule", "sched_1"), request, TriggeredBy.SCHEDULE)
         async with world.uow.write() as tx:
-            execution = await world.commands.run_unattended(
-                tx, system, device, "ON", None, source=TriggeredBy.SCHEDULE, now_ms=world.clock.now_ms()
-            )
+            [execution] = await world.commands.run_unattended(tx, [command], world.clock.now_ms())
+        assert isinstance(execution, Execution)
         assert (execution.source, execution.requested_by) == (TriggeredBy.SCHEDULE, "schedule:sched_1")
         await define(world, device, name="ON", requires_approval=True)
         async with world.uow.write() as tx:
-            with pytest.raises(ValidationFailed):
-                await world.commands.run_unattended(
-                    tx, system, device, "ON", None, source=TriggeredBy.SCHEDULE, now_ms=world.clock.now_ms()
-                )
+            [error] = await world.commands.run_unattended(tx, [command], world.clock.now_ms())
+        assert isinstance(error, ValidationFailed)
 
 
 class TestDefinitions:

@@ -206,8 +206,8 @@ async def test_a_crash_before_the_commit_leaves_the_edge_due(world: ScheduleWorl
     await world.put(device, NOW + 60, NOW + 120)
 
     class Crashing:
-        async def run_all(self, *args: Any) -> None:
-            await world.commands.run_many_unattended(*args)
+        async def run_unattended(self, *args: Any) -> None:
+            await world.commands.run_unattended(*args)
             raise Unavailable("the power went out")
 
     world.firing = world.make_firing(commands=Crashing())
@@ -225,10 +225,10 @@ async def test_a_slot_that_cannot_be_decided_holds_up_no_other(world: ScheduleWo
     await world.put(good, NOW + 60, NOW + 120)
 
     class Faulty:
-        async def run_all(self, tx: Any, errands: Any, now_ms: int) -> Any:
+        async def run_unattended(self, tx: Any, errands: Any, now_ms: int) -> Any:
             if bad.device_id in [errand.request.device.device_id for errand in errands]:
                 raise KeyError("a fault of ours")
-            return await world.commands.run_many_unattended(tx, errands, now_ms)
+            return await world.commands.run_unattended(tx, errands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
     with pytest.raises(UndecidableSlotError) as stuck:

@@ -74,10 +74,10 @@ async def test_a_failure_is_counted_and_tried_again(world: ScheduleWorld) -> Non
     device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    run, calls = world.commands.run_many_unattended, []
+    run, calls = world.commands.run_unattended, []
 
     class Failing:
-        async def run_all(self, *args: Any) -> Any:
+        async def run_unattended(self, *args: Any) -> Any:
             calls.append(1)
             if len(calls) == 1:
                 raise Unavailable("not now")
@@ -95,10 +95,10 @@ async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) ->
     await world.put(bad, NOW + 60, NOW + 90)
     await world.put(good, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    run = world.commands.run_many_unattended
+    run = world.commands.run_unattended
 
     class Faulty:
-        async def run_all(self, tx: Any, errands: Any, now_ms: int) -> Any:
+        async def run_unattended(self, tx: Any, errands: Any, now_ms: int) -> Any:
             if bad.device_id in [errand.request.device.device_id for errand in errands]:
                 raise KeyError("ours")
             return await run(tx, errands, now_ms)

@@ -19,7 +19,7 @@ from adapters.storage.sql.repositories.grants import GRANT_COLUMNS, grant_from_r
 from adapters.storage.sql.session import POSTGRES, DbSession, Query, Row
 from adapters.storage.sql.tables import definitions, devices, executions, grants
 from adapters.storage.sql.tables.fleet import OPEN
-from domain.commands.ports import CommandContextRow
+from domain.commands.model import CommandContext
 from domain.grants.model import GrantSubject
 from domain.kernel.ids import AccountId, DeviceId
 
@@ -65,7 +65,7 @@ class SqlCommandContextRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContextRow | None:
+    async def get(self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext | None:
         if self._session.dialect == POSTGRES:
             return await self._get_in_one_statement(account_id, device_id, subject)
         here = {"at_device": device_id}
@@ -82,7 +82,7 @@ class SqlCommandContextRepository:
 
     async def _get_in_one_statement(
         self, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None
-    ) -> CommandContextRow | None:
+    ) -> CommandContext | None:
         params = {"at_id": device_id, "at_account": account_id, "at_device": device_id}
         statement = CONTEXT
         if subject is not None:
@@ -95,7 +95,7 @@ class SqlCommandContextRepository:
         return _context_from_rows(rows[0][: len(DEVICE_COLUMNS)], from_json(own), opened, from_json(rest[0]) if rest else ())
 
 
-def _context_from_rows(device: Row, own: Sequence[Row], opened: int, held: Sequence[Row]) -> CommandContextRow:
-    return CommandContextRow(
+def _context_from_rows(device: Row, own: Sequence[Row], opened: int, held: Sequence[Row]) -> CommandContext:
+    return CommandContext.from_definitions(
         device_from_row(device), [DEFINITION.from_row(row) for row in own], opened, [grant_from_row(row) for row in held]
     )

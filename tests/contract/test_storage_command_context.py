@@ -1,4 +1,4 @@
-"""What one command is decided by comes in one look, and is what the repositories say one by one."""
+"""`command_contexts.get` returns in one read what the single repositories return one by one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from domain.commands.model import ExecutionStatus
+from domain.commands.model import CommandContext, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.grants.model import GrantSubject
 from support.storage import NOW, World, a_definition, a_device, a_grant, an_execution, new
 
 
-async def test_a_command_is_faced_with_its_device_definitions_open_commands_and_grants(world: World) -> None:
+async def test_the_context_holds_device_definitions_open_count_and_grants(world: World) -> None:
     account_id, key = world.account.account_id, GrantSubject(key_id=world.key.key_id)
     kind = DeviceType(new("dty"), account_id, "Pump", NOW)
     async with world.uow.write() as tx:
@@ -33,39 +33,39 @@ async def test_a_command_is_faced_with_its_device_definitions_open_commands_and_
         await tx.executions.add(an_execution(world))
 
     async with world.uow.write() as tx:
-        facing = await tx.command_contexts.get(account_id, device.device_id, key)
-        assert facing is not None
-        assert facing.device == device
-        assert sorted(one.name for one in facing.definitions) == ["DIM", "FLUSH"]
-        assert facing.open_count == 2
-        assert list(facing.grants) == [narrow, wide] == list(await tx.grants.list_by_subject_and_device(key, device))
+        context = await tx.command_contexts.get(account_id, device.device_id, key)
+        assert context is not None
+        assert context.device == device
+        assert (context.device_definitions, context.type_definitions) == ({"FLUSH": own}, {"DIM": of_type})
+        assert context.open_count == 2
+        assert list(context.grants) == [narrow, wide] == list(await tx.grants.list_by_subject_and_device(key, device))
         member = await tx.command_contexts.get(account_id, device.device_id, personal.subject)
         assert member is not None
         assert list(member.grants) == [personal]
 
 
-async def test_an_owner_is_faced_with_no_grants_and_a_stranger_with_nothing(world: World) -> None:
+async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_nothing(world: World) -> None:
     async with world.uow.read() as tx:
-        facing = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
-        assert facing is not None
-        assert (facing.device, list(facing.definitions), facing.open_count, list(facing.grants)) == (world.device, [], 0, [])
+        context = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
+        assert context is not None
+        assert context == CommandContext(world.device, {}, {}, open_count=0, grants=[])
         assert await tx.command_contexts.get(new("acc"), world.device.device_id, None) is None
         assert await tx.command_contexts.get(world.account.account_id, new("dev"), GrantSubject(key_id=world.key.key_id)) is None
 
 
-async def test_what_the_transaction_itself_has_written_is_faced_too(world: World) -> None:
+async def test_the_context_includes_what_the_transaction_has_written(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.executions.add_many([an_execution(world) for _ in range(3)])
-        facing = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
-        assert facing is not None
-        assert facing.open_count == 3
+        context = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
+        assert context is not None
+        assert context.open_count == 3
 
 
-async def test_a_look_that_is_given_up_leaves_nothing_behind_for_the_next(world: World) -> None:
+async def test_a_rolled_back_transaction_leaves_nothing_behind(world: World) -> None:
     class Stop(Exception):
         pass
 
-    async def look_and_fail() -> None:
+    async def read_and_fail() -> None:
         async with world.uow.write() as tx:
             await tx.executions.add_many([an_execution(world)])
             await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
@@ -74,8 +74,8 @@ async def test_a_look_that_is_given_up_leaves_nothing_behind_for_the_next(world:
 
     for _ in range(3):
         with pytest.raises(Stop):
-            await look_and_fail()
+            await read_and_fail()
     async with world.uow.write() as tx:
-        facing = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
-        assert facing is not None
-        assert facing.open_count == 0
+        context = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
+        assert context is not None
+        assert context.open_count == 0
