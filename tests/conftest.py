@@ -1,15 +1,13 @@
-"""Logs of what runs inside a test are plain: a traceback drawn with the locals of every frame takes seconds on a busy machine. And
-garbage is looked for as the program does it."""
+"""Logs inside a test are plain: a traceback with the locals of every frame takes seconds on a busy machine. The garbage collector
+is set as the program sets it."""
 
 from __future__ import annotations
 
-import gc
-
 import structlog
 
-from app.cli.run import GC_THRESHOLDS
+from app.runtime import garbage_collector
 
-gc.set_threshold(*GC_THRESHOLDS)
+garbage_collector.relax()
 
 structlog.configure(
     processors=[

@@ -1,4 +1,4 @@
-"""`latchboard simulate` beside a running service, as somebody at a terminal uses it."""
+"""`latchboard simulate` against a running service, as a user at a terminal runs it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from support.device import register
 from support.effort import effort, in_a_thorough_run
 from support.service import EMAIL, PASSWORD, Api, Service, environment, program
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 
 
-class Run:
-    """One run of the simulator, with what it said."""
+class SimulatorRun:
+    """One run of the simulator; `output` waits for its end and returns what it printed."""
 
     def __init__(self, service: Service, *arguments: str, **settings: Any) -> None:
         self.process = subprocess.Popen(
@@ -33,22 +33,22 @@ class Run:
             text=True,
         )
 
-    def ended(self, code: int = 0) -> str:
+    def output(self, code: int = 0) -> str:
         try:
-            said, _ = self.process.communicate(timeout=PATIENCE)
+            output, _ = self.process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        assert self.process.returncode == code, said
-        return said
+        assert self.process.returncode == code, output
+        return output
 
 
 @pytest.fixture
 def run(service: Service) -> Iterator[Any]:
-    runs: list[Run] = []
+    runs: list[SimulatorRun] = []
 
-    def start(*arguments: str, **settings: Any) -> Run:
-        runs.append(Run(service, *arguments, **settings))
+    def start(*arguments: str, **settings: Any) -> SimulatorRun:
+        runs.append(SimulatorRun(service, *arguments, **settings))
         return runs[-1]
 
     yield start
@@ -58,50 +58,52 @@ def run(service: Service) -> Iterator[Any]:
             each.process.wait(10)
 
 
-def number(said: str, pattern: str) -> int:
-    found = re.search(pattern, said)
-    assert found is not None, f"{pattern} is not in:\n{said}"
+def number(output: str, pattern: str) -> int:
+    found = re.search(pattern, output)
+    assert found is not None, f"{pattern} is not in:\n{output}"
     return int(found[1].replace(",", ""))
 
 
-async def test_a_fleet_registers_reports_obeys_and_sums_up(service: Service, owner: Api, run: Any) -> None:
-    said = run(
+async def test_a_fleet_registers_reports_carries_out_commands_and_prints_a_summary(
+    service: Service, owner: Api, run: Any
+) -> None:
+    output = run(
         "--email", EMAIL, "--devices", "6", "--rate", "60", "--seconds", "6", "--commands", "10", "--faults", "duplicate=100%"
-    ).ended()
+    ).output()
 
-    assert "playing 6 native devices" in said
-    assert number(said, r"connected +([\d,]+) at most") == 6
-    assert number(said, r"acknowledged +([\d,]+),") > 100
-    assert number(said, r"outcomes +([\d,]+) DONE") > 10
-    assert number(said, r"faults +duplicate ([\d,]+)") > 10
+    assert "simulating 6 native devices" in output
+    assert number(output, r"connected +([\d,]+) at most") == 6
+    assert number(output, r"acknowledged +([\d,]+),") > 100
+    assert number(output, r"outcomes +([\d,]+) DONE") > 10
+    assert number(output, r"faults +duplicate ([\d,]+)") > 10
     mine = [each for each in await owner.get("/devices") if each["name"].startswith("Simulated native ")]
     assert len(mine) == 6
     stored = await owner.get(f"/devices/{mine[0]['deviceId']}/telemetry?metric=temperature&limit=1000")
     assert len(stored) > 15
     executions = (await owner.get(f"/devices/{mine[0]['deviceId']}/executions"))["data"]
     done = [each["status"] for each in reversed(executions)]
-    while done[-1] in ("QUEUED", "SENT"):  # given in the moment in which the fleet left
+    while done[-1] in ("QUEUED", "SENT"):  # sent in the moment in which the fleet stopped
         done.pop()
     assert set(done) == {"DONE"}
 
 
-async def test_the_second_run_plays_the_devices_of_the_first_and_remove_deletes_them(owner: Api, run: Any) -> None:
-    async def mine() -> set[str]:
+async def test_a_second_run_reuses_the_devices_of_the_first_and_remove_deletes_them(owner: Api, run: Any) -> None:
+    async def device_ids() -> set[str]:
         return {each["deviceId"] for each in await owner.get("/devices") if each["name"].startswith("Simulated shelly ")}
 
     short = ("--email", EMAIL, "--profile", "shelly", "--devices", "3", "--seconds", "1")
-    run(*short).ended()
-    first = await mine()
-    run(*short).ended()
-    assert await mine() == first
+    run(*short).output()
+    first = await device_ids()
+    run(*short).output()
+    assert await device_ids() == first
     assert len(first) == 3
-    run(*short, "--remove").ended()
-    assert await mine() == set()
+    run(*short, "--remove").output()
+    assert await device_ids() == set()
 
 
 @pytest.mark.parametrize("profile", effort(["tasmota"], ["tasmota", "esphome", "shelly"]))
-async def test_a_stock_firmware_is_played_in_its_own_words(owner: Api, run: Any, profile: str) -> None:
-    said = run(
+async def test_each_stock_firmware_profile_sends_telemetry_and_answers_commands(owner: Api, run: Any, profile: str) -> None:
+    output = run(
         "--email",
         EMAIL,
         "--profile",
@@ -116,9 +118,9 @@ async def test_a_stock_firmware_is_played_in_its_own_words(owner: Api, run: Any,
         "4",
         "--mqtt-version",
         "5",
-    ).ended()
+    ).output()
 
-    assert number(said, r"outcomes +([\d,]+) DONE") > 4
+    assert number(output, r"outcomes +([\d,]+) DONE") > 4
     device = next(each for each in await owner.get("/devices") if each["name"] == f"Simulated {profile} 1")
     seen = await owner.get(f"/devices/{device['deviceId']}")
     assert (seen["profile"], seen["relayState"] is None) == (profile, False)
@@ -133,56 +135,58 @@ async def metrics(owner: Api) -> str:
 
 
 @in_a_thorough_run
-async def test_silent_slow_and_late_devices_are_what_they_are(owner: Api, run: Any) -> None:
-    plan = ("--email", EMAIL, "--devices", "12", "--rate", "12", "--commands", "6", "--seconds", "8")
-    said = run(*plan, "--faults", "silent=50%,slow=50%:200ms,dirty=3s,reconnect=4s").ended()
+async def test_every_injected_fault_is_counted(owner: Api, run: Any) -> None:
+    arguments = ("--email", EMAIL, "--devices", "12", "--rate", "12", "--commands", "6", "--seconds", "8")
+    output = run(*arguments, "--faults", "silent=50%,slow=50%:200ms,dirty=3s,reconnect=4s").output()
 
-    assert "0 failed" in said
-    faults = said[said.index("faults") :]
+    assert "0 failed" in output
+    faults = output[output.index("faults") :]
     for name in ("silent", "slow", "dirty", "reconnect"):
         assert number(faults, rf"{name} ([\d,]+)") > 0
-    assert number(said, r"([\d,]+) connects") > 12
+    assert number(output, r"([\d,]+) connects") > 12
 
 
-async def test_a_single_device_is_played_over_websocket_with_the_operators_own_access(
+async def test_an_existing_device_is_simulated_over_websocket_with_access_from_the_data_directory(
     service: Service, owner: Api, run: Any
 ) -> None:
-    device_id = await register(owner, "By hand")
+    device_id = await register(owner, "Existing")
     started = run(
         "--device", device_id, "--transport", "ws", "--mqtt-version", "5", "--rate", "5", LATCHBOARD_DATA_DIR=service.data_dir
     )
     await owner.until(f"/devices/{device_id}", lambda each: each["isOnline"])
     done = await owner.post(f"/devices/{device_id}/command", {"cmd": "ON", "waitSeconds": 10})
     started.process.send_signal(signal.SIGINT)
-    said = started.ended()
+    output = started.output()
 
     assert done["status"] == "DONE"
-    assert "(ws, MQTT 5)" in said
-    assert number(said, r"commands +([\d,]+) came") == 1
+    assert "(ws, MQTT 5)" in output
+    assert number(output, r"commands +([\d,]+) received") == 1
 
 
-async def test_logins_written_once_play_without_the_api(service: Service, run: Any, tmp_path: Path) -> None:
+async def test_a_file_of_logins_is_enough_to_simulate_without_the_api(service: Service, run: Any, tmp_path: Path) -> None:
     file = tmp_path / "logins"
-    run("--email", EMAIL, "--devices", "2", "--seconds", "0.5", "--write-logins", str(file)).ended()
+    run("--email", EMAIL, "--devices", "2", "--seconds", "0.5", "--write-logins", str(file)).output()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
-    at = f"127.0.0.1:{service.mqtt_port}"
-    said = run("--url", "http://127.0.0.1:9", "--logins", str(file), "--mqtt", at, "--rate", "20", "--seconds", "2").ended()
+    broker = f"127.0.0.1:{service.mqtt_port}"
+    output = run(
+        "--url", "http://127.0.0.1:9", "--logins", str(file), "--mqtt", broker, "--rate", "20", "--seconds", "2"
+    ).output()
 
-    assert number(said, r"connected +([\d,]+) at most") == 2
-    assert number(said, r"acknowledged +([\d,]+),") > 10
+    assert number(output, r"connected +([\d,]+) at most") == 2
+    assert number(output, r"acknowledged +([\d,]+),") > 10
 
 
 @in_a_thorough_run
-def test_what_cannot_be_played_is_said(run: Any, tmp_path: Path) -> None:
+def test_each_failure_has_a_message_that_says_what_to_do(run: Any, tmp_path: Path) -> None:
     wrong, empty = tmp_path / "wrong", tmp_path / "data"
     wrong.write_text("dev_x\n")
-    assert "Check host, port" in run("--email", EMAIL, "--mqtt", "127.0.0.1:9").ended(1)
-    assert "line 1 is not a device id" in run("--logins", str(wrong), "--mqtt", "127.0.0.1").ended(1)
-    assert "where the broker is" in run("--logins", str(_logins(tmp_path))).ended(1)
-    assert "no data directory" in run(LATCHBOARD_DATA_DIR=empty).ended(1)
-    assert "INVALID_CREDENTIALS" in run("--email", "nobody@example.com").ended(1)
-    assert "no fault" in run("--faults", "silly=1").ended(2)
+    assert "Check host, port" in run("--email", EMAIL, "--mqtt", "127.0.0.1:9").output(1)
+    assert "line 1 is not a device id" in run("--logins", str(wrong), "--mqtt", "127.0.0.1").output(1)
+    assert "name the broker" in run("--logins", str(_logins(tmp_path))).output(1)
+    assert "no data directory" in run(LATCHBOARD_DATA_DIR=empty).output(1)
+    assert "INVALID_CREDENTIALS" in run("--email", "nobody@example.com").output(1)
+    assert "not a fault" in run("--faults", "silly=1").output(2)
 
 
 def _logins(folder: Path) -> Path:

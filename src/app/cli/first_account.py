@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from adapters.crypto.key_ring_file import KeyRingFile
-from app.wiring.compose import Program
+from app.wiring.program import Program
 
 FIRST_LOGIN_FILE = "first-login.txt"
 DEFAULT_EMAIL = "owner@latchboard.local"

@@ -5,7 +5,6 @@ Exit codes: 0 it was done or stopped as asked, 2 wrong settings or usage, 1 anyt
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -20,12 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.keys import keys
-from app.cli.run import EXIT_FAILURE, GC_THRESHOLDS, exit_with, load_settings_or_exit, run_async
+from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
-from app.runtime import logging
+from app.runtime import garbage_collector, logging
 from app.runtime.errors import StartupError
-from app.simulator.cli import ConsoleProgressReporter, simulate
-from app.simulator.options import SimulationOptions
+from app.simulator.cli import simulate
 from app.version import VERSION
 from domain.kernel.caller import Role
 
@@ -125,23 +123,6 @@ def user_password(email: Email, password: Password) -> None:
 
 
 app.command()(simulate)
-
-
-def run_and_report(order: SimulationOptions) -> None:
-    """What `latchboard simulate` has been asked for."""
-    from app.cli.accounts import issue_owner_token
-    from app.simulator.options import SimulationError
-    from app.simulator.run import run_simulation
-
-    logging.configure_logging(None, "WARNING")
-    chosen = load_settings_or_exit()
-    try:
-        for line in run_async(run_simulation(order, ConsoleProgressReporter(stdout_console), lambda: issue_owner_token(chosen))):
-            stdout_console.print(line)
-    except SimulationError as error:
-        exit_with(str(error), EXIT_FAILURE)
-    except KeyboardInterrupt:
-        stdout_console.print("stopped")
 
 
 @app.command()
@@ -246,5 +227,5 @@ async def _build_openapi_document() -> dict[str, Any]:
 
 
 def main() -> None:
-    gc.set_threshold(*GC_THRESHOLDS)  # a fifth of a start was spent looking for garbage among what is imported and stays
+    garbage_collector.relax()
     app()

@@ -10,11 +10,11 @@ import uvloop
 from rich.console import Console
 
 from app.config.settings import Settings, SettingsError, load_settings
+from app.runtime.errors import startup_error_message
+from domain.kernel.errors import DomainError
 
 EXIT_USAGE = 2
 EXIT_FAILURE = 1
-GC_THRESHOLDS = (50_000, 20, 100)
-"""Python's own are made for programs with few objects."""
 
 Result = TypeVar("Result")
 
@@ -30,9 +30,6 @@ def load_settings_or_exit() -> Settings:
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run it; what is refused ends the program with one clear message."""
-    from app.runtime.lifecycle import startup_error_message
-    from domain.kernel.errors import DomainError
-
     try:
         return uvloop.run(work)
     except Exception as error:

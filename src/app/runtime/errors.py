@@ -1,7 +1,23 @@
-"""Why a start does not happen: the one error of ours that says it in words for the operator."""
+"""Why the service does not start. Each message tells the operator what is wrong and what to do."""
 
 from __future__ import annotations
 
+from app.config.settings import SettingsError
+from domain.kernel.errors import Unavailable
+
 
 class StartupError(Exception):
-    """Why the service does not start, and what to do about it."""
+    """The service cannot start, or a command of the command line cannot run."""
+
+
+class PortInUseError(Exception):
+    """The message names the port and the variable that selects another one."""
+
+
+def startup_error_message(error: BaseException) -> str | None:
+    """The message for the operator; None for an error that is not ours, which deserves a traceback."""
+    if isinstance(error, SettingsError | StartupError | PortInUseError):
+        return str(error)
+    if isinstance(error, Unavailable):
+        return error.message
+    return None

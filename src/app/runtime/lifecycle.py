@@ -7,7 +7,6 @@ within five seconds. A second signal ends the program at once.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -21,10 +20,9 @@ from hypercorn.asyncio import serve as hypercorn_serve
 from hypercorn.config import Config, Sockets
 
 from adapters.http.server import hypercorn_http11
-from app.cli.run import GC_THRESHOLDS
-from app.config.settings import SettingsError
-from app.runtime.errors import StartupError
-from app.wiring.compose import Program
+from app.runtime import garbage_collector
+from app.runtime.errors import PortInUseError
+from app.wiring.program import Program
 from app.workers.standby import StandbyWorker
 from domain.ingest.restore import restore_engine
 from domain.kernel.errors import Unavailable
@@ -37,10 +35,6 @@ log = structlog.get_logger("lifecycle")
 
 PrepareHook = Callable[[Program], Awaitable[None]]
 StartedHook = Callable[[Program, int], Awaitable[None]]
-
-
-class PortInUseError(Exception):
-    """The message says which port, and which variable chooses another."""
 
 
 async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> None:
@@ -59,7 +53,7 @@ async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> N
     try:
         await start(program, prepare)
         server = asyncio.create_task(_serve_http(program, listener, stop), name="http")
-        _freeze_garbage_collector()
+        garbage_collector.freeze()
         log.info("ready", seconds=round(time.perf_counter() - began, 2))
         ready = True
         await started(program, listener.getsockname()[1])
@@ -74,15 +68,15 @@ async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> N
 
 async def start(program: Program, prepare: PrepareHook) -> None:
     """Raises DatabaseUnusableError, Unavailable (broker), and what the storage raises."""
-    outside = program.adapters
-    outside.instance_lock.acquire()
-    await outside.database.start()
+    adapters = program.adapters
+    adapters.instance_lock.acquire()
+    await adapters.database.start()
     await prepare(program)
-    loops, herald = program.workers, program.workers.postgres_listener
-    if loops.log_follower is not None and herald is not None:
+    workers, herald = program.workers, program.workers.postgres_listener
+    if workers.log_follower is not None and herald is not None:
         await herald.open()
-        await loops.log_follower.seek_to_end()
-    if outside.standby_link is None or herald is None:
+        await workers.log_follower.seek_to_end()
+    if adapters.standby_link is None or herald is None:
         replayed = await _open_device_link(program)
         program.supervisor.start()
     elif herald.leadership_acquired.is_set():
@@ -93,12 +87,12 @@ async def start(program: Program, prepare: PrepareHook) -> None:
         program.supervisor.start()
         program.supervisor.add([StandbyWorker(herald.leadership_acquired, lambda: become_leader(program))])
         log.warning("another instance holds the devices; this one serves people, and takes them over when the other is gone")
-    log.info("started", replayed=replayed, engine=outside.engine.name)
+    log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
 async def _open_device_link(program: Program) -> int:
     """The engine brought up to date, then whoever may connect told to the link, then the link opened."""
-    outside, services = program.adapters, program.services
+    adapters, services = program.adapters, program.services
     replayed = await _restore_engine(program)
     await services.credential_sync.sync_all()
     if services.credential_sync.unreadable_count:
@@ -108,7 +102,7 @@ async def _open_device_link(program: Program) -> int:
             devices=services.credential_sync.unreadable_count,
         )
     await program.workers.feed_interest.refresh()
-    await outside.link.start()
+    await adapters.link.start()
     return replayed
 
 
@@ -126,9 +120,9 @@ async def _restore_engine(program: Program) -> int:
 
 async def become_leader(program: Program) -> int:
     """The devices are ours from now on, whether the one who held them before said goodbye or not."""
-    outside = program.adapters
-    if outside.standby_link is not None:
-        outside.standby_link.activate()
+    adapters = program.adapters
+    if adapters.standby_link is not None:
+        adapters.standby_link.activate()
     async with program.services.engine_commit_lock:
         replayed = await _open_device_link(program)
     program.supervisor.add(program.workers.start_on_leadership())
@@ -138,16 +132,16 @@ async def become_leader(program: Program) -> int:
 
 async def _stop(program: Program) -> float:
     """The seconds it took. Also after a start that failed half way; each step is tried whatever became of the others."""
-    outside = program.adapters
-    outside.feed.stop()
+    adapters = program.adapters
+    adapters.feed.stop()
     began = time.perf_counter()
     for step in (
         program.supervisor.stop,
-        outside.link.stop,
+        adapters.link.stop,
         lambda: _flush_pending_writes(program),
-        outside.courier.close,
+        adapters.courier.close,
         lambda: _release_leadership(program),
-        outside.database.stop,
+        adapters.database.stop,
     ):
         left_s = max(0.2, STOP_TIMEOUT_S - (time.perf_counter() - began))
         try:
@@ -155,8 +149,8 @@ async def _stop(program: Program) -> float:
                 await step()
         except Exception:
             log.exception("a step of stopping failed; the next start makes up for what was not written")
-    outside.hasher.close()
-    outside.instance_lock.release()
+    adapters.hasher.close()
+    adapters.instance_lock.release()
     return round(time.perf_counter() - began, 2)
 
 
@@ -244,13 +238,6 @@ def _raise_open_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _freeze_garbage_collector() -> None:
-    """What the start made stays; looking through it at each collection costs 10 to 25 percent of the request rate."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-
-
 class _SignalHandler:
     """The first one stops in good order. A later one ends at once; what comes with the first is the same wish told twice (a shell
     and `timeout` both signal the process and its group)."""
@@ -271,12 +258,3 @@ def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, objec
     """Python 3.11's streams report a connection that a stop cancelled as a failed callback; 3.12 no longer does."""
     if not isinstance(context.get("exception"), asyncio.CancelledError):
         loop.default_exception_handler(context)
-
-
-def startup_error_message(error: BaseException) -> str | None:
-    """What to tell whoever tried to start, when the error is one of ours."""
-    if isinstance(error, SettingsError | StartupError | PortInUseError):
-        return str(error)
-    if isinstance(error, Unavailable):
-        return error.message
-    return None

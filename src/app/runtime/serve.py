@@ -11,7 +11,8 @@ from app.cli import banner
 from app.cli.first_account import FirstLogin, create_first_account
 from app.config.settings import Settings
 from app.runtime import lifecycle
-from app.wiring.compose import Program, compose
+from app.wiring.compose import compose
+from app.wiring.program import Program
 
 DEMO_STOP_TIMEOUT_S = 1.0
 

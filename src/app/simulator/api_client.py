@@ -1,4 +1,4 @@
-"""The service's API as the simulator needs it: signed in, signed in anew when a token ends, and every refusal in words."""
+"""A client of the service's API: it signs in, again when the token expires, and raises each refusal as a message."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TokenIssuer = Callable[[], Awaitable[str]]
 
 
 class ApiClient:
-    """Raises SimulationRefused from every call."""
+    """Every method raises SimulationError."""
 
-    def __init__(self, access: ApiCredentials, issue: TokenIssuer | None = None) -> None:
-        """`issue` gives an access token where none is given and nobody signs in."""
-        self._credentials = access
-        self._issue_token = issue
+    def __init__(self, credentials: ApiCredentials, issue_token: TokenIssuer | None = None) -> None:
+        """`issue_token` supplies an access token when `credentials` hold neither a token nor an email address."""
+        self._credentials = credentials
+        self._issue_token = issue_token
         limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
-        self._client = httpx.AsyncClient(base_url=f"{access.url}/api/v1", timeout=RESPONSE_TIMEOUT_S, limits=limits)
+        self._client = httpx.AsyncClient(base_url=f"{credentials.url}/api/v1", timeout=RESPONSE_TIMEOUT_S, limits=limits)
 
     async def __aenter__(self) -> Self:
         if self._credentials.token is None:
@@ -44,19 +44,19 @@ class ApiClient:
         return await self._request_json("DELETE", path, None)
 
     async def _request_json(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        answer = await self._send(method, path, body)
-        if answer.status_code == 401 and self._credentials.token is None and path != "/auth/login":
+        response = await self._send(method, path, body)
+        if response.status_code == 401 and self._credentials.token is None and path != "/auth/login":
             await self._sign_in()
-            answer = await self._send(method, path, body)
+            response = await self._send(method, path, body)
         try:
-            said = answer.json()
+            data = response.json()
         except ValueError:
             raise SimulationError(
-                f"{self._credentials.url}{path} gives no JSON ({answer.status_code}). Is it Latchboard?"
+                f"{self._credentials.url}{path} does not return JSON ({response.status_code}). Is it Latchboard?"
             ) from None
-        if answer.is_error:
-            raise SimulationError(f"{path}: {said.get('error')}: {said.get('message')}")
-        return said
+        if response.is_error:
+            raise SimulationError(f"{path}: {data.get('error')}: {data.get('message')}")
+        return data
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
         try:
@@ -65,13 +65,15 @@ class ApiClient:
             raise SimulationError(f"{self._credentials.url} does not answer: {error!r}. Is the service running?") from None
 
     async def _sign_in(self) -> None:
-        access = self._credentials
-        if access.email is None and self._issue_token is not None:
+        credentials = self._credentials
+        if credentials.email is None and self._issue_token is not None:
             self._set_token(await self._issue_token())
             return
-        if access.email is None or access.password is None:
+        if credentials.email is None or credentials.password is None:
             raise SimulationError("Give --token, or --email and --password.")
-        signed_in = await self._request_json("POST", "/auth/login", {"email": access.email, "password": access.password})
+        signed_in = await self._request_json(
+            "POST", "/auth/login", {"email": credentials.email, "password": credentials.password}
+        )
         self._set_token(str(signed_in["accessToken"]))
 
     def _set_token(self, token: str) -> None:

@@ -1,4 +1,4 @@
-"""`latchboard simulate` on the command line."""
+"""`latchboard simulate`: its options, and what it prints."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
+from app.runtime import logging
 from app.simulator.faults import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
 from app.simulator.options import (
     ApiCredentials,
     MqttConnectionOptions,
     MqttTransport,
     MqttVersion,
+    SimulationError,
     SimulationOptions,
 )
 from domain.devices.model import FirmwareProfile
 
 PLAIN_PROGRESS_EVERY_S = 10.0
-"""Where nobody sees a line being replaced."""
+"""Interval of progress lines when the output is not a terminal."""
+
+stdout_console = Console(highlight=False, soft_wrap=True)
 
 
 class ConsoleProgressReporter:
@@ -61,50 +66,68 @@ def _parse_address(text: str | None) -> tuple[str | None, int | None]:
     if not colon:
         return text, None
     if not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise typer.BadParameter(f"{text} is no host or host:port")
+        raise typer.BadParameter(f"{text} is neither a host nor host:port")
     return host.strip("[]") or None, int(port)
 
 
 def simulate(
-    url: Annotated[str, typer.Option(help="The service.")] = "http://127.0.0.1:8080",
-    token: Annotated[str | None, typer.Option(envvar="LATCHBOARD_TOKEN", help="Access token.")] = None,
-    email: Annotated[str | None, typer.Option(help="Or sign in with this address …")] = None,
-    password: Annotated[str | None, typer.Option(envvar="LATCHBOARD_PASSWORD", help="… and this password.")] = None,
-    devices: Annotated[int, typer.Option(min=1, max=100_000, help="Register this many, or use those of an earlier run.")] = 10,
-    device: Annotated[list[str] | None, typer.Option(help="Play this one instead (repeatable); it gets a new password.")] = None,
-    logins: Annotated[Path | None, typer.Option(help="Play those of this file (id, password a line); needs no API.")] = None,
-    write_logins: Annotated[Path | None, typer.Option(help="Write such a file.")] = None,
-    profile: Annotated[FirmwareProfile, typer.Option(help="The firmware they speak like.")] = FirmwareProfile.NATIVE,
-    rate: Annotated[float, typer.Option(min=0, help="Telemetry messages a second of all together; 0: flat out.")] = 5.0,
-    qos: Annotated[int, typer.Option(min=0, max=1, help="Of the telemetry.")] = 1,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop by itself after this time.")] = None,
-    commands: Annotated[float, typer.Option(min=0, max=1_000, help="Commands a second, given through the API.")] = 0.0,
-    faults: Annotated[str, typer.Option(help=f"What goes wrong, comma-separated: {FAULT_HELP}.")] = "",
-    transport: Annotated[MqttTransport, typer.Option(help="How devices connect.")] = MqttTransport.TCP,
-    mqtt_version: Annotated[MqttVersion, typer.Option(help="MQTT version.")] = MqttVersion.V311,
-    mqtt: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="Their broker; else as the service says.")] = None,
-    ca: Annotated[Path | None, typer.Option(help="PEM certificates to trust; else the system's.")] = None,
+    url: Annotated[str, typer.Option(help="URL of the service.")] = "http://127.0.0.1:8080",
+    token: Annotated[str | None, typer.Option(envvar="LATCHBOARD_TOKEN", help="Access token of a user.")] = None,
+    email: Annotated[str | None, typer.Option(help="Sign in with this email address instead of a token.")] = None,
+    password: Annotated[str | None, typer.Option(envvar="LATCHBOARD_PASSWORD", help="Password for --email.")] = None,
+    devices: Annotated[int, typer.Option(min=1, max=100_000, help="Number of devices; an earlier run's are used again.")] = 10,
+    device: Annotated[
+        list[str] | None, typer.Option(help="Id of an existing device (repeatable); it gets a new password.")
+    ] = None,
+    logins: Annotated[Path | None, typer.Option(help="File with a device id and password per line; needs no API.")] = None,
+    write_logins: Annotated[Path | None, typer.Option(help="Write the device ids and passwords to this file.")] = None,
+    profile: Annotated[FirmwareProfile, typer.Option(help="Firmware whose messages the devices use.")] = FirmwareProfile.NATIVE,
+    rate: Annotated[float, typer.Option(min=0, help="Telemetry messages per second, all devices together; 0: no limit.")] = 5.0,
+    qos: Annotated[int, typer.Option(min=0, max=1, help="QoS of the telemetry.")] = 1,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after this many seconds.")] = None,
+    commands: Annotated[float, typer.Option(min=0, max=1_000, help="Commands per second, sent through the API.")] = 0.0,
+    faults: Annotated[str, typer.Option(help=f"Faults to inject, comma-separated: {FAULT_HELP}.")] = "",
+    transport: Annotated[MqttTransport, typer.Option(help="Transport of the MQTT connections.")] = MqttTransport.TCP,
+    mqtt_version: Annotated[MqttVersion, typer.Option(help="MQTT protocol version.")] = MqttVersion.V311,
+    mqtt: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Address of the broker; default: as the service says.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="PEM file of trusted certificates; default: the system's.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the registered devices at the end.")] = False,
 ) -> None:
-    """Play devices against a running service: they report, obey, and fail as told. Without --token or --email the data directory
-    of this installation lets you in."""
-    from app.cli.main import run_and_report
-
-    access = ApiCredentials(url.rstrip("/"), token, email, password)
+    """Connect simulated devices to a running service: they send telemetry, carry out commands, and fail as requested. Without
+    --token or --email, the command uses the data directory of this installation to sign in."""
     host, port = _parse_address(mqtt)
-    order = SimulationOptions(
-        credentials=access,
-        connection=MqttConnectionOptions(transport, mqtt_version, host, port, ca),
-        device_count=devices,
-        device_ids=tuple(device or ()),
-        logins_file=logins,
-        write_logins_file=write_logins,
-        profile=profile,
-        messages_per_second=rate,
-        qos=qos,
-        duration_s=seconds,
-        commands_per_second=commands,
-        remove_devices=remove,
-        faults=_parse_faults(faults),
+    _run_and_report(
+        SimulationOptions(
+            credentials=ApiCredentials(url.rstrip("/"), token, email, password),
+            connection=MqttConnectionOptions(transport, mqtt_version, host, port, ca),
+            device_count=devices,
+            device_ids=tuple(device or ()),
+            logins_file=logins,
+            write_logins_file=write_logins,
+            profile=profile,
+            messages_per_second=rate,
+            qos=qos,
+            duration_s=seconds,
+            commands_per_second=commands,
+            remove_devices=remove,
+            faults=_parse_faults(faults),
+        )
     )
-    run_and_report(order)
+
+
+def _run_and_report(options: SimulationOptions) -> None:
+    from app.cli.accounts import issue_owner_token
+    from app.simulator.run import run_simulation
+
+    logging.configure_logging(None, "WARNING")
+    settings = load_settings_or_exit()
+    reporter = ConsoleProgressReporter(stdout_console)
+    try:
+        for line in run_async(run_simulation(options, reporter, lambda: issue_owner_token(settings))):
+            stdout_console.print(line)
+    except SimulationError as error:
+        exit_with(str(error), EXIT_FAILURE)
+    except KeyboardInterrupt:
+        stdout_console.print("stopped")

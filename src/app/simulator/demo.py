@@ -1,4 +1,4 @@
-"""A fleet to look at: ten simulated devices in the program itself, two rules and a schedule: something happens at once."""
+"""The demo: ten simulated devices inside the service's process, with two rules and a schedule that act within a minute."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.simulator.python_device import Login, SimulatedDevice
-from app.wiring.compose import Program
-from domain.devices.model import Device
+from app.simulator.options import DeviceLogin, SimulationOptions
+from app.simulator.provision import ProvisionedFleet
+from app.simulator.run import start_fleet
+from app.wiring.program import Program
+from domain.devices.model import Device, FirmwareProfile
 from domain.devices.service import DeviceRegistration
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import SECOND_MS
@@ -29,6 +31,7 @@ DEMO_DEVICES = (
     ("Workshop outlet", "SOCKET"),
     ("Server room fan", "FAN"),
 )
+OPTIONS = SimulationOptions(device_count=len(DEMO_DEVICES))
 WARM = RuleCondition("temperature", Comparator.GREATER, 27.0)
 COOL = RuleCondition("temperature", Comparator.LESS, 22.0)
 FIRST_REPORT_TIMEOUT_S = 20.0
@@ -37,7 +40,7 @@ log = structlog.get_logger("demo")
 
 
 class DemoFleet:
-    """Register what is missing, then play the devices until cancelled."""
+    """Registers the missing devices and runs all of them until cancelled."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -46,10 +49,14 @@ class DemoFleet:
         owner = await self._find_owner()
         devices = await self._register_missing_devices(owner)
         logins = [await self._create_login(owner, device) for device in devices]
-        async with asyncio.TaskGroup() as group:
-            for seed, login in enumerate(logins):
-                group.create_task(SimulatedDevice(login, self._program.adapters.clock, seed=seed).run())
-            group.create_task(self._create_automations(owner, devices))
+        settings = self._program.settings
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.mqtt_host, settings.mqtt_host)  # noqa: S104 - compared, not bound
+        fleet = start_fleet(OPTIONS, ProvisionedFleet(logins, FirmwareProfile.NATIVE), host, settings.mqtt_port)
+        try:
+            await self._create_automations(owner, devices)
+            await asyncio.Event().wait()  # the fleet runs on its own threads
+        finally:
+            await asyncio.to_thread(fleet.stop)
 
     async def _find_owner(self) -> Session:
         """The first account's Owner."""
@@ -69,22 +76,20 @@ class DemoFleet:
                 known[name] = await services.devices.register(owner, DeviceRegistration(name, "ESP32", app_type))
         return [known[name] for name, _ in DEMO_DEVICES]
 
-    async def _create_login(self, owner: Session, device: Device) -> Login:
-        """A new password at each start: nobody keeps the old one."""
-        made = await self._program.services.credentials.generate(owner, device.device_id, rotate=True)
-        settings = self._program.settings
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.mqtt_host, settings.mqtt_host)  # noqa: S104 - compared with
-        return Login(host, settings.mqtt_port, device.device_id, made.password)
+    async def _create_login(self, owner: Session, device: Device) -> DeviceLogin:
+        """Each start sets a new password, because the old one is not stored in plain text."""
+        created = await self._program.services.credentials.generate(owner, device.device_id, rotate=True)
+        return DeviceLogin(device.device_id, created.password)
 
     async def _create_automations(self, owner: Session, devices: Sequence[Device]) -> None:
-        """A rule needs a metric that was reported, so it comes after the first message."""
+        """A rule needs a metric that the device has reported, so rules follow the first message."""
         pump, light = devices[0], devices[4]
         try:
             if await self._wait_for_first_report(owner, pump):
                 await self._create_rules(owner, pump)
             await self._create_schedule(owner, light)
         except DomainError as error:
-            log.warning("the demo's rule or schedule was refused", error=error.message)
+            log.warning("the demo could not create its rules or its schedule", error=error.message)
 
     async def _wait_for_first_report(self, owner: Session, device: Device) -> bool:
         rules = self._program.services.rules
@@ -104,5 +109,5 @@ class DemoFleet:
 
     async def _create_schedule(self, owner: Session, light: Device) -> None:
         now_s = self._program.adapters.clock.now_ms() // SECOND_MS
-        terms = ScheduleInput(on_ts=now_s + 20, off_ts=now_s + 40, label="Shortly on, shortly off")
-        await self._program.services.schedules.put(owner, light.device_id, 0, terms)
+        wanted = ScheduleInput(on_ts=now_s + 20, off_ts=now_s + 40, label="Shortly on, shortly off")
+        await self._program.services.schedules.put(owner, light.device_id, 0, wanted)

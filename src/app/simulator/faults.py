@@ -1,4 +1,4 @@
-"""What is to go wrong, as the command line says it: `silent=5%,slow=10%:3s,duplicate=5%,late=1%,reconnect=30s,dirty=2m`."""
+"""Faults to inject, as the command line states them: `silent=5%,slow=10%:3s,duplicate=5%,late=1%,reconnect=30s,dirty=2m`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, None: 1.0}
 MIN_DURATION_S = 0.1
 MAX_DURATION_S = 7 * 24 * 3_600.0
-FAULT_HELP = "silent, slow, duplicate, late (shares, such as 5%), reconnect, dirty, storm (how often, such as 30s)"
+FAULT_HELP = "silent, slow, duplicate, late (share of the devices, such as 5%), reconnect, dirty, storm (interval, such as 30s)"
 
 
 class InvalidFaultError(ValueError):
-    """The message says which part, and what is allowed."""
+    """The message names the wrong part and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultInjectionOptions:
-    """Shares are of the devices, 0 to 1; what happens every so often is in seconds, None is never."""
+    """Shares of the devices, 0 to 1, and intervals in seconds; None means never."""
 
     silent: float = 0.0
     duplicating: float = 0.0
@@ -31,13 +31,13 @@ class FaultInjectionOptions:
 
     @classmethod
     def parse(cls, text: str) -> FaultInjectionOptions:
-        """Raises NotAFault."""
+        """Raises InvalidFaultError."""
         chosen: dict[str, float] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = part.partition("=")
             for field, amount in _parse_fault(name.strip(), value.strip()).items():
                 if field in chosen:
-                    raise InvalidFaultError(f"{name.strip()} is said twice")
+                    raise InvalidFaultError(f"{name.strip()} is given twice")
                 chosen[field] = amount
         return cls(**chosen)
 
@@ -52,7 +52,7 @@ def _parse_fault(name: str, value: str) -> dict[str, float]:
     if name == "slow":
         share, colon, pause = value.partition(":")
         return {"slow": _parse_share(name, share)} | ({"slowness_s": _parse_duration_s(name, pause)} if colon else {})
-    raise InvalidFaultError(f"there is no fault {name!r}; there are {FAULT_HELP}")
+    raise InvalidFaultError(f"{name!r} is not a fault; use {FAULT_HELP}")
 
 
 def _parse_share(name: str, value: str) -> float:
@@ -62,7 +62,7 @@ def _parse_share(name: str, value: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise InvalidFaultError(f"{name}={value} is no share of the devices; write {name}=5% or {name}=0.05")
+        raise InvalidFaultError(f"{name}={value} is not a share of the devices; write {name}=5% or {name}=0.05")
     return share
 
 
@@ -70,5 +70,7 @@ def _parse_duration_s(name: str, value: str) -> float:
     match = _DURATION.fullmatch(value)
     seconds = float(match[1]) * _SECONDS_PER_UNIT[match[2]] if match else 0.0
     if not MIN_DURATION_S <= seconds <= MAX_DURATION_S:
-        raise InvalidFaultError(f"{name}={value} is no time between {MIN_DURATION_S} s and a week; write {name}=30s or {name}=2m")
+        raise InvalidFaultError(
+            f"{name}={value} is not a time between {MIN_DURATION_S} s and a week; write {name}=30s or {name}=2m"
+        )
     return seconds

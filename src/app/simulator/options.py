@@ -1,4 +1,4 @@
-"""What is asked of a fleet: how many, how they connect, what they say, what goes wrong."""
+"""The options of a simulation: how many devices, how they connect, what they send, and which faults they show."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from app.simulator.faults import FaultInjectionOptions
 from domain.devices.model import FirmwareProfile
 
 DEFAULT_TLS_PORT = 8883
-"""Registered for MQTT over TLS; credentials name only the plain ports."""
+"""The IANA port of MQTT over TLS. The service's credentials name only the ports without TLS."""
 
 
 class SimulationError(Exception):
-    """What the service said, or why it could not be asked, and what to do about it."""
+    """The message says what failed, and what to do."""
 
 
 class MqttTransport(StrEnum):
@@ -39,7 +39,7 @@ class MqttVersion(StrEnum):
 
     @property
     def protocol_level(self) -> int:
-        """As CONNECT says it."""
+        """The protocol level of the CONNECT packet."""
         return 5 if self is MqttVersion.V5 else 4
 
 
@@ -51,9 +51,9 @@ class DeviceLogin:
 
 @dataclass(frozen=True, slots=True)
 class ApiCredentials:
-    """How the service is asked for devices: with a token, or signed in by email and password."""
+    """Access to the API by token, or by email and password."""
 
-    url: str
+    url: str = "http://127.0.0.1:8080"
     token: str | None = field(default=None, repr=False)
     email: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -61,7 +61,7 @@ class ApiCredentials:
 
 @dataclass(frozen=True, slots=True)
 class MqttConnectionOptions:
-    """`host` and `port` None: as the service's credentials say."""
+    """Without `host` or `port`, devices use what the service's credentials name."""
 
     transport: MqttTransport = MqttTransport.TCP
     version: MqttVersion = MqttVersion.V311
@@ -70,12 +70,12 @@ class MqttConnectionOptions:
     ca_file: Path | None = None
 
     def load_trusted_certificates(self) -> bytes | None:
-        """PEM certificates to trust, where there is TLS. Raises SimulationRefused."""
+        """The PEM certificates to trust; None without TLS. Raises SimulationError."""
         if not self.transport.is_tls:
             return None
         path = self.ca_file or ssl.get_default_verify_paths().cafile
         if path is None:
-            raise SimulationError("This system has no file of trusted certificates; name one with --ca.")
+            raise SimulationError("This system has no file of trusted certificates. Name one with --ca.")
         try:
             return Path(path).read_bytes()
         except OSError as error:
@@ -84,11 +84,11 @@ class MqttConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """`rate`: telemetry messages a second of all devices together; 0 is as fast as they are confirmed."""
+    """`messages_per_second` counts the telemetry of all devices together; with 0 they send as fast as the broker acknowledges."""
 
-    credentials: ApiCredentials
-    connection: MqttConnectionOptions
-    device_count: int
+    credentials: ApiCredentials = field(default_factory=ApiCredentials)
+    connection: MqttConnectionOptions = field(default_factory=MqttConnectionOptions)
+    device_count: int = 10
     device_ids: tuple[str, ...] = ()
     logins_file: Path | None = None
     write_logins_file: Path | None = None

@@ -1,4 +1,4 @@
-"""Where the logins of a fleet come from: devices of the service, those that an earlier run has made, new ones, or a file."""
+"""Provides device logins: of chosen devices, of devices from an earlier run, of newly registered devices, or from a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PrintLine = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ProvisionedFleet:
-    """Who plays, and where the service says that devices connect. `made`: whether they are ours to remove."""
+    """Device logins, and the ports that the service names. `created_devices`: the simulator may delete these devices."""
 
     logins: Sequence[DeviceLogin]
     profile: FirmwareProfile
@@ -29,19 +29,19 @@ class ProvisionedFleet:
 
 
 def read_logins(path: Path, profile: FirmwareProfile) -> ProvisionedFleet:
-    """Lines of a device id and its password. Raises SimulationRefused."""
+    """Read a file with a device id and a password per line. Raises SimulationError."""
     try:
         lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SimulationError(f"{path} cannot be read: {error}. Name a file of device ids and passwords.") from None
-    wrong = next((number for number, words in enumerate(lines, 1) if len(words) != 2), None)
-    if wrong is not None or not lines:
-        raise SimulationError(f"{path}: line {wrong or 1} is not a device id and its password, with a space between.")
+    invalid = next((number for number, words in enumerate(lines, 1) if len(words) != 2), None)
+    if invalid is not None or not lines:
+        raise SimulationError(f"{path}: line {invalid or 1} is not a device id and its password, separated by a space.")
     return ProvisionedFleet([DeviceLogin(*words) for words in lines], profile)
 
 
 def write_logins(path: Path, logins: Sequence[DeviceLogin]) -> None:
-    """For nobody else to read. Raises SimulationRefused."""
+    """Write the file with mode 0600. Raises SimulationError."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
@@ -50,47 +50,47 @@ def write_logins(path: Path, logins: Sequence[DeviceLogin]) -> None:
         file.writelines(f"{login.device_id} {login.password}\n" for login in logins)
 
 
-async def provision(api: ApiClient, order: SimulationOptions, say: PrintLine) -> ProvisionedFleet:
-    """Each device gets a new password. Raises SimulationRefused."""
-    known, profile = await (_selected_devices(api, order) if order.device_ids else _devices_of_earlier_run(api, order))
-    wanted = asyncio.Semaphore(MAX_IN_FLIGHT)
+async def provision(api: ApiClient, options: SimulationOptions, print_line: PrintLine) -> ProvisionedFleet:
+    """Register missing devices and give every device a new password. Raises SimulationError."""
+    known, profile = await (_selected_devices(api, options) if options.device_ids else _devices_of_earlier_run(api, options))
+    slots = asyncio.Semaphore(MAX_IN_FLIGHT)
     ports: dict[str, int] = {}
     ready = 0
 
     async def login(number: int) -> DeviceLogin:
         nonlocal ready
-        async with wanted:
+        async with slots:
             device_id = known[number] if number < len(known) else await _register_device(api, profile, number)
-            made = await api.post(f"/devices/{device_id}/credentials", {"rotate": True})
-        ports.update({"port": int(made["mqttPort"]), "ws_port": int(made["wsPort"])})
+            created = await api.post(f"/devices/{device_id}/credentials", {"rotate": True})
+        ports.update({"port": int(created["mqttPort"]), "ws_port": int(created["wsPort"])})
         ready += 1
         if ready % 500 == 0:
-            say(f"{ready} of {count} devices have their passwords")
-        return DeviceLogin(device_id, str(made["mqttPassword"]))
+            print_line(f"{ready} of {count} devices have passwords")
+        return DeviceLogin(device_id, str(created["mqttPassword"]))
 
-    count = len(known) if order.device_ids else order.device_count
+    count = len(known) if options.device_ids else options.device_count
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(login(number)) for number in range(count)]
-    return ProvisionedFleet([task.result() for task in tasks], profile, created_devices=not order.device_ids, **ports)
+    return ProvisionedFleet([task.result() for task in tasks], profile, created_devices=not options.device_ids, **ports)
 
 
-async def _selected_devices(api: ApiClient, order: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
-    profiles = {FirmwareProfile((await api.get(f"/devices/{device_id}"))["profile"]) for device_id in order.device_ids}
+async def _selected_devices(api: ApiClient, options: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
+    profiles = {FirmwareProfile((await api.get(f"/devices/{device_id}"))["profile"]) for device_id in options.device_ids}
     if len(profiles) > 1:
-        raise SimulationError("These devices have different profiles; play those of one profile at a time.")
-    return order.device_ids, profiles.pop()
+        raise SimulationError("These devices have different profiles; simulate one profile at a time.")
+    return options.device_ids, profiles.pop()
 
 
-async def _devices_of_earlier_run(api: ApiClient, order: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
-    """Those of an earlier run, in the order of their numbers."""
+async def _devices_of_earlier_run(api: ApiClient, options: SimulationOptions) -> tuple[Sequence[str], FirmwareProfile]:
+    """The devices of an earlier run, by number, up to the first missing one."""
     by_name = {str(device["name"]): str(device["deviceId"]) for device in await api.get("/devices")}
-    names = (_device_name(order.profile, number) for number in range(order.device_count))
+    names = (_device_name(options.profile, number) for number in range(options.device_count))
     found: list[str] = []
     for name in names:
         if name not in by_name:
             break
         found.append(by_name[name])
-    return found, order.profile
+    return found, options.profile
 
 
 def _device_name(profile: FirmwareProfile, number: int) -> str:
@@ -103,10 +103,10 @@ async def _register_device(api: ApiClient, profile: FirmwareProfile, number: int
 
 
 async def delete_devices(api: ApiClient, logins: Sequence[DeviceLogin]) -> None:
-    wanted = asyncio.Semaphore(MAX_IN_FLIGHT)
+    slots = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def delete(device_id: str) -> None:
-        async with wanted:
+        async with slots:
             await api.delete(f"/devices/{device_id}")
 
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""What there is to see of a playing fleet: one line while it plays, a table at its end."""
+"""The text output of a simulation: one progress line while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAULT_COUNTERS = ("silent", "slow", "duplicate", "late", "reconnect", "dirty", "
 
 
 def progress_line(now: SimulationStats, before: SimulationStats, count: int) -> str:
-    """Rates are of the time between the two looks."""
+    """Rates cover the time between the two samples."""
     seconds = max(0.001, (now["elapsed_ms"] - before.get("elapsed_ms", 0)) / 1000)
     sent, acknowledged = ((now[name] - before.get(name, 0)) / seconds for name in ("sent", "confirmed"))
     return (
@@ -27,36 +27,39 @@ def count_faults(stats: SimulationStats) -> int:
     return sum(stats[f"fault_{name}"] for name in FAULT_COUNTERS)
 
 
-def summary_lines(order: SimulationOptions, stats: SimulationStats, most: int, commanding: CommandLoad | None) -> Sequence[str]:
+def summary_lines(
+    options: SimulationOptions, stats: SimulationStats, max_connected: int, load: CommandLoad | None
+) -> Sequence[str]:
     seconds = max(0.001, stats["elapsed_ms"] / 1000)
     lines = [
         (
             "connected",
-            f"{most:,} at most at once; {stats['connects']:,} connects, {stats['refused']:,} refused, "
+            f"{max_connected:,} at most at once; {stats['connects']:,} connects, {stats['refused']:,} refused, "
             f"{stats['failed']:,} failed, {stats['lost']:,} lost",
         ),
         ("published", f"{stats['sent']:,} messages, {stats['sent'] / seconds:,.0f}/s"),
     ]
-    if order.qos:
-        left = stats["sent"] - stats["confirmed"]
+    if options.qos:
+        missing = stats["sent"] - stats["confirmed"]
         lines += [
-            ("acknowledged", f"{stats['confirmed']:,}, {left:,} not ({stats['abandoned']:,} of them with their connection)"),
+            (
+                "acknowledged",
+                f"{stats['confirmed']:,}, {missing:,} not ({stats['abandoned']:,} of them because the connection ended)",
+            ),
             ("to PUBACK", _latency_text(stats, "confirmation")),
         ]
     lines += [
         ("to CONNACK", _latency_text(stats, "connect")),
         (
             "commands",
-            f"{stats['commands']:,} came ({stats['repeats']:,} again), {stats['answered']:,} answered, "
-            f"{stats['expired']:,} came too late",
+            f"{stats['commands']:,} received ({stats['repeats']:,} repeated), {stats['answered']:,} answered, "
+            f"{stats['expired']:,} after their deadline",
         ),
     ]
-    if commanding is not None:
-        outcomes = ", ".join(f"{count:,} {name}" for name, count in commanding.outcomes.most_common()) or "none"
+    if load is not None:
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in load.outcomes.most_common()) or "none"
         lines.append(("outcomes", outcomes))
-        times = (
-            f"p{share:.0%} {commanding.latency_quantile_s(share) * 1000:,.1f} ms".replace("%", "") for share in (0.5, 0.9, 0.99)
-        )
+        times = (f"p{share:.0%} {load.latency_quantile_s(share) * 1000:,.1f} ms".replace("%", "") for share in (0.5, 0.9, 0.99))
         lines.append(("to DONE", ", ".join(times)))
     injected = ", ".join(f"{name} {stats[f'fault_{name}']:,}" for name in FAULT_COUNTERS if stats[f"fault_{name}"])
     lines.append(("faults", injected or "none"))

@@ -1,6 +1,6 @@
-"""One run of the simulator: logins, the fleet on its own threads, a look at it every second, and what there is to say at the end.
+"""Runs a simulation: provides the logins, starts the fleet, prints its progress every second, and returns the summary.
 
-The fleet is the extension's (rust/broker/src/simulate): a Python client a device would be slower than the service it is to load.
+The fleet runs in the Rust extension, on its own threads: Python clients would be slower than the service under test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 import httpx
 
-from adapters.engine import _native as extension  # noqa: TID251 - the fleet is the extension's own, beside broker and engine
+from adapters.engine import _native as extension  # noqa: TID251 - the fleet is part of the extension
 from app.simulator import report
 from app.simulator.api_client import ApiClient, TokenIssuer
 from app.simulator.command_load import CommandLoad
@@ -24,96 +24,103 @@ from app.simulator.provision import ProvisionedFleet, delete_devices, provision,
 PROGRESS_EVERY_S = 1.0
 POLL_EVERY_S = 0.1
 NO_CONNECTION_TIMEOUT_S = 10.0
-"""So long nobody may get in before it is said that something is wrong."""
+"""The run fails when no device has connected after this time."""
 
 
 class ProgressReporter(Protocol):
     def print_line(self, line: str) -> None: ...
 
     def update_progress(self, line: str) -> None:
-        """Progress: the next one takes its place."""
+        """Show a progress line that the next one replaces."""
 
 
-async def run_simulation(order: SimulationOptions, teller: ProgressReporter, issue: TokenIssuer | None = None) -> Sequence[str]:
-    """Until its time is over, or SIGINT or SIGTERM. Returns what there is to say at the end. `issue` gives an access token where
-    the order has none. Raises SimulationRefused, and what `issue` raises."""
-    if order.logins_file is not None:
-        return await _run_fleet(order, read_logins(order.logins_file, order.profile), None, teller)
-    async with ApiClient(order.credentials, issue) as api:
-        teller.print_line(f"asking {order.credentials.url} for {len(order.device_ids) or order.device_count:,} devices")
-        roll: ProvisionedFleet | None = None
+async def run_simulation(
+    options: SimulationOptions, reporter: ProgressReporter, issue_token: TokenIssuer | None = None
+) -> Sequence[str]:
+    """Run until the time is over, or until SIGINT or SIGTERM. Returns the summary lines. `issue_token` supplies an access token
+    when `options` have none. Raises SimulationError, and what `issue_token` raises."""
+    if options.logins_file is not None:
+        return await _run_fleet(options, read_logins(options.logins_file, options.profile), None, reporter)
+    async with ApiClient(options.credentials, issue_token) as api:
+        reporter.print_line(
+            f"requesting {len(options.device_ids) or options.device_count:,} devices from {options.credentials.url}"
+        )
+        provisioned: ProvisionedFleet | None = None
         try:
-            roll = await provision(api, order, teller.print_line)
-            if order.write_logins_file is not None:
-                write_logins(order.write_logins_file, roll.logins)
-            return await _run_fleet(order, roll, api, teller)
-        except ExceptionGroup as several:
-            raise _first_error(several) from None
+            provisioned = await provision(api, options, reporter.print_line)
+            if options.write_logins_file is not None:
+                write_logins(options.write_logins_file, provisioned.logins)
+            return await _run_fleet(options, provisioned, api, reporter)
+        except ExceptionGroup as group:
+            raise _first_error(group) from None
         finally:
-            if order.remove_devices and roll is not None and roll.created_devices:
-                await delete_devices(api, roll.logins)
+            if options.remove_devices and provisioned is not None and provisioned.created_devices:
+                await delete_devices(api, provisioned.logins)
 
 
-def _first_error(several: ExceptionGroup[Exception]) -> Exception:
-    """What the service refused, out of whatever else that broke off."""
-    found: Exception = several.subgroup(SimulationError) or several
+def _first_error(group: ExceptionGroup[Exception]) -> Exception:
+    """The first refusal of the service; without one, the first error of any kind."""
+    found: Exception = group.subgroup(SimulationError) or group
     while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]
     return found
 
 
 async def _run_fleet(
-    order: SimulationOptions, roll: ProvisionedFleet, api: ApiClient | None, teller: ProgressReporter
+    options: SimulationOptions, provisioned: ProvisionedFleet, api: ApiClient | None, reporter: ProgressReporter
 ) -> Sequence[str]:
-    host, port = _broker_address(order, roll)
-    how = f"{order.connection.transport}, MQTT {order.connection.version}"
-    teller.print_line(f"playing {len(roll.logins):,} {roll.profile} devices at {host}:{port} ({how})")
-    fleet = _start_fleet(order, roll, host, port)
-    commanding = (
-        CommandLoad(api, roll.logins, order.commands_per_second) if api is not None and order.commands_per_second > 0 else None
+    host, port = _broker_address(options, provisioned)
+    transport = f"{options.connection.transport}, MQTT {options.connection.version}"
+    reporter.print_line(f"simulating {len(provisioned.logins):,} {provisioned.profile} devices at {host}:{port} ({transport})")
+    fleet = start_fleet(options, provisioned, host, port)
+    load = (
+        CommandLoad(api, provisioned.logins, options.commands_per_second)
+        if api is not None and options.commands_per_second > 0
+        else None
     )
     try:
-        async with _running_in_background(commanding):
-            most = await _report_until_done(fleet, len(roll.logins), teller)
+        async with _running_in_background(load):
+            max_connected = await _report_until_done(fleet, len(provisioned.logins), reporter)
     finally:
         await asyncio.to_thread(fleet.stop)
-    return report.summary_lines(order, fleet.stats(), most, commanding)
+    return report.summary_lines(options, fleet.stats(), max_connected, load)
 
 
-def _broker_address(order: SimulationOptions, roll: ProvisionedFleet) -> tuple[str, int]:
-    """The public name need not be known here: the service is reached by the address we were given."""
-    route = order.connection
-    host = route.host or httpx.URL(order.credentials.url).host
-    offered = roll.ws_port if route.transport.is_websocket else roll.port
-    port = route.port or (DEFAULT_TLS_PORT if route.transport.is_tls else offered)
+def _broker_address(options: SimulationOptions, provisioned: ProvisionedFleet) -> tuple[str, int]:
+    """Host and port of the broker. The default host is that of the API: the public MQTT name may not resolve here."""
+    connection = options.connection
+    host = connection.host or httpx.URL(options.credentials.url).host
+    service_port = provisioned.ws_port if connection.transport.is_websocket else provisioned.port
+    port = connection.port or (DEFAULT_TLS_PORT if connection.transport.is_tls else service_port)
     if port is None:
-        raise SimulationError("With --logins, say where the broker is: --mqtt host:1883.")
+        raise SimulationError("With --logins, name the broker too: --mqtt host:1883.")
     return host, port
 
 
-def _start_fleet(order: SimulationOptions, roll: ProvisionedFleet, host: str, port: int) -> extension.Simulation:
-    route = order.connection
+def start_fleet(options: SimulationOptions, provisioned: ProvisionedFleet, host: str, port: int) -> extension.Simulation:
+    """Start the devices on threads of their own; they run until `stop`, or for `duration_s`. Raises SimulationError."""
+    connection = options.connection
     try:
         return extension.Simulation(
             host,
             port,
-            [(login.device_id, login.password) for login in roll.logins],
-            websocket=route.transport.is_websocket,
-            trust=route.load_trusted_certificates(),
-            version=route.version.protocol_level,
-            profile=str(roll.profile),
-            rate=order.messages_per_second,
-            qos=order.qos,
-            seconds=order.duration_s,
-            **asdict(order.faults),
+            [(login.device_id, login.password) for login in provisioned.logins],
+            websocket=connection.transport.is_websocket,
+            trust=connection.load_trusted_certificates(),
+            version=connection.version.protocol_level,
+            profile=str(provisioned.profile),
+            rate=options.messages_per_second,
+            qos=options.qos,
+            seconds=options.duration_s,
+            **asdict(options.faults),
         )
     except (OSError, ValueError) as error:
         raise SimulationError(f"The fleet cannot start: {error}. Check --ca and the address.") from None
 
 
 @contextlib.asynccontextmanager
-async def _running_in_background(commanding: CommandLoad | None) -> AsyncIterator[None]:
-    task = None if commanding is None else asyncio.create_task(commanding.run())
+async def _running_in_background(load: CommandLoad | None) -> AsyncIterator[None]:
+    task = None if load is None else asyncio.create_task(load.run())
     try:
         yield
     finally:
@@ -123,31 +130,31 @@ async def _running_in_background(commanding: CommandLoad | None) -> AsyncIterato
                 await task
 
 
-async def _report_until_done(fleet: extension.Simulation, count: int, teller: ProgressReporter) -> int:
-    """Until its time is over or a signal comes. The most devices that were connected at one look."""
+async def _report_until_done(fleet: extension.Simulation, count: int, reporter: ProgressReporter) -> int:
+    """Print progress until the time is over or a signal arrives. Returns the highest sampled number of connected devices."""
     stop = _stop_on_signal()
-    before: dict[str, int] = {}
-    most = 0
+    previous: dict[str, int] = {}
+    max_connected = 0
     while fleet.running() and not stop.is_set():
         for _ in range(round(PROGRESS_EVERY_S / POLL_EVERY_S)):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), POLL_EVERY_S)
-            most = max(most, fleet.stats()["connected"])
+            max_connected = max(max_connected, fleet.stats()["connected"])
             if stop.is_set() or not fleet.running():
                 break
         now = fleet.stats()
-        teller.update_progress(report.progress_line(now, before, count))
+        reporter.update_progress(report.progress_line(now, previous, count))
         if not now["connects"] and now["elapsed_ms"] > NO_CONNECTION_TIMEOUT_S * 1000:
             raise SimulationError(
-                f"No device gets in: {now['refused']} were refused, {now['failed']} reached nobody. "
+                f"No device connects: the broker refused {now['refused']} attempts, and {now['failed']} did not reach it. "
                 "Check host, port, transport and certificate."
             )
-        before = now
-    return most
+        previous = now
+    return max_connected
 
 
 def _stop_on_signal() -> asyncio.Event:
-    """So that Ctrl-C ends the run and not its summary."""
+    """Ctrl-C ends the run; the summary still appears."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,8 +1,7 @@
-"""The choices that settings make about the outside: which database, broker, engine, mail and keys.
+"""Constructs the adapters that the settings select: database, broker, engine, mail, keys.
 
-Everything here is constructed and nothing is opened; `lifecycle.py` opens it in order. What cannot be had is refused with a
-`StartRefused` that says what to set. What most installations do without is imported where it is chosen: it would cost every start
-a tenth of a second and more.
+Nothing is opened here; `runtime/lifecycle.py` opens the adapters in order. A StartupError names the setting to change. Adapters
+that few installations use are imported where they are selected: each such import adds a tenth of a second or more to the start.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from adapters.clock import SystemClock
@@ -52,7 +49,8 @@ READER_POOL_SIZE = 6
 
 class Adapters:
     def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
-        """`on_interest` hears when somebody begins or ceases to look at the feed. Raises StartRefused and the engine's errors."""
+        """`on_interest` is called when the feed gets its first client or loses its last one. Raises SettingsError,
+        StartupError, and the engine's errors."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
         self.ids = RandomIdGenerator(self.clock.now_ms)
@@ -66,10 +64,10 @@ class Adapters:
         self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE)
         self.instance_lock = InstanceLock(self.database.file)
         self.is_single_instance = self.database.file is not None
-        """No other service writes to this database: the claim sees to it."""
+        """No other service writes to this database; the instance lock prevents it."""
         link = create_device_link(settings, self.clock, self.engine)
         self.standby_link = None if self.is_single_instance or not settings.has_broker else StandbyDeviceLink(link)
-        """Where several instances may want the devices, the link is one that waits for them."""
+        """Set when several instances may compete for the devices: this link does nothing until the instance is leader."""
         self.link: DeviceLink = self.standby_link or link
         self.fence = None if self.standby_link is None else Fence()
         self._has_broker = settings.has_broker
@@ -83,17 +81,17 @@ class Adapters:
 
     @property
     def is_leader(self) -> bool:
-        """Now: false beside another instance that does."""
+        """Whether this instance holds the devices at present."""
         return self._has_broker and (self.standby_link is None or self.standby_link.is_active)
 
 
 def prepare_data_dir(path: Path) -> None:
-    """There, ours, and closed to others."""
+    """Create the directory with mode 0700. Raises StartupError."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.chmod(0o700)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise PermissionError("it is not writable for this user")
+            raise PermissionError("it is not writable by this user")
     except OSError as error:
         raise StartupError(
             f"The data directory {path} cannot be used: {error.strerror or error}. "
@@ -102,7 +100,7 @@ def prepare_data_dir(path: Path) -> None:
 
 
 def create_courier(settings: Settings, clock: Clock) -> Courier:
-    """The one in the extension, or with the readable engine the readable one."""
+    """The courier of the Rust extension, or the Python one with the reference engine."""
     guard = AddressGuard(
         allow_private=settings.webhook_allow_private,
         low_ports=frozenset(int(port) for port in settings.webhook_low_ports.split(",") if port.strip()),
@@ -114,9 +112,9 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
             from adapters.delivery.aiohttp_courier import AiohttpCourier
 
             return AiohttpCourier(clock=clock, guard=guard, extra_ca=extra_ca)
-        native = import_module("adapters.delivery.native_courier")  # only where the extension is there
-        made: Courier = native.NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
-        return made
+        from adapters.delivery.native_courier import NativeCourier
+
+        return NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
     except (OSError, ValueError) as error:
         raise StartupError(
             f"The certificates in {path} cannot be used: {error}. Set LATCHBOARD_WEBHOOK_CA_FILE to a file of PEM certificates."
@@ -143,10 +141,10 @@ def create_mailer(settings: Settings) -> Mailer:
     if settings.smtp_url is None:
         return LogMailer()
     try:
-        address = SmtpServerConfig.parse(settings.smtp_url.get_secret_value())
+        server = SmtpServerConfig.parse(settings.smtp_url.get_secret_value())
     except ValueError as error:
         raise SettingsError(f"LATCHBOARD_SMTP_URL: {error}") from None
-    return SmtpMailer(address, sender=settings.smtp_from)
+    return SmtpMailer(server, sender=settings.smtp_from)
 
 
 def create_device_link(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
@@ -163,25 +161,25 @@ def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts)
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")
-    external = MosquittoSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
+    broker = MosquittoSettings(url.hostname or "127.0.0.1", broker_port(url), user, password, tls=url.scheme == "mqtts")
     files = (settings.mosquitto_password_file, settings.mosquitto_acl_file, settings.mosquitto_pid_file)
     provisioner = None
     if files[0] is not None and files[1] is not None and files[2] is not None:
         provisioner = MosquittoCredentialStore(MosquittoFiles(files[0], files[1], files[2]), user, password)
-    return MosquittoDeviceLink(external, clock, engine.make_batch, provisioner)
+    return MosquittoDeviceLink(broker, clock, engine.make_batch, provisioner)
 
 
 def broker_endpoint(settings: Settings) -> BrokerEndpoint:
-    """Where devices reach the broker. An external one is where we reach it, but for what the settings say."""
-    chosen = BrokerEndpoint(settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
+    """Where devices reach the broker. For an external broker, the default is the address that the service itself uses."""
+    endpoint = BrokerEndpoint(settings.mqtt_public_host, settings.mqtt_port, settings.mqtt_ws_port, settings.mqtt_tls_port)
     if settings.broker in ("embedded", "none"):
-        return chosen
-    url, said = urlsplit(settings.broker), settings.model_fields_set
-    if "mqtt_public_host" not in said:
-        chosen = replace(chosen, host=url.hostname or chosen.host)
+        return endpoint
+    url, explicit = urlsplit(settings.broker), settings.model_fields_set
+    if "mqtt_public_host" not in explicit:
+        endpoint = replace(endpoint, host=url.hostname or endpoint.host)
     if url.scheme == "mqtts":
-        return chosen if "mqtt_tls_port" in said else replace(chosen, tls_port=broker_port(url))
-    return chosen if "mqtt_port" in said else replace(chosen, port=broker_port(url))
+        return endpoint if "mqtt_tls_port" in explicit else replace(endpoint, tls_port=broker_port(url))
+    return endpoint if "mqtt_port" in explicit else replace(endpoint, port=broker_port(url))
 
 
 def broker_port(url: SplitResult) -> int:
@@ -190,35 +188,34 @@ def broker_port(url: SplitResult) -> int:
 
 def _create_embedded_link(settings: Settings) -> DeviceLink:
     try:
-        embedded: Any = import_module("adapters.mqtt.embedded_link")
+        from adapters.mqtt.embedded_link import BrokerLimits, EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
     except ImportError as error:
         raise StartupError(
             f"The embedded broker cannot be used: {error}. Build it with `make setup`, "
             "or set LATCHBOARD_BROKER to the URL of an external one."
         ) from None
     listeners = [
-        embedded.Listener("tcp", settings.mqtt_host, settings.mqtt_port),
-        embedded.Listener("ws", settings.mqtt_host, settings.mqtt_ws_port),
+        Listener("tcp", settings.mqtt_host, settings.mqtt_port),
+        Listener("ws", settings.mqtt_host, settings.mqtt_ws_port),
     ]
     if settings.mqtt_tls_port is not None:
-        listeners.append(embedded.Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
-    limits = embedded.BrokerLimits(rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit))
-    link: DeviceLink = embedded.EmbeddedLink(
-        embedded.BrokerSettings(tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits)
+        listeners.append(Listener("tcp", settings.mqtt_host, settings.mqtt_tls_port, tls=True))
+    limits = BrokerLimits(rate_per_second=settings.ingest_limit, rate_burst=max(1.0, 2 * settings.ingest_limit))
+    return EmbeddedDeviceLink(
+        EmbeddedBrokerSettings(tuple(listeners), settings.mqtt_tls_certificate, settings.mqtt_tls_key, limits)
     )
-    return link
 
 
 def with_free_ports(settings: Settings) -> Settings:
-    """Port 0 means any free one; it is chosen here, because credentials name it before the broker listens."""
-    chosen: dict[str, int] = {}
-    held: list[socket.socket] = []
+    """Replace each port 0 by a free port. This happens before the broker listens, because credentials name the port."""
+    ports: dict[str, int] = {}
+    probes: list[socket.socket] = []
     for name in ("http_port", "mqtt_port", "mqtt_ws_port", "mqtt_tls_port"):
         if getattr(settings, name) == 0:
             probe = socket.socket()
             probe.bind(("127.0.0.1", 0))
-            held.append(probe)
-            chosen[name] = probe.getsockname()[1]
-    for probe in held:
+            probes.append(probe)
+            ports[name] = probe.getsockname()[1]
+    for probe in probes:
         probe.close()
-    return settings.model_copy(update=chosen)
+    return settings.model_copy(update=ports)

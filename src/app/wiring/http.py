@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from quart import Blueprint, Quart
 
 from adapters.http.api.accounts.routes import auth_blueprint
@@ -31,26 +29,24 @@ from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.server.health import health_blueprint
 from app.runtime import metrics as figures
 from app.version import VERSION
+from app.wiring.program import Program
 from domain.feed.audience import AudienceService
 from domain.webhooks.delivery_log import DeliveryLogService
 from domain.webhooks.service import WebhookService
 
-if TYPE_CHECKING:
-    from app.wiring.compose import Program
-
 
 def create_http_app(program: Program) -> Quart:
-    settings, outside, services = program.settings, program.adapters, program.services
+    settings, adapters, services = program.settings, program.adapters, program.services
     origins = tuple(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())
     proxies = TrustedProxies(parse_networks(settings.trusted_proxies), settings.forwarded_header)
-    audience = AudienceService(uow=services.uow, clock=outside.clock)
+    audience = AudienceService(uow=services.uow, clock=adapters.clock)
     return create_app(
         blueprints=_create_blueprints(program),
         authenticator=services.callers,
         feed=FeedEndpoint(
-            audience=audience, hub=outside.feed, authenticator=services.callers, clock=outside.clock, proxies=proxies
+            audience=audience, hub=adapters.feed, authenticator=services.callers, clock=adapters.clock, proxies=proxies
         ),
-        answers=IdempotencyStore(uow=services.uow, clock=outside.clock, vault=outside.vault),
+        answers=IdempotencyStore(uow=services.uow, clock=adapters.clock, vault=adapters.vault),
         refusals=services.denial_log,
         proxies=proxies,
         settings=HttpSettings(cors_origins=origins),
@@ -60,17 +56,17 @@ def create_http_app(program: Program) -> Quart:
 
 
 def _create_blueprints(program: Program) -> list[Blueprint]:
-    s, outside, loops = program.services, program.adapters, program.workers
+    s, adapters, workers = program.services, program.adapters, program.workers
     hooks = WebhookService(
         uow=s.uow,
-        clock=outside.clock,
-        ids=outside.ids,
-        vault=outside.vault,
-        courier=outside.courier,
-        on_changed=loops.webhook_delivery.cancel_webhook,
+        clock=adapters.clock,
+        ids=adapters.ids,
+        vault=adapters.vault,
+        courier=adapters.courier,
+        on_changed=workers.webhook_delivery.cancel_webhook,
     )
     log = DeliveryLogService(
-        uow=s.uow, clock=outside.clock, ids=outside.ids, deliveries=s.deliveries, send=loops.webhook_delivery.send_manual
+        uow=s.uow, clock=adapters.clock, ids=adapters.ids, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual
     )
     return [
         health_blueprint(checks=program.readiness_errors, metrics=program.metrics.render, metrics_type=figures.CONTENT_TYPE),

@@ -75,61 +75,65 @@ class WakeEvents:
 
 
 class Services:
-    def __init__(self, settings: Settings, outside: Adapters, bells: WakeEvents) -> None:
+    def __init__(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
         """One way of wiring, top to bottom in the order of the parts' stack."""
-        self.device_plan_queue = DevicePlanQueue(bells.device_plans)
+        self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
-        self.recipient_cache = RecipientCache(exclusive=outside.is_single_instance)
-        self.fanout = DeliveryFanout(scopes=self.recipient_cache, clock=outside.clock, bell=bells.deliveries.set)
-        self.followed_feed = None if outside.is_single_instance else LogOrderedFeedPublisher(outside.feed, bells.event_log.set)
-        self.event_recorder = EventLogDispatcher(
-            ids=outside.ids, observers=[self.fanout], feed=self.followed_feed or outside.feed
+        self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
+        self.fanout = DeliveryFanout(scopes=self.recipient_cache, clock=adapters.clock, bell=wake_events.deliveries.set)
+        self.followed_feed = (
+            None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
-        self.uow = outside.database.unit_of_work(self.event_recorder)
-        self.leader_uow = self.uow if outside.fence is None else FencedUnitOfWork(self.uow, outside.fence)
+        self.event_recorder = EventLogDispatcher(
+            ids=adapters.ids, observers=[self.fanout], feed=self.followed_feed or adapters.feed
+        )
+        self.uow = adapters.database.unit_of_work(self.event_recorder)
+        self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
         """For what only the instance that holds the devices writes."""
-        self._wire_accounts(outside)
-        self.authorizer = Authorizer(windows=outside.engine.grant_evaluator)
-        self._wire_devices(settings, outside, bells)
-        self._wire_commands(outside, bells)
-        self._wire_grants(outside)
-        self._wire_schedules(outside, bells)
-        self._wire_telemetry(settings, outside, bells)
-        self._wire_webhooks(outside)
+        self._wire_accounts(adapters)
+        self.authorizer = Authorizer(windows=adapters.engine.grant_evaluator)
+        self._wire_devices(settings, adapters, wake_events)
+        self._wire_commands(adapters, wake_events)
+        self._wire_grants(adapters)
+        self._wire_schedules(adapters, wake_events)
+        self._wire_telemetry(settings, adapters, wake_events)
+        self._wire_webhooks(adapters)
 
-    def _wire_accounts(self, outside: Adapters) -> None:
-        uow, clock, ids, hasher = self.uow, outside.clock, outside.ids, outside.hasher
+    def _wire_accounts(self, adapters: Adapters) -> None:
+        uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
-        self.sessions = SessionService(uow=uow, clock=clock, ids=ids, hasher=hasher, tokens=outside.tokens, digest=outside.digest)
+        self.sessions = SessionService(
+            uow=uow, clock=clock, ids=ids, hasher=hasher, tokens=adapters.tokens, digest=adapters.digest
+        )
         self.passwords = PasswordService(
-            uow=uow, clock=clock, ids=ids, hasher=hasher, digest=outside.digest, mailer=outside.mailer
+            uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )
         self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
-        self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=outside.digest)
+        self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest)
         self.denial_log = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
         self.callers = CallerAuthenticator(
-            uow=uow, clock=clock, tokens=outside.tokens, digest=outside.digest, refusals=self.denial_log
+            uow=uow, clock=clock, tokens=adapters.tokens, digest=adapters.digest, refusals=self.denial_log
         )
-        log = TelemetryEventQueryService(uow=uow, engine=outside.engine.engine)
+        log = TelemetryEventQueryService(uow=uow, engine=adapters.engine.engine)
         self.events = EventService(uow=uow, clock=clock, telemetry=log)
 
-    def _wire_devices(self, settings: Settings, outside: Adapters, bells: WakeEvents) -> None:
-        uow, clock, ids = self.uow, outside.clock, outside.ids
-        self.presence = PresenceService(uow=self.leader_uow, clock=clock, link=outside.link, wake=bells.presence.set)
+    def _wire_devices(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
+        uow, clock, ids = self.uow, adapters.clock, adapters.ids
+        self.presence = PresenceService(uow=self.leader_uow, clock=clock, link=adapters.link, wake=wake_events.presence.set)
         self.credential_sync = CredentialSync(
             uow=uow,
-            link=outside.link,
-            vault=outside.vault,
+            link=adapters.link,
+            vault=adapters.vault,
             lock=asyncio.Lock(),
-            wake=bells.device_cleanup.set,
+            wake=wake_events.device_cleanup.set,
             on_synced=self.device_plan_queue.enqueue,
         )
         self.device_erasure = DeviceErasureService(
             uow=uow,
             clock=clock,
-            wake=bells.device_cleanup.set,
-            on_deleted=lambda number: outside.engine.engine.remove_device(number),
+            wake=wake_events.device_cleanup.set,
+            on_deleted=lambda number: adapters.engine.engine.remove_device(number),
         )
         self.devices = DeviceService(
             uow=uow,
@@ -143,90 +147,90 @@ class Services:
             uow=uow,
             clock=clock,
             ids=ids,
-            vault=outside.vault,
-            hasher=outside.hasher,
+            vault=adapters.vault,
+            hasher=adapters.hasher,
             credential_sync=self.credential_sync,
             presence=self.presence,
             endpoint=broker_endpoint(settings),
         )
 
-    def _wire_commands(self, outside: Adapters, bells: WakeEvents) -> None:
-        uow, clock, ids, gate = self.uow, outside.clock, outside.ids, self.authorizer
-        self.dispatch_queue = DispatchQueue(bells.dispatch.set)
+    def _wire_commands(self, adapters: Adapters, wake_events: WakeEvents) -> None:
+        uow, clock, ids, gate = self.uow, adapters.clock, adapters.ids, self.authorizer
+        self.dispatch_queue = DispatchQueue(wake_events.dispatch.set)
         self.commands = CommandService(
             uow=uow,
             clock=clock,
             ids=ids,
             authorizer=gate,
-            validator=outside.params_checker,
-            execution_waiter=outside.execution_waiter,
+            validator=adapters.params_checker,
+            execution_waiter=adapters.execution_waiter,
             dispatch_queue=self.dispatch_queue,
-            wake_approvals=bells.approvals.set,
+            wake_approvals=wake_events.approvals.set,
         )
         self.definitions = CommandDefinitionService(
-            uow=uow, clock=clock, ids=ids, authorizer=gate, validator=outside.params_checker, commands=self.commands
+            uow=uow, clock=clock, ids=ids, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
-        self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, validator=outside.params_checker)
+        self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, validator=adapters.params_checker)
         self.control = DeviceControlQueryService(uow=uow, clock=clock, authorizer=gate)
         self.dispatch = CommandDispatchService(
             uow=uow,
             clock=clock,
-            link=outside.link,
-            codec=outside.codec,
-            execution_waiter=outside.execution_waiter,
+            link=adapters.link,
+            codec=adapters.codec,
+            execution_waiter=adapters.execution_waiter,
             dispatch_queue=self.dispatch_queue,
-            wake=bells.dispatch.set,
+            wake=wake_events.dispatch.set,
         )
-        self.reports = DeviceReportService(execution_waiter=outside.execution_waiter)
+        self.reports = DeviceReportService(execution_waiter=adapters.execution_waiter)
 
-    def _wire_grants(self, outside: Adapters) -> None:
-        windows = outside.engine.grant_evaluator
+    def _wire_grants(self, adapters: Adapters) -> None:
+        windows = adapters.engine.grant_evaluator
         self.grants = GrantService(
             uow=self.uow,
-            clock=outside.clock,
-            ids=outside.ids,
+            clock=adapters.clock,
+            ids=adapters.ids,
             windows=windows,
             commands=self.commands,
-            on_grants_changed=outside.feed.mark_access_stale,
+            on_grants_changed=adapters.feed.mark_access_stale,
         )
-        self.access_explanations = AccessExplainer(uow=self.uow, clock=outside.clock, windows=windows, commands=self.commands)
-        self.approvals = ApprovalService(uow=self.uow, clock=outside.clock, release=self.commands)
+        self.access_explanations = AccessExplainer(uow=self.uow, clock=adapters.clock, windows=windows, commands=self.commands)
+        self.approvals = ApprovalService(uow=self.uow, clock=adapters.clock, release=self.commands)
 
-    def _wire_schedules(self, outside: Adapters, bells: WakeEvents) -> None:
-        uow, clock, recurrence = self.uow, outside.clock, outside.recurrence
+    def _wire_schedules(self, adapters: Adapters, wake_events: WakeEvents) -> None:
+        uow, clock, recurrence = self.uow, adapters.clock, adapters.recurrence
         self.device_plans = DevicePlanService(
-            uow=uow, clock=clock, link=outside.link, codec=outside.codec, publisher=self.device_plan_queue.enqueue
+            uow=uow, clock=clock, link=adapters.link, codec=adapters.codec, publisher=self.device_plan_queue.enqueue
         )
         self.schedules = ScheduleService(
             uow=uow,
             clock=clock,
-            ids=outside.ids,
+            ids=adapters.ids,
             recurrence=recurrence,
             commands=self.commands,
             plans=self.device_plans,
-            schedule_bell=bells.schedules.set,
+            schedule_bell=wake_events.schedules.set,
         )
         self.firing = ScheduleFiringService(
             uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.device_plans
         )
 
-    def _wire_telemetry(self, settings: Settings, outside: Adapters, bells: WakeEvents) -> None:
-        uow, clock, engine = self.uow, outside.clock, outside.engine
+    def _wire_telemetry(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
+        uow, clock, engine = self.uow, adapters.clock, adapters.engine
         turnstile = TimeoutLock(self.engine_commit_lock)
         self.rules = RuleService(
             uow=uow,
             clock=clock,
-            ids=outside.ids,
+            ids=adapters.ids,
             engine=engine.engine,
             commands=self.commands,
             engine_commit_lock=turnstile,
-            wake_timers=bells.rule_timers.set,
+            wake_timers=wake_events.rule_timers.set,
         )
         self.ingest = IngestService(
-            ids=outside.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder
+            ids=adapters.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder
         )
         self.telemetry = TelemetryQueryService(
-            uow=uow, clock=clock, engine=engine.engine, gate=self.authorizer, follows=lambda: not outside.is_leader
+            uow=uow, clock=clock, engine=engine.engine, gate=self.authorizer, follows=lambda: not adapters.is_leader
         )
         self.downsampling = DownsamplingService(uow=uow, clock=clock, engine=engine.engine, gate=self.authorizer)
         self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
@@ -241,7 +245,7 @@ class Services:
         self.device_messages = DeviceMessageService(
             uow=uow,
             clock=clock,
-            codec=outside.codec,
+            codec=adapters.codec,
             reports=self.reports,
             presence=self.presence,
             plans=self.device_plans,
@@ -249,15 +253,15 @@ class Services:
         keep = RetentionPeriods(readings=settings.readings_days, rollups=settings.rollups_days, events=settings.events_days)
         self.retention = RetentionService(uow=uow, clock=clock, keep=keep)
 
-    def _wire_webhooks(self, outside: Adapters) -> None:
+    def _wire_webhooks(self, adapters: Adapters) -> None:
         self.deliveries = DeliveryService(
             uow=self.uow,
-            clock=outside.clock,
-            ids=outside.ids,
-            vault=outside.vault,
-            signers=outside.engine.signer_factory,
+            clock=adapters.clock,
+            ids=adapters.ids,
+            vault=adapters.vault,
+            signers=adapters.engine.signer_factory,
             scopes=self.recipient_cache,
-            jitter=outside.jitter,
+            jitter=adapters.jitter,
             lanes=EndpointQueues(),
         )
 

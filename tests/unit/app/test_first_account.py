@@ -21,68 +21,70 @@ from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 @pytest.fixture
 def hasher() -> Iterator[Argon2PasswordHasher]:
-    cheap = Argon2PasswordHasher(memory_kib=8, passes=1)
-    yield cheap
-    cheap.close()
+    weak = Argon2PasswordHasher(memory_kib=8, passes=1)
+    yield weak
+    weak.close()
 
 
-def program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
-    """As much of the program as a first start needs, over memory."""
+def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
+    """The parts of the program that create the first account, with in-memory storage."""
     ids = RandomIdGenerator()
     operator = AccountAdminService(uow=MemoryUnitOfWork(), clock=SystemClock(), ids=ids, hasher=hasher)
     return SimpleNamespace(
-        settings=settings, outside=SimpleNamespace(ids=ids, ring=None), services=SimpleNamespace(operator=operator)
+        settings=settings, adapters=SimpleNamespace(ids=ids, key_ring=None), services=SimpleNamespace(operator=operator)
     )
 
 
-def shown(settings: Settings, login: FirstLogin | None) -> str:
+def banner_text(settings: Settings, login: FirstLogin | None) -> str:
     screen = io.StringIO()
     banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False))
     return screen.getvalue()
 
 
-async def test_an_empty_installation_gets_a_login_that_only_its_owner_can_read(
+async def test_an_empty_installation_gets_a_first_login_in_a_file_that_only_its_owner_can_read(
     tmp_path: Path, hasher: Argon2PasswordHasher
 ) -> None:
     settings = Settings(data_dir=tmp_path)
-    login = await create_first_account(program(hasher, settings))
+    login = await create_first_account(fake_program(hasher, settings))
     assert login is not None
     assert login.password is not None
     assert (login.email, len(login.password)) == (DEFAULT_EMAIL, 20)
-    kept = tmp_path / FIRST_LOGIN_FILE
-    assert kept.stat().st_mode & 0o777 == 0o600
-    assert login.password in kept.read_text()
+    file = tmp_path / FIRST_LOGIN_FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert login.password in file.read_text()
     assert login.password not in repr(login)
 
 
-async def test_a_chosen_login_is_neither_shown_nor_kept(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
+async def test_a_password_from_the_settings_is_neither_printed_nor_written_to_a_file(
+    tmp_path: Path, hasher: Argon2PasswordHasher
+) -> None:
     settings = Settings(data_dir=tmp_path, owner_email="ada@example.com", owner_password="long enough")
-    login = await create_first_account(program(hasher, settings))
+    login = await create_first_account(fake_program(hasher, settings))
     assert login == FirstLogin("ada@example.com", None)
     assert list(tmp_path.iterdir()) == []
-    assert "long enough" not in shown(settings, login)
+    assert "long enough" not in banner_text(settings, login)
 
 
-async def test_the_second_start_makes_nothing(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
-    running = program(hasher, Settings(data_dir=tmp_path))
+async def test_the_second_start_creates_no_account(tmp_path: Path, hasher: Argon2PasswordHasher) -> None:
+    running = fake_program(hasher, Settings(data_dir=tmp_path))
     assert await create_first_account(running) is not None
     assert await create_first_account(running) is None
 
 
-def test_the_banner_says_where_everything_is_and_how_to_get_in(tmp_path: Path) -> None:
+def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, http_port=8081, mqtt_port=1884, mqtt_ws_port=8084)
-    said = shown(settings, FirstLogin("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
+    output = banner_text(settings, FirstLogin("ada@example.com", "secret", tmp_path / FIRST_LOGIN_FILE))
     for part in (
         "http://127.0.0.1:8081/docs",
         "ws://127.0.0.1:8081/api/v1/ws",
         "mqtt://127.0.0.1:1884",
         "ws://127.0.0.1:8084/mqtt",
     ):
-        assert part in said
-    assert "password secret" in said
+        assert part in output
+    assert "password secret" in output
 
 
-def test_three_lines_to_copy_register_a_device_and_switch_it() -> None:
+def test_the_quick_start_has_three_commands_that_register_a_device_and_switch_it_on() -> None:
     login, register, switch = banner.quick_start_commands("http://127.0.0.1:8080", "ada@example.com", "secret")
     assert "/auth/login" in login
     assert "/devices/register" in register
@@ -90,6 +92,6 @@ def test_three_lines_to_copy_register_a_device_and_switch_it() -> None:
     assert "/devices/$DEVICE/command" in switch
 
 
-def test_an_address_that_means_all_is_shown_as_one_that_can_be_opened() -> None:
+def test_a_wildcard_address_is_shown_as_the_loopback_address() -> None:
     assert banner.http_url(Settings(http_host="0.0.0.0")) == "http://127.0.0.1:8080"
     assert banner.http_url(Settings(http_host="::")) == "http://[::1]:8080"

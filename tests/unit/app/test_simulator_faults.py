@@ -19,16 +19,16 @@ def test_nothing_goes_wrong_by_itself() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("silly=5%", "there is no fault 'silly'"),
-        ("silent", "silent= is no share"),
-        ("silent=105%", "silent=105% is no share"),
-        ("silent=-1", "silent=-1 is no share"),
-        ("silent=nan", "silent=nan is no share"),
-        ("reconnect=soon", "reconnect=soon is no time"),
-        ("reconnect=0", "reconnect=0 is no time"),
-        ("dirty=1000h", "dirty=1000h is no time"),
-        ("slow=5%:x", "slow=x is no time"),
-        ("late=1%,late=2%", "late is said twice"),
+        ("silly=5%", "'silly' is not a fault"),
+        ("silent", "silent= is not a share"),
+        ("silent=105%", "silent=105% is not a share"),
+        ("silent=-1", "silent=-1 is not a share"),
+        ("silent=nan", "silent=nan is not a share"),
+        ("reconnect=soon", "reconnect=soon is not a time"),
+        ("reconnect=0", "reconnect=0 is not a time"),
+        ("dirty=1000h", "dirty=1000h is not a time"),
+        ("slow=5%:x", "slow=x is not a time"),
+        ("late=1%,late=2%", "late is given twice"),
     ],
 )
 def test_what_is_no_fault_is_refused_with_what_would_be(text: str, said: str) -> None:

@@ -1,0 +1,87 @@
+"""The composed program: its parts by name, so that the lifecycle, the HTTP application and the metrics can reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from quart import Quart
+
+from app.config.settings import Settings
+from app.runtime.metrics import Metrics
+from app.runtime.supervisor import Supervisor, Worker
+from app.wiring.adapters import Adapters
+from app.wiring.services import Services
+from app.workers.checkpoint import CheckpointWorker
+from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.fault_log import FaultLog
+from app.workers.feed_interest import FeedInterestWorker
+from app.workers.ingest import IngestWorker
+from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
+from app.workers.retention import RetentionWorker
+from app.workers.rollups import RollupWorker
+from app.workers.schedules import ScheduleWorker
+from app.workers.webhook_delivery import WebhookDeliveryWorker
+from domain.kernel.errors import Unavailable
+
+if TYPE_CHECKING:
+    from adapters.storage.sql.postgres.notifications import PostgresListener
+
+
+@dataclass(slots=True)
+class Workers:
+    """By name: the metrics read them, and other parts hand them work."""
+
+    ingest: IngestWorker
+    webhook_delivery: WebhookDeliveryWorker
+    command_dispatch: CommandDispatchWorker
+    schedules: ScheduleWorker
+    checkpoint: CheckpointWorker
+    feed_interest: FeedInterestWorker
+    fault_log: FaultLog
+    leader_only: tuple[Worker, ...]
+    rollups: RollupWorker
+    retention: RetentionWorker
+    every_instance: tuple[Worker, ...]
+    log_follower: EventLogFollower | None = None
+    postgres_listener: PostgresListener | None = None
+
+    def in_start_order(self, *, holds_devices: bool) -> list[Worker]:
+        """A sender starts before the workers that give it work, and the checkpoint stops after the ingest worker that feeds it
+        (workers stop in the reverse order). An instance without devices neither sends to them nor sets them online or offline."""
+        log_workers: list[Worker] = (
+            []
+            if self.log_follower is None or self.postgres_listener is None
+            else [PostgresListenerWorker(self.postgres_listener), self.log_follower]
+        )
+        if not holds_devices:
+            return [*log_workers, self.feed_interest, self.webhook_delivery, *self.every_instance, self.schedules]
+        sending: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
+        return [*log_workers, *sending, *self.every_instance, *self.leader_only, self.schedules, self.ingest]
+
+    def start_on_leadership(self) -> list[Worker]:
+        """The workers to add when this instance becomes leader while it runs."""
+        return [self.checkpoint, self.command_dispatch, *self.leader_only, self.ingest]
+
+
+@dataclass(slots=True)
+class Program:
+    settings: Settings
+    adapters: Adapters
+    services: Services
+    workers: Workers
+    supervisor: Supervisor
+    metrics: Metrics
+    http_app: Quart = field(init=False)
+
+    async def readiness_errors(self) -> Mapping[str, str]:
+        """The current problem of each part; empty when the service is ready."""
+        found = {f"worker {name}": error for name, error in self.supervisor.current_errors().items()}
+        try:
+            await self.adapters.database.check()
+        except Unavailable as error:
+            found["database"] = error.message
+        if self.adapters.link.stats().get("stopped"):
+            found["broker"] = "The device link is not running."
+        return found
