@@ -182,7 +182,7 @@ async def forget(url: str) -> None:
         while not done.is_set():
             began = time.perf_counter()
             async with uow.write() as tx:
-                await tx.events.append(event(10**9, ids))
+                await tx.events.append_many([event(10**9, ids)])
             waits.append((time.perf_counter() - began) * 1000)
             await asyncio.sleep(0.005)
 

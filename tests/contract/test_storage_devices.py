@@ -148,11 +148,11 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         await tx.readings.add_metric_names([(1, "t")])
         await tx.readings.upsert_device_metrics([(device.device_no, 1, None)])
         await tx.readings.upsert_checkpoints([(device.device_no, NOW, b"l")])
-        await tx.events.append(an_event(world))
+        await tx.events.append_many([an_event(world)])
         await tx.devices.delete(device.device_id, NOW)
     async with world.uow.read() as tx:
         assert await tx.devices.find(device.device_id) is None
-        assert await tx.grants.get(account_id, grant.grant_id) is None
+        assert await tx.grants.get_for_update(account_id, grant.grant_id) is None
         assert await tx.approvals.get(account_id, approval.approval_id) is None
         assert await tx.definitions.get(account_id, definition.command_id) is None
         assert await tx.executions.find(execution.execution_id) is None

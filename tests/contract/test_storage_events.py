@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
+from domain.events.model import Event
 from support.storage import NOW, World, an_account, an_event, new
+
+
+async def append(tx: Any, event: Event) -> Event:
+    [stored] = await tx.events.append_many([event])
+    return stored
 
 
 async def test_an_event_comes_back_as_it_went_in_with_a_position(world: World) -> None:
     async with world.uow.write() as tx:
-        stored = await tx.events.append(an_event(world))
+        stored = await append(tx, an_event(world))
         assert stored.position > 0
         assert list(await tx.events.page(world.account.account_id, limit=5)) == [stored]
 
@@ -19,7 +26,7 @@ async def test_an_event_comes_back_as_it_went_in_with_a_position(world: World) -
 async def test_positions_follow_the_order_of_commits(world: World) -> None:
     async def write() -> int:
         async with world.uow.write() as tx:
-            stored = await tx.events.append(an_event(world))
+            stored = await append(tx, an_event(world))
         commits.append(stored.position)
         return stored.position
 
@@ -66,7 +73,7 @@ async def test_who_follows_the_log_while_many_write_never_misses_a_position_that
 async def test_pages_stand_still_while_events_come_in(world: World) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
-        before = [await tx.events.append(an_event(world)) for _ in range(20)]
+        before = [await append(tx, an_event(world)) for _ in range(20)]
     shown: list[int] = []
     cursor: int | None = None
     while True:
@@ -85,7 +92,7 @@ async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: Wo
     async with world.uow.write() as tx:
         for number in range(6):
             kind = "relay_changed" if number % 2 else "grant_created"
-            await tx.events.append(an_event(world, kind=kind, device_id=other if number < 2 else world.device.device_id))
+            await append(tx, an_event(world, kind=kind, device_id=other if number < 2 else world.device.device_id))
         account_id = world.account.account_id
         everything = await tx.events.page(account_id, limit=99)
         positions = [event.position for event in everything]
@@ -103,8 +110,8 @@ async def test_totals_count_all_or_what_is_asked_for(world: World) -> None:
     async with world.uow.write() as tx:
         assert await tx.events.count(account_id) == 0
         for kind in ("relay_changed", "relay_changed", "grant_created"):
-            await tx.events.append(an_event(world, kind=kind))
-        await tx.events.append(an_event(world, device_id=None, device_name=None))
+            await append(tx, an_event(world, kind=kind))
+        await append(tx, an_event(world, device_id=None, device_name=None))
         assert await tx.events.count(account_id) == 4
         assert await tx.events.count(account_id, kind="grant_created") == 1
         assert await tx.events.count(account_id, device_id=world.device.device_id) == 3
@@ -114,9 +121,9 @@ async def test_totals_count_all_or_what_is_asked_for(world: World) -> None:
 async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
-        first = await tx.events.append(an_event(world))
-        await tx.events.append(an_event(world, kind="grant_created"))
-        third = await tx.events.append(an_event(world, kind="device_online"))
+        first = await append(tx, an_event(world))
+        await append(tx, an_event(world, kind="grant_created"))
+        third = await append(tx, an_event(world, kind="device_online"))
         assert list(await tx.events.list_public_after(account_id, 0, 9)) == [first, third]
         assert list(await tx.events.list_public_after(account_id, first.position, 9)) == [third]
         assert list(await tx.events.list_public_after(account_id, 0, 1)) == [first]
@@ -130,9 +137,9 @@ async def test_the_ends_of_the_log_are_known_for_each_account(world: World) -> N
             await tx.events.account_newest_position(other.account_id),
             await tx.events.account_oldest_position(other.account_id),
         ) == (0, 0)
-        first = await tx.events.append(an_event(world))
-        await tx.events.append(an_event(world, account_id=other.account_id))
-        last = await tx.events.append(an_event(world))
+        first = await append(tx, an_event(world))
+        await append(tx, an_event(world, account_id=other.account_id))
+        last = await append(tx, an_event(world))
         assert await tx.events.account_oldest_position(world.account.account_id) == first.position
         assert await tx.events.account_newest_position(world.account.account_id) == last.position
         assert len(await tx.events.page(other.account_id, limit=9)) == 1
@@ -141,8 +148,8 @@ async def test_the_ends_of_the_log_are_known_for_each_account(world: World) -> N
 async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
     async with world.uow.write() as tx:
         for at_ms in (NOW + 2, NOW, NOW + 1, NOW + 1):
-            await tx.events.append(an_event(world, at_ms=at_ms))
-        await tx.events.append(an_event(world, device_id=new("dev")))
+            await append(tx, an_event(world, at_ms=at_ms))
+        await append(tx, an_event(world, device_id=new("dev")))
         device_id = world.device.device_id
         log = await tx.events.list_by_device(device_id, limit=9, before_ms=None)
         assert [event.at_ms for event in log] == [NOW + 2, NOW + 1, NOW + 1, NOW]
@@ -154,7 +161,7 @@ async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
 async def test_forgetting_old_events_keeps_the_totals_right(world: World) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
-            await tx.events.append(an_event(world, at_ms=NOW + number))
+            await append(tx, an_event(world, at_ms=NOW + number))
         assert [await tx.events.delete_older_than(NOW + 3, 2) for _ in range(3)] == [2, 1, 0]
         assert await tx.events.count(world.account.account_id) == 2
         assert await tx.events.count(world.account.account_id, device_id=world.device.device_id) == 2
@@ -170,7 +177,7 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: World)
         stored = await tx.events.append_many(made)
         assert list(await tx.events.append_many([])) == []
         assert [replace(event, position=0) for event in stored] == made
-        last = await tx.events.append(an_event(world))
+        last = await append(tx, an_event(world))
     positions = [event.position for event in (*stored, last)]
     assert positions == sorted(set(positions))
     async with world.uow.read() as tx:
@@ -184,8 +191,8 @@ async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: World
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
         assert await tx.events.last_position() == 0
-        first = [await tx.events.append(an_event(world, kind="grant_created")) for _ in range(2)]
-        second = await tx.events.append(an_event(world, account_id=other.account_id))
+        first = [await append(tx, an_event(world, kind="grant_created")) for _ in range(2)]
+        second = await append(tx, an_event(world, account_id=other.account_id))
     async with world.uow.read() as tx:
         assert await tx.events.last_position() == second.position
         assert list(await tx.events.list_after(0, 9)) == [*first, second]

@@ -14,15 +14,15 @@ async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
-        assert await tx.grants.get(world.account.account_id, grant.grant_id) == grant
-        assert await tx.grants.get(new("acc"), grant.grant_id) is None
+        assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) == grant
+        assert await tx.grants.get_for_update(new("acc"), grant.grant_id) is None
         changed = replace(
             grant, commands=("*",), scope=Scope.FULL, window=GrantWindow(), rate_limit_per_minute=None, expires_ms=5
         )
         await tx.grants.save(changed)
-        assert await tx.grants.get(world.account.account_id, grant.grant_id) == changed
+        assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) == changed
         await tx.grants.delete(grant.grant_id)
-        assert await tx.grants.get(world.account.account_id, grant.grant_id) is None
+        assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) is None
 
 
 async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(world: World) -> None:

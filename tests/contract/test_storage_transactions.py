@@ -113,7 +113,7 @@ async def test_writing_through_a_reader_is_refused(world: World) -> None:
     fact = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
     for write in (
         lambda tx: tx.devices.set_relay(world.device.device_id, True),
-        lambda tx: tx.events.append(an_event(world)),
+        lambda tx: tx.events.append_many([an_event(world)]),
         lambda tx: tx.readings.add_many([(1, NOW, 1, b"x")]),
         lambda tx: tx.emit(fact),
     ):

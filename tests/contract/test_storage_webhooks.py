@@ -80,14 +80,16 @@ async def test_a_finished_delivery_is_written_once_and_lets_go(world: World) -> 
         await tx.deliveries.add_many([a_delivery(webhook)])
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         again = replace(claimed, attempts=1, due_ms=NOW + 5)
-        assert await tx.deliveries.finish(again)
-        assert await tx.deliveries.get(claimed.no) == replace(again, claimed_until_ms=None)
-        assert await tx.deliveries.next_due_ms() == NOW + 5
-        assert not await tx.deliveries.finish(again)
+        await tx.deliveries.finish_many([again])
         free = replace(again, claimed_until_ms=None)
-        assert await tx.deliveries.finish(replace(free, state=DeliveryState.DELIVERED, attempts=2))
-        assert not await tx.deliveries.finish(free)
-        assert not await tx.deliveries.finish(replace(free, no=999_999))
+        assert await tx.deliveries.get(claimed.no) == free
+        assert await tx.deliveries.next_due_ms() == NOW + 5
+        await tx.deliveries.finish_many([replace(again, attempts=7)])
+        assert await tx.deliveries.get(claimed.no) == free
+        done = replace(free, state=DeliveryState.DELIVERED, attempts=2)
+        await tx.deliveries.finish_many([done])
+        await tx.deliveries.finish_many([free, replace(free, no=999_999)])
+        assert await tx.deliveries.get(claimed.no) == done
         assert await tx.deliveries.next_due_ms() is None
 
 
@@ -99,7 +101,6 @@ async def test_who_has_lost_a_delivery_to_another_changes_nothing_of_it(world: W
         [lost] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         [held] = await tx.deliveries.claim(NOW + 60, NOW + 120, 9)
         late = replace(lost, state=DeliveryState.GIVEN_UP, attempts=6)
-        assert not await tx.deliveries.finish(late)
         await tx.deliveries.finish_many([late])
         assert await tx.deliveries.get(held.no) == held
         await tx.deliveries.finish_many([replace(held, attempts=1, due_ms=NOW + 200)])
@@ -117,8 +118,8 @@ async def test_what_is_owed_can_be_called_off(world: World) -> None:
         assert await tx.deliveries.cancel_pending(webhook.webhook_id, 9) == 1
         assert not await tx.deliveries.has_pending(webhook.webhook_id)
         assert await tx.deliveries.cancel_pending(webhook.webhook_id, 9) == 0
+        await tx.deliveries.finish_many([claimed])
         assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
-        assert not await tx.deliveries.finish(claimed)
 
 
 async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
@@ -207,8 +208,7 @@ async def test_settled_deliveries_are_forgotten_with_their_attempts(world: World
         await tx.deliveries.add_many([a_delivery(webhook, created_ms=NOW + number) for number in range(4)])
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
         await tx.deliveries.add_attempts([an_attempt(one) for one in claimed])
-        for one in claimed[:3]:
-            await tx.deliveries.finish(replace(one, state=DeliveryState.DELIVERED))
+        await tx.deliveries.finish_many([replace(one, state=DeliveryState.DELIVERED) for one in claimed[:3]])
         assert [await tx.deliveries.delete_older_than(NOW + 9, 2) for _ in range(3)] == [2, 1, 0]
         assert [one.delivery_no for one in await tx.deliveries.list_attempts(webhook.webhook_id, 9)] == [claimed[3].no]
 
@@ -219,7 +219,7 @@ async def test_many_deliveries_are_finished_at_once_and_what_is_settled_stays(wo
         await tx.webhooks.add(webhook)
         await tx.deliveries.add_many([a_delivery(webhook) for _ in range(3)])
         first, second, third = await tx.deliveries.claim(NOW, NOW + 60, 9)
-        await tx.deliveries.finish(replace(third, state=DeliveryState.CANCELLED))
+        await tx.deliveries.finish_many([replace(third, state=DeliveryState.CANCELLED)])
         done = replace(first, state=DeliveryState.DELIVERED, attempts=1)
         again = replace(second, attempts=1, due_ms=NOW + 5)
         await tx.deliveries.finish_many([done, again, replace(third, state=DeliveryState.DELIVERED)])

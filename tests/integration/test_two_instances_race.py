@@ -80,7 +80,7 @@ async def test_who_counts_a_grant_makes_the_others_wait(pair: Pair) -> None:
     grant_id = (await pair.owner.made("GET", f"{device}/grants"))[0]["grantId"]
     async with pair.one.services.uow.write() as tx:
         now_ms = pair.one.clock.now_ms()
-        grant = await tx.grants.get(pair.account.account.account_id, grant_id)
+        grant = await tx.grants.get_for_update(pair.account.account.account_id, grant_id)
         assert list(await tx.grants.list_recent_uses(grant, now_ms - 60_000, 1)) == []
         other = asyncio.create_task(pair.two.caller(X_Api_Key=key).send("POST", f"{device}/command", {"cmd": "STATUS"}))
         await pair.somebody_waits()

@@ -52,7 +52,7 @@ class Commands:
 
     async def revoke(self, grant: str) -> None:
         async with self.world.uow.read() as tx:
-            found = await tx.grants.get(ACCOUNT, GrantId(grant))
+            found = await tx.grants.get_for_update(ACCOUNT, GrantId(grant))
         await self.world.revoke(found)
 
     async def rotate(self, webhook: str) -> str:

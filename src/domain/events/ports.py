@@ -13,12 +13,8 @@ from domain.kernel.ids import AccountId, DeviceId
 
 
 class EventRepository(Protocol):
-    async def append(self, event: Event) -> Event:
-        """Gives the event its `position`: later commits have higher ones."""
-        ...
-
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
-        """`append` of many, in this order."""
+        """Stores the events in this order and returns them with their `position`. Later commits have higher positions."""
         ...
 
     async def page(

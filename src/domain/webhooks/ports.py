@@ -58,13 +58,9 @@ class DeliveryRepository(Protocol):
         `until_ms`. Costs the same however much is owed to the busy ones. On PostgreSQL `FOR UPDATE SKIP LOCKED`."""
         ...
 
-    async def finish(self, delivery: Delivery) -> bool:
-        """Write state, attempts, due time; drop the lease. False, and nothing done, when the row is gone, no longer PENDING, or
-        under another lease than `delivery.claimed_until_ms`: who has lost a delivery to another changes nothing of it."""
-        ...
-
     async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
-        """`finish` of many; those to which it would say False are passed over."""
+        """Stores state, attempts and due time, and drops the lease. Skips a delivery that is deleted, no longer PENDING, or under
+        another lease than its `claimed_until_ms`: an instance that has lost a delivery to another one changes nothing of it."""
         ...
 
     async def next_due_ms(self) -> int | None: ...

@@ -16,13 +16,10 @@ class MemoryEventRepository:
     def __init__(self, book: Database) -> None:
         self._database = book
 
-    async def append(self, event: Event) -> Event:
-        stored = replace(event, position=self._database.next_value("position"))
-        self._database.writable_rows(EVENTS)[stored.position] = stored
-        return stored
-
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
-        return [await self.append(event) for event in events]
+        stored = [replace(event, position=self._database.next_value("position")) for event in events]
+        self._database.writable_rows(EVENTS).update((event.position, event) for event in stored)
+        return stored
 
     async def page(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.idempotency import COMMITTED, StoredResponse
-from domain.kernel.ids import MembershipId, UserId
+from domain.kernel.ids import UserId
 from support.memory_storage.tables import Database, Table
 
 REFRESH_TOKENS: Table[bytes, RefreshToken] = Table("refresh_tokens")
@@ -39,9 +39,6 @@ class MemoryRefreshTokenRepository:
 
     async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None:
         self._revoke(lambda token: token.user_id == user_id, at_ms)
-
-    async def revoke_by_membership(self, membership_id: MembershipId, at_ms: int) -> None:
-        self._revoke(lambda token: token.membership_id == membership_id, at_ms)
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
         old = [key for key, token in self._database.rows(REFRESH_TOKENS).items() if token.expires_ms < expires_ms]

@@ -98,25 +98,20 @@ class MemoryDeliveryRepository:
             rows[delivery.no] = replace(delivery, claimed_until_ms=until_ms)
         return [rows[delivery.no] for delivery in chosen]
 
-    async def finish(self, delivery: Delivery) -> bool:
-        rows = self._database.writable_rows(DELIVERIES)
-        stored = rows.get(delivery.no)
-        if stored is None or stored.state is not DeliveryState.PENDING:
-            return False
-        if stored.claimed_until_ms != delivery.claimed_until_ms:
-            return False
-        rows[delivery.no] = replace(
-            stored,
-            state=delivery.state,
-            attempts=delivery.attempts,
-            due_ms=delivery.due_ms,
-            claimed_until_ms=None,
-        )
-        return True
-
     async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
+        rows = self._database.writable_rows(DELIVERIES)
         for delivery in deliveries:
-            await self.finish(delivery)
+            stored = rows.get(delivery.no)
+            if stored is None or stored.state is not DeliveryState.PENDING:
+                continue
+            if stored.claimed_until_ms == delivery.claimed_until_ms:
+                rows[delivery.no] = replace(
+                    stored,
+                    state=delivery.state,
+                    attempts=delivery.attempts,
+                    due_ms=delivery.due_ms,
+                    claimed_until_ms=None,
+                )
 
     async def next_due_ms(self) -> int | None:
         return min((_ready_ms(delivery) for delivery in self._pending()), default=None)

@@ -86,8 +86,6 @@ CLAIM_EXCEPT = {
     SQLITE: _claim_statement(_OLDEST_DUE_EXCEPT),
     POSTGRES: _claim_statement(_OLDEST_DUE_EXCEPT_FOR_UPDATE),
 }
-_UNDER_OUR_LEASE = (o.no == bindparam("at_no"), PENDING_DELIVERY, o.claimed_until_ms.is_not_distinct_from(bindparam("at_lease")))
-FINISH = update(deliveries).where(*_UNDER_OUR_LEASE).returning(o.no)
 NEXT_DUE = select(o.ready_ms).where(PENDING_DELIVERY, o.ready_ms >= 0).order_by(o.ready_ms, o.no).limit(1)
 _PENDING_OF_WEBHOOK = select(o.no).where(o.webhook_id.between(bindparam("at_id"), bindparam("at_id")), PENDING_DELIVERY)
 _PENDING_OF_WEBHOOK = _PENDING_OF_WEBHOOK.order_by(o.webhook_id, o.ready_ms, o.no)
@@ -205,18 +203,6 @@ def _insert_row(delivery: Delivery) -> dict[str, Any]:
     return {f"at_{name}": values[name] for name in _INSERT_COLUMNS}
 
 
-def _finish_row(delivery: Delivery) -> dict[str, Any]:
-    return {
-        "at_no": delivery.no,
-        "at_lease": delivery.claimed_until_ms,
-        "state": delivery.state.value,
-        "attempts": delivery.attempts,
-        "due_ms": delivery.due_ms,
-        "ready_ms": delivery.due_ms,
-        "claimed_until_ms": None,
-    }
-
-
 class SqlDeliveryRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
@@ -236,9 +222,6 @@ class SqlDeliveryRepository:
         else:
             rows = await self._session.write(CLAIM[self._session.dialect], **numbers)
         return sorted((DELIVERY.from_row(row) for row in rows), key=lambda delivery: (delivery.due_ms, delivery.no))
-
-    async def finish(self, delivery: Delivery) -> bool:
-        return bool(await self._session.write(FINISH, **_finish_row(delivery)))
 
     async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
         if self._session.dialect == POSTGRES:

@@ -109,9 +109,6 @@ class SqlEventRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def append(self, event: Event) -> Event:
-        return (await self.append_many([event]))[0]
-
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
         if not events:
             return []

@@ -60,8 +60,7 @@ def _applying_to_device(statement: Select[Any]) -> Select[Any]:
 
 
 ADD = insert(grants)
-GET = _SELECT.where(_ID, _ACCOUNT)
-GET_FOR_UPDATE = for_update(GET)
+GET_FOR_UPDATE = for_update(_SELECT.where(_ID, _ACCOUNT))
 SAVE = update(grants).where(_ID)
 DELETE = delete(grants).where(_ID)
 LIST_BY_DEVICE = _applying_to_device(_SELECT).order_by(g.seq)
@@ -145,10 +144,6 @@ class SqlGrantRepository:
 
     async def add(self, grant: Grant) -> None:
         await self._session.write(ADD, grant_id=grant.grant_id, **grant_values(grant))
-
-    async def get(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
-        rows = await self._session.read(GET, at_id=grant_id, at_account=account_id)
-        return grant_from_row(rows[0]) if rows else None
 
     async def get_for_update(self, account_id: AccountId, grant_id: GrantId) -> Grant | None:
         rows = await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=grant_id, at_account=account_id)

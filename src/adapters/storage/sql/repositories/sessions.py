@@ -11,7 +11,7 @@ from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, stored_responses, users
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
 from domain.kernel.idempotency import COMMITTED, StoredResponse
-from domain.kernel.ids import MembershipId, UserId
+from domain.kernel.ids import UserId
 
 REFRESH_TOKEN = Mapper(refresh_tokens, RefreshToken)
 ONE_TIME_CODE = Mapper(one_time_codes, OneTimeCode)
@@ -38,7 +38,6 @@ SPEND_TOKEN = (
 )
 REVOKE_FAMILY = update(refresh_tokens).where(refresh_tokens.c.family == bindparam("at_family"), _NOT_REVOKED)
 REVOKE_USER = update(refresh_tokens).where(refresh_tokens.c.user_id == bindparam("at_user"), _NOT_REVOKED)
-REVOKE_MEMBERSHIP = update(refresh_tokens).where(refresh_tokens.c.membership_id == bindparam("at_membership"), _NOT_REVOKED)
 DELETE_EXPIRED_TOKENS = delete_batch(refresh_tokens, refresh_tokens.c.expires_ms < _BEFORE, refresh_tokens.c.expires_ms)
 
 LOCK_USER = select(users.c.user_id).where(users.c.user_id == bindparam("at_user")).with_for_update(key_share=True)
@@ -94,9 +93,6 @@ class SqlRefreshTokenRepository:
 
     async def revoke_by_user(self, user_id: UserId, at_ms: int) -> None:
         await self._session.write(REVOKE_USER, at_user=user_id, revoked_ms=at_ms)
-
-    async def revoke_by_membership(self, membership_id: MembershipId, at_ms: int) -> None:
-        await self._session.write(REVOKE_MEMBERSHIP, at_membership=membership_id, revoked_ms=at_ms)
 
     async def delete_older_than(self, expires_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_EXPIRED_TOKENS, at_before=expires_ms, at_limit=limit))
