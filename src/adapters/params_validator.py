@@ -18,6 +18,7 @@ import jsonschema_rs
 
 from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.errors import FieldFault
+from domain.kernel.json_depth import is_nested_deeper_than
 
 MAX_SCHEMA_BYTES = 16 * 1024
 MAX_DEPTH = 24
@@ -106,7 +107,7 @@ def _check_schema_bounds(schema: JsonObject) -> None:
     """Raises _Unfit for a schema that could cost more than it may."""
     if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
         raise _UnusableSchemaError("paramsSchema.$schema", f"is another dialect; write {DIALECT}, or leave it out.")
-    if _nesting_depth(schema) > MAX_DEPTH:
+    if is_nested_deeper_than(schema, MAX_DEPTH):
         raise _UnusableSchemaError("paramsSchema", f"is nested deeper than {MAX_DEPTH} levels; flatten it.")
     try:
         size = len(json.dumps(schema, allow_nan=False, separators=(",", ":")).encode())
@@ -115,22 +116,6 @@ def _check_schema_bounds(schema: JsonObject) -> None:
     if size > MAX_SCHEMA_BYTES:
         raise _UnusableSchemaError("paramsSchema", f"takes {size} bytes as JSON; {MAX_SCHEMA_BYTES} are the most.")
     _SchemaNodeCounter(schema).count(schema, "paramsSchema")
-
-
-def _nesting_depth(value: Json) -> int:
-    """Levels of nesting, at most one more than allowed."""
-    row: list[Json] = [value]
-    for level in range(MAX_DEPTH + 1):
-        row = [inner for outer in row for inner in _children(outer)]
-        if not row:
-            return level
-    return MAX_DEPTH + 1
-
-
-def _children(value: Json) -> Sequence[Json]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
 
 
 def _count_values(value: Json) -> int:

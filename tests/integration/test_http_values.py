@@ -83,6 +83,21 @@ async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: Calle
     assert asked > 3
 
 
+async def test_every_value_of_an_enumeration_in_the_document_is_accepted(owner: Caller) -> None:
+    document = (await owner.whole.http.get("/openapi.json")).json()
+    sent_values, wrong = 0, []
+    for method, path, example, schema in bodies(document):
+        for name, of in schema["properties"].items():
+            choices = [followed(document, one) for one in of.get("anyOf", [of])]
+            for value in (value for one in choices for value in one.get("enum", ())):
+                answer = await owner.send(method, path, {**example, name: value})
+                sent_values += 1
+                if name in faults(answer):
+                    wrong.append(f"{method} {path} {name}={value}: {answer.text[:200]}")
+    assert wrong == []
+    assert sent_values > 20
+
+
 async def sent(owner: Caller, method: str, path: str, text: str) -> Any:
     headers = {**owner.headers, "Content-Type": "application/json"}
     return await owner.whole.http.request(method, f"/api/v1{path}", content=text.encode(), headers=headers)

@@ -24,6 +24,7 @@ from domain.devices.model import Device, FirmwareProfile
 from domain.kernel.clock import MINUTE_MS
 from domain.kernel.domain_events import Json
 from domain.kernel.errors import Conflict, FieldFault, PermissionDenied, ValidationFailed
+from domain.kernel.json_depth import is_nested_deeper_than
 
 NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 MAX_DEFINITIONS = 100
@@ -112,28 +113,13 @@ def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> 
     """Why a JSON value is more than we take, or None."""
     if value is None:
         return None
-    if _is_nested_deeper_than(value, max_depth):
+    if is_nested_deeper_than(value, max_depth):
         return FieldFault(field, f"is nested deeper than {max_depth} levels; flatten it.")
     try:
         size = len(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
     except ValueError:
         return FieldFault(field, "holds a number that JSON does not have (NaN or infinity).")
     return FieldFault(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
-
-
-def _is_nested_deeper_than(value: Json, levels: int) -> bool:
-    row: list[Json] = [value]
-    for _ in range(levels + 1):
-        row = [inner for outer in row for inner in _child_values(outer)]
-        if not row:
-            return False
-    return True
-
-
-def _child_values(value: Json) -> Iterable[Json]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def check_definition(definition: CommandDefinition, checker: ParamsValidator) -> None:

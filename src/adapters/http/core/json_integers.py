@@ -1,5 +1,8 @@
-"""What counts as a whole number. JSON has one kind of number, and JSON Schema, by which our document speaks, calls 10, 10.0 and
-1e1 the same integer; so do we. A query string is text, and there a whole number is its digits and nothing else."""
+"""What counts as an integer.
+
+JSON has one kind of number, and JSON Schema, the language of the OpenAPI document, treats 10, 10.0 and 1e1 as the same integer;
+request bodies follow it. A query string is text: there an integer is written in digits only.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ INTEGER_TEXT = re.compile(r"-?[0-9]+")
 
 
 def coerce_integral_floats(value: Any, error: ValidationError) -> bool:
-    """Write `10.0` as `10` wherever the model missed an integer, in place; whether there was any."""
-    found = False
+    """Replace `10.0` by `10` wherever the model expected an integer, in place. Returns whether anything was replaced."""
+    replaced = False
     for item in error.errors(include_url=False, include_context=False):
         if item["type"] == "int_type" and isinstance(item["input"], float) and item["input"].is_integer():
-            found |= _replace_at_path(value, item["loc"], int(item["input"]))
-    return found
+            replaced |= _replace_at_path(value, item["loc"], int(item["input"]))
+    return replaced
 
 
 def _replace_at_path(value: Any, path: tuple[int | str, ...], number: int) -> bool:
@@ -29,13 +32,13 @@ def _replace_at_path(value: Any, path: tuple[int | str, ...], number: int) -> bo
         if not isinstance(value[last], float):
             return False
     except (KeyError, IndexError, TypeError):
-        return False  # the path names a choice between types, which is no place in the body
+        return False  # the path contains the name of a union member, which is not a place in the body
     value[last] = number
     return True
 
 
 @cache
 def integer_fields(model: type[BaseModel]) -> frozenset[str]:
-    """The query parameters that are whole numbers."""
+    """The names of the query parameters that are integers."""
     fields = model.model_fields.items()
     return frozenset(field.alias or name for name, field in fields if int in (field.annotation, *get_args(field.annotation)))

@@ -1,13 +1,14 @@
-"""The shapes that cross the wire. A field is camelCase outside, snake_case inside, and checked at the border only.
+"""Base classes and field types of request and response models. A field is camelCase on the wire and snake_case in Python.
 
-Strict: `"1"` is not 1, an unknown field is a fault and not noise, and `null` is a value only where the document says so. What
-comes in passes `parse_object` first (json_object.py).
+Validation is strict: `"1"` is not 1, an unknown field is a fault, and `null` is accepted only where the document allows it. A
+request body passes `parse_json_object` (json_body.py) first, which refuses JSON that cannot be stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from enum import Enum
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -33,10 +34,10 @@ def _validate_single_line(text: str) -> str:
 
 
 OneLine = AfterValidator(_validate_single_line)
-"""For texts that stand in lists and logs: one line that looks like what it is."""
+"""For text that is shown in lists and logs: a single line without control or bidirectional characters."""
 SINGLE_LINE_SCHEMA: JsonDict = {"pattern": f"^[^{FORBIDDEN_IN_LINE}]*$"}
 VISIBLE_LINE_SCHEMA: JsonDict = {"pattern": f"^[^{FORBIDDEN_IN_LINE}]*[^\\s{FORBIDDEN_IN_LINE}][^{FORBIDDEN_IN_LINE}]*$"}
-"""For the document; the second also has something to see."""
+"""The same rules for the OpenAPI document; the second also requires a visible character."""
 
 DisplayName = Annotated[
     str,
@@ -44,16 +45,20 @@ DisplayName = Annotated[
     OneLine,
     Field(json_schema_extra={**VISIBLE_LINE_SCHEMA, "examples": ["Greenhouse"]}),
 ]
-"""What people call a thing: 1 to 64 characters, outer spaces taken off."""
+"""A name given by a user: 1 to 64 characters; surrounding spaces are removed."""
 
 Timestamp = Annotated[
     str, Field(json_schema_extra={"format": "date-time", "examples": ["2026-11-21T04:00:00.000Z"]}, max_length=40)
 ]
-"""ISO 8601 with an offset. In requests turn it with `instant`."""
+"""ISO 8601 with an offset. `request_parsing.parse_timestamp` converts it in requests."""
+
+E = TypeVar("E", bound=Enum)
+EnumValue = Annotated[E, Field(strict=False)]
+"""An enumeration in a request body, given by its value. A strict model would accept only the Python member."""
 
 
 class RequestBody(BaseModel):
-    """A request body. Only the camelCase names are accepted."""
+    """A request body. It accepts the camelCase names only."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -61,41 +66,43 @@ class RequestBody(BaseModel):
 
 
 class EmptyBody(RequestBody):
-    """For endpoints without a body: nothing, or `{}`."""
+    """The body of an endpoint that takes none: empty, or `{}`."""
 
 
 class PatchBody(RequestBody):
-    """A request that changes: what is left out stays, and `null` is for those `nullable`, which it empties."""
+    """A partial update: omitted fields keep their value. `null` clears a field, and only the fields in `nullable` accept it."""
 
     nullable: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    def reject_nulls(cls, given: Mapping[str, Any]) -> None:
-        """Raises Invalid that names the field."""
+    def reject_nulls(cls, content: Mapping[str, Any]) -> None:
+        """Raises ValidationFailed that names the field."""
         for name, field in cls.model_fields.items():
             alias = field.alias or name
-            if name not in cls.nullable and alias in given and given[alias] is None:
-                raise ValidationFailed.for_field(alias, "cannot be null; leave it out to keep it as it is.")
+            if name not in cls.nullable and alias in content and content[alias] is None:
+                raise ValidationFailed.for_field(alias, "cannot be null. Omit it to keep the present value.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        shown = handler.resolve_ref_schema(handler(core_schema))
+        schema = handler.resolve_ref_schema(handler(core_schema))
         for name, field in cls.model_fields.items():
             if name not in cls.nullable:
                 alias = field.alias or name
-                shown["properties"][alias] = without_null(shown["properties"][alias])
-        return shown
+                schema["properties"][alias] = without_null(schema["properties"][alias])
+        return schema
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of what may be left out, but is never null."""
-    others = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    """The schema of a field that may be omitted but is never null."""
+    alternatives = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key != "anyOf" and not (key == "default" and value is None)}
-    return {**others[0], **rest} if len(others) == 1 else ({**rest, "anyOf": others} if others else rest)
+    if len(alternatives) == 1:
+        return {**alternatives[0], **rest}
+    return {**rest, "anyOf": alternatives} if alternatives else rest
 
 
 class QueryParameters(BaseModel):
-    """Query parameters: text on the wire, so numbers and booleans are read from text; unknown names are refused."""
+    """Query parameters: text on the wire, so numbers and booleans are parsed from text. Unknown names are refused."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -103,7 +110,7 @@ class QueryParameters(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """A response. Made with the snake_case names, written with the camelCase ones."""
+    """A response: constructed with the snake_case names, serialised with the camelCase ones."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True)
 
@@ -115,7 +122,7 @@ class OkResponse(ResponseModel):
 
 
 class ErrorResponse(ResponseModel):
-    """The one shape of every error."""
+    """The body of every error response."""
 
     class Detail(ResponseModel):
         field: str
@@ -123,6 +130,8 @@ class ErrorResponse(ResponseModel):
 
     error: str = Field(description="A stable code, such as `VALIDATION_ERROR`.", examples=["VALIDATION_ERROR"])
     message: str = Field(description="What is wrong and what to do about it.")
-    details: list[Detail] | None = Field(default=None, description="The fields at fault, where there are any.")
-    retry_after: int | None = Field(default=None, description="Seconds to wait, with 429.")
-    request_id: str = Field(description="Also in the `X-Request-Id` header; name it when you ask for help.")
+    details: list[Detail] | None = Field(default=None, description="The fields at fault, if any.")
+    retry_after: int | None = Field(default=None, description="Seconds to wait; present with status 429.")
+    request_id: str = Field(
+        description="Identifies the request in the log; also in the `X-Request-Id` header. Quote it when you ask for help."
+    )

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from adapters.http.core.schemas import VISIBLE_LINE_SCHEMA, OneLine, PatchBody, QueryParameters, RequestBody, ResponseModel
+from adapters.http.core.schemas import (
+    VISIBLE_LINE_SCHEMA,
+    EnumValue,
+    OneLine,
+    PatchBody,
+    QueryParameters,
+    RequestBody,
+    ResponseModel,
+)
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget, Execution, ExecutionStatus, TriggeredBy
 from domain.kernel.clock import to_iso
@@ -68,9 +76,9 @@ class CommandDefinitionCreateRequest(RequestBody):
     name: CommandName = Field(examples=["SET_LEVEL"])
     label: Label
     description: DescriptionText | None = None
-    kind: CommandKind = CommandKind.ACTION
+    kind: EnumValue[CommandKind] = CommandKind.ACTION
     params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12, local $ref only.")
-    shape: CommandWidget = CommandWidget.BUTTON
+    shape: EnumValue[CommandWidget] = CommandWidget.BUTTON
     requires_approval: bool = False
 
     def to_input(self) -> CommandDefinitionInput:
@@ -85,9 +93,9 @@ class CommandDefinitionUpdateRequest(PatchBody):
     name: CommandName | None = None
     label: Label | None = None
     description: DescriptionText | None = None
-    kind: CommandKind | None = None
+    kind: EnumValue[CommandKind] | None = None
     params_schema: dict[str, Any] | None = None
-    shape: CommandWidget | None = None
+    shape: EnumValue[CommandWidget] | None = None
     requires_approval: bool | None = None
 
     def to_changes(self) -> dict[str, Any]:

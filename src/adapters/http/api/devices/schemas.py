@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 from adapters.http.core.schemas import (
     SINGLE_LINE_SCHEMA,
     VISIBLE_LINE_SCHEMA,
+    EnumValue,
     OneLine,
     PatchBody,
     QueryParameters,
@@ -40,7 +41,9 @@ class DeviceRegistrationRequest(RequestBody):
     app_type_other: SingleLineText | None = None
     project_id: IdText | None = Field(default=None, description="The account's default project without one.")
     device_type_id: IdText | None = None
-    profile: FirmwareProfile | None = Field(default=None, description="Which firmware speaks; found from board and application.")
+    profile: EnumValue[FirmwareProfile] | None = Field(
+        default=None, description="The firmware's message format. Omitted: derived from board and application."
+    )
     description: DescriptionText | None = None
     location: SingleLineText | None = None
     manufacturer: SingleLineText | None = None
@@ -74,7 +77,7 @@ class DeviceUpdateRequest(PatchBody):
     app_type_other: SingleLineText | None = None
     project_id: IdText | None = None
     device_type_id: IdText | None = None
-    profile: FirmwareProfile | None = None
+    profile: EnumValue[FirmwareProfile] | None = None
     description: DescriptionText | None = None
     location: SingleLineText | None = None
     manufacturer: SingleLineText | None = None

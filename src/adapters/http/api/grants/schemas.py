@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from adapters.http.core.request_parsing import parse_timestamp
-from adapters.http.core.schemas import PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import EnumValue, PatchBody, QueryParameters, RequestBody, ResponseModel, Timestamp
 from domain.grants.access_explanation import AccessExplanation, GrantCheckResult
 from domain.grants.grant_input import MAX_COMMANDS, MAX_RATE_PER_MINUTE, GrantDraft, GrantInput
 from domain.grants.grant_service import GrantListItem, GrantWithWarnings
@@ -33,8 +33,8 @@ class GrantCreateRequest(RequestBody):
     commands: CommandNames
     api_key_id: str | None = Field(default=None, max_length=64)
     membership_id: str | None = Field(default=None, max_length=64)
-    applies_via: AppliesVia = Field(default=AppliesVia.DEVICE, description="`project`: the device's whole project.")
-    scope: Scope = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
+    applies_via: EnumValue[AppliesVia] = Field(default=AppliesVia.DEVICE, description="`project`: the device's whole project.")
+    scope: EnumValue[Scope] = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
     expires_at: Timestamp | None = None
     active_days: Weekdays | None = None
     active_from_minute: MinuteOfDay | None = None
@@ -66,7 +66,7 @@ class GrantUpdateRequest(PatchBody):
     nullable = frozenset({"expires_at", "active_days", "active_from_minute", "active_to_minute", "rate_limit_per_minute"})
 
     commands: CommandNames | None = None
-    scope: Scope | None = None
+    scope: EnumValue[Scope] | None = None
     expires_at: Timestamp | None = None
     active_days: Weekdays | None = None
     active_from_minute: MinuteOfDay | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
-from adapters.http.core.schemas import SINGLE_LINE_SCHEMA, OneLine, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import SINGLE_LINE_SCHEMA, EnumValue, OneLine, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
@@ -70,7 +70,7 @@ class ScheduleUpdateRequest(PatchBody):
     off_command: SlotCommandRequest | None = None
     rrule: RruleText | None = None
     timezone: TimeZoneName | None = None
-    misfire: MisfirePolicy | None = None
+    misfire: EnumValue[MisfirePolicy] | None = None
     misfire_grace_seconds: GraceSeconds | None = None
 
     def to_changes(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class ScheduleCreateRequest(RequestBody):
     off_command: SlotCommandRequest | None = Field(default=None, description="Plain OFF.")
     rrule: RruleText | None = None
     timezone: TimeZoneName | None = None
-    misfire: MisfirePolicy | None = Field(
+    misfire: EnumValue[MisfirePolicy] | None = Field(
         default=None, description="What becomes of an edge that was missed: FIRE late, or SKIP."
     )
     misfire_grace_seconds: GraceSeconds | None = Field(

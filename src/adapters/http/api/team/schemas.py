@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from adapters.http.core.schemas import DisplayName, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import DisplayName, EnumValue, PatchBody, RequestBody, ResponseModel, Timestamp
 from domain.accounts.model import Member
 from domain.kernel.caller import Role
 from domain.kernel.clock import to_iso
@@ -13,12 +13,12 @@ from domain.kernel.clock import to_iso
 class MemberCreateRequest(RequestBody):
     email: str = Field(max_length=254, examples=["grace@example.com"])
     name: DisplayName
-    role: Role
+    role: EnumValue[Role]
     password: str = Field(min_length=8, max_length=256)
 
 
 class MemberUpdateRequest(PatchBody):
-    role: Role | None = None
+    role: EnumValue[Role] | None = None
     name: DisplayName | None = None
 
 
