@@ -78,7 +78,7 @@ class Gated(RuleBasedStateMachine):
         self.world = await DeviceWorld().populate()
         self.device = await self.world.device()
         self.key = await self.world.key()
-        self.gate = Authorizer(windows=ReferenceGrantEvaluator())
+        self.gate = Authorizer(evaluator=ReferenceGrantEvaluator())
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

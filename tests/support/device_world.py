@@ -208,7 +208,7 @@ class DeviceWorld:
         self.deleted: list[int] = []
         self.readmitted: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
-        self.gate = Authorizer(windows=self.windows)
+        self.gate = Authorizer(evaluator=self.windows)
         self.presence = PresenceService(**shared, link=self.link, wake=self.bell)
         self.admission = self.make_admission()
         self.erasure = DeviceErasureService(**shared, wake=self.bell, on_deleted=self.deleted.append)

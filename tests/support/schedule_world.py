@@ -54,7 +54,7 @@ class ScheduleWorld(DeviceWorld):
             commands=self.commands,
             on_grants_changed=self.grants_changed.append,
         )
-        self.access: AccessExplainer[Any] = AccessExplainer(**shared, windows=self.windows, commands=self.commands)
+        self.access: AccessExplainer[Any] = AccessExplainer(**shared, evaluator=self.windows, commands=self.commands)
 
     def make_firing(self, **other: Any) -> ScheduleFiringService:
         """A fresh one is what a restart gives."""

@@ -91,7 +91,7 @@ class Services:
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
         """For what only the instance that holds the devices writes."""
         self._wire_accounts(adapters)
-        self.authorizer = Authorizer(windows=adapters.engine.grant_evaluator)
+        self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self._wire_devices(settings, adapters, wake_events)
         self._wire_commands(adapters, wake_events)
         self._wire_grants(adapters)
@@ -193,7 +193,7 @@ class Services:
             commands=self.commands,
             on_grants_changed=adapters.feed.mark_access_stale,
         )
-        self.access_explanations = AccessExplainer(uow=self.uow, clock=adapters.clock, windows=windows, commands=self.commands)
+        self.access_explanations = AccessExplainer(uow=self.uow, clock=adapters.clock, evaluator=windows, commands=self.commands)
         self.approvals = ApprovalService(uow=self.uow, clock=adapters.clock, release=self.commands)
 
     def _wire_schedules(self, adapters: Adapters, wake_events: WakeEvents) -> None:

@@ -52,7 +52,7 @@ class AccountAdminService:
     ) -> CreatedAccount | None:
         """An account with its Owner and its default project. With `only_first`, None when there is an account already.
 
-        Raises Invalid or Conflict `EMAIL_TAKEN`."""
+        Raises ValidationFailed or Conflict `EMAIL_TAKEN`."""
         now_ms = self._clock.now_ms()
         account = Account(AccountId(self._ids.new_id(IdPrefix.ACCOUNT)), check_name(name), DEFAULT_PLAN, now_ms)
         user = await self._build_user(email, password, owner_name)
@@ -68,7 +68,7 @@ class AccountAdminService:
         return CreatedAccount(account, owner, project)
 
     async def add_user(self, account_id: str, *, email: str, password: str, role: Role, name: str | None = None) -> Member:
-        """Raises NotFound for an unknown account, Invalid, or Conflict `EMAIL_TAKEN`."""
+        """Raises NotFound for an unknown account, ValidationFailed, or Conflict `EMAIL_TAKEN`."""
         user = await self._build_user(email, password, name)
         async with self._uow.write() as tx:
             account = await tx.accounts.get(AccountId(account_id))

@@ -47,7 +47,9 @@ class PasswordService:
         self._mailer = mailer
 
     async def send_code(self, caller: Session) -> None:
-        """Mail a code to the caller. Raises Refused, Throttled `OTP_COOLDOWN`, or Unavailable when it could not be mailed."""
+        """Mail a code to the caller.
+
+        Raises PermissionDenied, RateLimited `OTP_COOLDOWN`, or Unavailable when the mail server does not accept it."""
         require_role(caller, Role.ADMIN)
         code = self._ids.random_digits(CODE_DIGITS)
         now_ms = self._clock.now_ms()
@@ -68,7 +70,7 @@ class PasswordService:
             raise
 
     async def change_password(self, caller: Session, code: str, new_password: str) -> None:
-        """Raises Invalid `OTP_INVALID`, alike for wrong, expired, used and too often tried. All refresh tokens end."""
+        """Raises ValidationFailed `OTP_INVALID`, alike for wrong, expired, used and too often tried. All refresh tokens end."""
         require_role(caller, Role.ADMIN)
         check_password(new_password, "newPassword")
         new_hash = await self._hasher.hash(new_password)

@@ -69,7 +69,7 @@ def normalize_email(text: str) -> str:
 
 
 def check_email(text: str) -> str:
-    """Folded. Raises Invalid that names `email`."""
+    """Folded. Raises ValidationFailed that names `email`."""
     email = normalize_email(text)
     if len(email) > EMAIL_MAX_LENGTH or _EMAIL_PATTERN.fullmatch(email) is None or single_line_fault(email) is not None:
         raise ValidationFailed.for_field("email", "must be an email address such as ada@example.com, at most 254 characters.")
@@ -77,14 +77,14 @@ def check_email(text: str) -> str:
 
 
 def check_password(password: str, field: str = "password") -> str:
-    """Raises Invalid unless it is 8 to 256 characters."""
+    """Raises ValidationFailed unless it is 8 to 256 characters."""
     if not PASSWORD_MIN_LENGTH <= len(password) <= PASSWORD_MAX_LENGTH:
         raise ValidationFailed.for_field(field, f"must have {PASSWORD_MIN_LENGTH} to {PASSWORD_MAX_LENGTH} characters.")
     return password
 
 
 def check_name(name: str, field: str = "name") -> str:
-    """Without outer spaces. Raises Invalid unless 1 to 64 characters remain."""
+    """Without outer spaces. Raises ValidationFailed unless 1 to 64 characters remain."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_MAX_LENGTH:
         raise ValidationFailed.for_field(field, f"must have 1 to {NAME_MAX_LENGTH} characters.")
@@ -95,14 +95,14 @@ def check_name(name: str, field: str = "name") -> str:
 
 
 def check_can_assign_role(caller: Session, role: Role) -> None:
-    """Admins manage members, and only an Owner makes Owners. Raises Refused."""
+    """Admins manage members, and only an Owner makes Owners. Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
     if role is Role.OWNER and caller.role is not Role.OWNER:
         raise PermissionDenied("Only an Owner makes somebody an Owner. Ask an Owner of the account.")
 
 
 def check_can_change_member(caller: Session, target: Membership) -> None:
-    """Only an Owner changes or removes Owners. Raises Refused."""
+    """Only an Owner changes or removes Owners. Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
     if target.role is Role.OWNER and caller.role is not Role.OWNER:
         raise PermissionDenied("Only an Owner changes or removes Owners. Ask an Owner of the account.")
@@ -146,7 +146,7 @@ class LoginThrottleSubjects:
 
 
 def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
-    """Raises Throttled `LOGIN_THROTTLED` while the pause after the last failure is not over."""
+    """Raises RateLimited `LOGIN_THROTTLED` while the pause after the last failure is not over."""
     if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
         return
     patience = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]

@@ -83,7 +83,7 @@ class SessionService:
         self._throttled_counts: dict[tuple[str, str], int] = {}
 
     async def login(self, email: str, password: str, *, address: str) -> LoginResult:
-        """Raises Unauthenticated `INVALID_CREDENTIALS` or Throttled `LOGIN_THROTTLED`."""
+        """Raises Unauthenticated `INVALID_CREDENTIALS` or RateLimited `LOGIN_THROTTLED`."""
         email = normalize_email(email)[:EMAIL_MAX_LENGTH]
         subjects = LoginThrottleSubjects.for_attempt(email, address)
         try:

@@ -35,7 +35,7 @@ class TeamService:
             return await tx.memberships.list_members(caller.account_id)
 
     async def add_member(self, caller: Session, *, email: str, name: str, role: Role, password: str) -> Member:
-        """Raises Refused, Invalid, or Conflict `EMAIL_TAKEN` when the address has a user in this installation."""
+        """Raises PermissionDenied, ValidationFailed, or Conflict `EMAIL_TAKEN` when the address is in use."""
         check_can_assign_role(caller, role)
         email, name = check_email(email), check_name(name)
         password_hash = await self._hasher.hash(check_password(password))
@@ -54,7 +54,7 @@ class TeamService:
     async def update_member(
         self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> Member:
-        """Raises Refused, NotFound, or Conflict `LAST_OWNER`."""
+        """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
         async with self._uow.write() as tx:
             owners = await tx.memberships.count_owners_for_update(
                 caller.account_id

@@ -20,7 +20,7 @@ ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
 def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus) -> None:
-    """Raises Refused `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving what one asked for oneself.
+    """Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving what one asked for oneself.
 
     Denying one's own request is allowed: it is a withdrawal."""
     require_role(caller, Role.ADMIN)

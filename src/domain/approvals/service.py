@@ -42,7 +42,7 @@ class ApprovalService:
             return await tx.approvals.list_newest(caller.account_id, device_id=device_id, status=status, limit=LIST_LIMIT)
 
     async def approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> ExecutionId:
-        """Raises Refused `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and whatever the command
+        """Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and whatever the command
         itself is refused with now."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
@@ -56,7 +56,7 @@ class ApprovalService:
             raise
 
     async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> None:
-        """Raises Refused `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
+        """Raises PermissionDenied `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)

@@ -15,8 +15,7 @@ from domain.devices.model import Device, DeviceCredentials, DeviceStatus
 from domain.devices.ports import DevicesTx, Vault
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
-from domain.kernel.turnstile import EngineCommitLock
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 
 BATCH_SIZE = 100
 

@@ -100,7 +100,7 @@ class EventService:
         kind: str | None = None,
         device_id: str | None = None,
     ) -> EventViewPage:
-        """Newest first. New events do not shift later pages. Raises Invalid for a cursor that is none."""
+        """Newest first. New events do not shift later pages. Raises ValidationFailed for a cursor that is none."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         device = None if device_id is None else DeviceId(device_id)

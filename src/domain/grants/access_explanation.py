@@ -1,4 +1,4 @@
-"""Why a call would pass or not: the gate's own decision, told instead of enforced, and nothing spent by asking."""
+"""Explains an access decision: the checks of `Authorizer` without enforcing them and without using up a rate limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TxT = TypeVar("TxT", bound=GrantsTx)
 
 @dataclass(frozen=True, slots=True)
 class GrantCheckResult:
-    """What one grant says to the call; `code` None means that it lets it pass."""
+    """The result of one grant for the call; `code` None means that the grant allows it."""
 
     grant: Grant
     code: str | None
@@ -36,8 +36,8 @@ class GrantCheckResult:
 
 @dataclass(frozen=True, slots=True)
 class AccessExplanation:
-    """`passes_ms`: when the call would pass by waiting alone; None when it passes now or waiting does not help.
-    `waits_for_approval`: it would pass, but only after an Owner or Admin has approved it."""
+    """`passes_from_ms`: when the call would be allowed without any change; None when it is allowed now or waiting does not help.
+    `needs_approval`: the call is allowed, but runs only after an Owner or Admin has approved it."""
 
     allowed: bool
     code: str | None
@@ -49,10 +49,10 @@ class AccessExplanation:
 
 
 class AccessExplainer(Generic[TxT]):
-    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, windows: GrantEvaluator, commands: CommandCatalog[TxT]) -> None:
+    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, evaluator: GrantEvaluator, commands: CommandCatalog[TxT]) -> None:
         self._uow = uow
         self._clock = clock
-        self._evaluator = windows
+        self._evaluator = evaluator
         self._commands = commands
 
     async def explain(
@@ -64,7 +64,9 @@ class AccessExplainer(Generic[TxT]):
         key_id: KeyId | None = None,
         membership_id: MembershipId | None = None,
     ) -> AccessExplanation:
-        """For a key, for a member, or for the caller. `command` None asks about reading. Asking about others needs Admin."""
+        """Explain for an API key, a member or the caller. `command` None is a read.
+
+        Raises PermissionDenied `ROLE_REQUIRED` when somebody below Admin asks about another subject."""
         if key_id is not None and membership_id is not None:
             raise ValidationFailed.for_field("membershipId", "give apiKeyId or membershipId, not both.")
         if key_id is not None or membership_id not in (None, caller.membership_id):
@@ -72,42 +74,44 @@ class AccessExplainer(Generic[TxT]):
         now_ms = self._clock.now_ms()
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            party = await _resolve_principal(tx, caller, key_id, membership_id)
-            ask, flagged = await self._permission_request(tx, device, command)
-            explanation = await self._explain(tx, device, party, ask, now_ms)
-        waits = flagged and explanation.allowed and party.subject_to_approval
+            principal = await _resolve_principal(tx, caller, key_id, membership_id)
+            request, requires_approval = await self._permission_request(tx, device, command)
+            explanation = await self._explain(tx, device, principal, request, now_ms)
+        waits = requires_approval and explanation.allowed and principal.subject_to_approval
         return replace(explanation, needs_approval=waits)
 
     async def _permission_request(self, tx: TxT, device: Device, command: str | None) -> tuple[PermissionRequest, bool]:
         if command is None:
             return policy.READ_REQUEST, False
-        for known in await self._commands.effective_definitions(tx, device):
-            if known.name == command:
-                return PermissionRequest(command, is_query=known.kind == "QUERY"), known.requires_approval
+        for definition in await self._commands.effective_definitions(tx, device):
+            if definition.name == command:
+                return PermissionRequest(command, is_query=definition.kind == "QUERY"), definition.requires_approval
         raise ValidationFailed(
             f"This device has no command {command!r}. GET /devices/{device.device_id}/commands lists those it has.",
             code="UNKNOWN_COMMAND",
         )
 
-    async def _explain(self, tx: TxT, device: Device, party: Principal, ask: PermissionRequest, now_ms: int) -> AccessExplanation:
+    async def _explain(
+        self, tx: TxT, device: Device, principal: Principal, request: PermissionRequest, now_ms: int
+    ) -> AccessExplanation:
         try:
-            subject = required_grant_subject(party, ask)
+            subject = required_grant_subject(principal, request)
         except PermissionDenied as error:
             return _explain_without_grants(False, error.code, error.message)
         if subject is None:
             return _explain_without_grants(
-                True, None, f"{party.display_name} needs no grant for this: the role {party.role} is enough."
+                True, None, f"{principal.display_name} needs no grant for this: the role {principal.role} is enough."
             )
         grants = await tx.grants.list_by_subject_and_device(subject, device)
         if not grants:
-            none = policy.missing_grant_error(party.display_name, device.device_id, ask)
-            return _explain_without_grants(False, none.code, none.message)
-        passing, misses = policy.filter_applicable(grants, ask, now_ms, self._evaluator)
-        spent = [] if ask.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
-        return _summarize(grants, [*misses, *(miss for miss in spent if miss is not None)], ask)
+            missing = policy.missing_grant_error(principal.display_name, device.device_id, request)
+            return _explain_without_grants(False, missing.code, missing.message)
+        passing, denials = policy.filter_applicable(grants, request, now_ms, self._evaluator)
+        rate_denials = [] if request.command is None else [await self._rate_denial(tx, grant, now_ms) for grant in passing]
+        return _summarize(grants, [*denials, *(denial for denial in rate_denials if denial is not None)], request)
 
     async def _rate_denial(self, tx: TxT, grant: Grant, now_ms: int) -> Denial | None:
-        """A miss when the rolling window is full."""
+        """A denial when the rolling window is full."""
         limit = grant.rate_limit_per_minute
         if limit is None:
             return None
@@ -116,22 +120,22 @@ class AccessExplainer(Generic[TxT]):
         return None if allowance.is_allowed else Denial(grant, GrantCheck.RATE, allowance.next_free_ms)
 
 
-def _summarize(grants: Sequence[Grant], misses: Sequence[Denial], ask: PermissionRequest) -> AccessExplanation:
-    missed = {miss.grant.grant_id: miss for miss in misses}
-    findings = tuple(_grant_result(grant, missed.get(grant.grant_id), ask) for grant in grants)
-    first = next((grant for grant in grants if grant.grant_id not in missed), None)
+def _summarize(grants: Sequence[Grant], denials: Sequence[Denial], request: PermissionRequest) -> AccessExplanation:
+    denied = {denial.grant.grant_id: denial for denial in denials}
+    results = tuple(_grant_result(grant, denied.get(grant.grant_id), request) for grant in grants)
+    first = next((grant for grant in grants if grant.grant_id not in denied), None)
     if first is not None:
-        message = f"Grant {first.grant_id} lets this pass."
-        return AccessExplanation(True, None, message, None, first, False, findings)
-    miss = policy.closest_denial(misses)
-    soonest = min((m.passes_from_ms for m in misses if m.passes_from_ms is not None), default=None)
-    return AccessExplanation(False, miss.code, policy.explain_denial(miss, ask), soonest, miss.grant, False, findings)
+        message = f"Grant {first.grant_id} allows this."
+        return AccessExplanation(True, None, message, None, first, False, results)
+    denial = policy.closest_denial(denials)
+    soonest = min((m.passes_from_ms for m in denials if m.passes_from_ms is not None), default=None)
+    return AccessExplanation(False, denial.code, policy.explain_denial(denial, request), soonest, denial.grant, False, results)
 
 
-def _grant_result(grant: Grant, miss: Denial | None, ask: PermissionRequest) -> GrantCheckResult:
-    if miss is None:
-        return GrantCheckResult(grant, None, "Lets this pass.", None)
-    return GrantCheckResult(grant, miss.code, policy.explain_denial(miss, ask), miss.passes_from_ms)
+def _grant_result(grant: Grant, denial: Denial | None, request: PermissionRequest) -> GrantCheckResult:
+    if denial is None:
+        return GrantCheckResult(grant, None, "Allows this.", None)
+    return GrantCheckResult(grant, denial.code, policy.explain_denial(denial, request), denial.passes_from_ms)
 
 
 def _explain_without_grants(allowed: bool, code: str | None, message: str) -> AccessExplanation:

@@ -1,10 +1,11 @@
-"""The gate: every call that touches a device passes here, whoever makes it and by whichever road.
+"""Authorisation: every request, schedule, rule and approval that touches a device is authorised by `Authorizer`.
 
-Owners and Admins pass. Members and Viewers read freely and need a grant to their membership for commands, a Viewer for QUERY
-commands only. An API key needs a grant for everything. A schedule or rule may do what the membership that made it may do now.
+Owners and Admins need no grant. Members and Viewers read freely; for commands they need a grant to their membership, and a Viewer
+may send QUERY commands only. An API key needs a grant for everything. A schedule or rule has the current permissions of the
+membership that created it.
 
-A grant's rate is counted in the caller's own write transaction and only when every other check has passed, so that a refused
-call costs nothing and two calls at once never share the last use. A grant that is used up does not stand in the way of another.
+A use of a rate-limited grant is counted in the caller's write transaction, after every other check has passed: a denied call uses
+nothing up, and two concurrent calls never share the last use. When one grant is used up, another may still allow the call.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
 from domain.kernel.ids import GrantId, MembershipId
 
 MAX_ATTEMPTS = 5
-"""A grant that is changed while we wait to count its use is read again and is ours from then on, so two nearly always suffice."""
+"""A grant that changed before its use was counted is read again, now under a row lock: two attempts nearly always suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class AutomationPermissionRequest:
-    """One command that an automation wants to run now."""
+    """One command that a schedule or rule wants to run now."""
 
     caller: SystemCaller
     device: Device
@@ -67,8 +68,8 @@ class AutomationPermissionRequest:
 
 
 class Authorizer:
-    def __init__(self, *, windows: GrantEvaluator) -> None:
-        self._evaluator = windows
+    def __init__(self, *, evaluator: GrantEvaluator) -> None:
+        self._evaluator = evaluator
 
     async def authorize(
         self,
@@ -82,59 +83,61 @@ class Authorizer:
         spend: bool = True,
         known: Sequence[Grant] | None = None,
     ) -> Permit:
-        """Let the call pass or raise. `command` None is a read. `spend=False` leaves the rate limit alone, neither asked nor
-        counted: for a command whose use was counted when it was requested. `known`: the grants of `subject_of(caller)` on the
-        device, where this very transaction has looked them up.
+        """Return a permit or raise. `command` None is a read. `spend=False` neither checks nor counts the rate limit, for a
+        command whose use was counted when it was requested. `known`: the grants of `grant_subject_of(caller)` on the device, if
+        this transaction has loaded them already.
 
-        Raises Refused `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`, `OUTSIDE_GRANT_WINDOW` or
-        `ROLE_REQUIRED`, and Throttled `RATE_LIMITED`.
+        Raises PermissionDenied `GRANT_MISSING`, `COMMAND_NOT_GRANTED`, `SCOPE_TOO_NARROW`, `GRANT_EXPIRED`,
+        `OUTSIDE_GRANT_WINDOW` or `ROLE_REQUIRED`, and RateLimited `RATE_LIMITED`.
         """
         return await self._authorize(tx, caller, device, PermissionRequest(command, is_query), now_ms, spend=spend, known=known)
 
     async def authorize_later(
         self, tx: GrantsTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
     ) -> Permit:
-        """For a command that will run at another time: window and rate are left to the check that is made then."""
+        """For a command that will run later: its window and rate are checked when it runs."""
         return await self._authorize(
             tx, caller, device, PermissionRequest(command, is_query, runs_later=True), now_ms, spend=False
         )
 
     async def authorize_many(
-        self, tx: GrantsTx, asked: Sequence[AutomationPermissionRequest], now_ms: int
+        self, tx: GrantsTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
     ) -> Sequence[Permit | PermissionDenied | RateLimited]:
-        """`permit` of many commands: memberships and grants are looked up once for all of them. Says instead of raising."""
-        acting = {one.caller.on_behalf_of for one in asked if one.caller.on_behalf_of is not None}
-        members = {membership_id: await tx.memberships.get(membership_id) for membership_id in sorted(acting)}
-        parties = [_automation_principal(one, members) for one in asked]
+        """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
+        membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
+        members = {membership_id: await tx.memberships.get(membership_id) for membership_id in sorted(membership_ids)}
+        principals = [_automation_principal(item, members) for item in requests]
         devices: dict[GrantSubject, list[Device]] = {}
-        for one, party in zip(asked, parties, strict=True):
-            if isinstance(party, Principal) and party.subject is not None:
-                devices.setdefault(party.subject, []).append(one.device)
+        for item, principal in zip(requests, principals, strict=True):
+            if isinstance(principal, Principal) and principal.subject is not None:
+                devices.setdefault(principal.subject, []).append(item.device)
         grants = {subject: await tx.grants.list_by_subject_and_devices(subject, many) for subject, many in devices.items()}
         return [
-            party if isinstance(party, PermissionDenied) else await self._authorize_automation(tx, party, grants, one, now_ms)
-            for one, party in zip(asked, parties, strict=True)
+            principal
+            if isinstance(principal, PermissionDenied)
+            else await self._authorize_automation(tx, principal, grants, item, now_ms)
+            for item, principal in zip(requests, principals, strict=True)
         ]
 
     async def _authorize_automation(
         self,
         tx: GrantsTx,
-        party: Principal,
+        principal: Principal,
         grants: Mapping[GrantSubject, Sequence[Grant]],
-        one: AutomationPermissionRequest,
+        item: AutomationPermissionRequest,
         now_ms: int,
     ) -> Permit | PermissionDenied | RateLimited:
-        if party.subject is None:
-            return Permit(None, party.subject_to_approval)
-        here = [grant for grant in grants[party.subject] if grant.applies_to(one.device)]
+        if principal.subject is None:
+            return Permit(None, principal.subject_to_approval)
+        applicable = [grant for grant in grants[principal.subject] if grant.applies_to(item.device)]
         try:
-            grant, quota = await self._choose_grant(tx, party, here, one.device, one.request, now_ms, spend=True)
-        except (PermissionDenied, RateLimited) as refusal:
-            return refusal
-        return Permit(grant, party.subject_to_approval, quota)
+            grant, quota = await self._choose_grant(tx, principal, applicable, item.device, item.request, now_ms, spend=True)
+        except (PermissionDenied, RateLimited) as error:
+            return error
+        return Permit(grant, principal.subject_to_approval, quota)
 
     async def filter_readable(self, tx: GrantsTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
-        """Those of the caller's account's devices it may read, in the order given."""
+        """The devices that the caller may read, in the given order. All must belong to the caller's account."""
         if not isinstance(caller, ApiKeyCaller):
             return list(devices)
         grants = await tx.grants.list_by_subject(caller.account_id, GrantSubject(key_id=caller.key_id))
@@ -148,52 +151,54 @@ class Authorizer:
         tx: GrantsTx,
         caller: Caller,
         device: Device,
-        ask: PermissionRequest,
+        request: PermissionRequest,
         now_ms: int,
         *,
         spend: bool,
         known: Sequence[Grant] | None = None,
     ) -> Permit:
-        party = await resolve_principal(tx, caller, device)
-        subject = required_grant_subject(party, ask)
+        principal = await resolve_principal(tx, caller, device)
+        subject = required_grant_subject(principal, request)
         if subject is None:
-            return Permit(None, party.subject_to_approval)
+            return Permit(None, principal.subject_to_approval)
         grants = await tx.grants.list_by_subject_and_device(subject, device) if known is None else known
-        grant, quota = await self._choose_grant(tx, replace(party, subject=subject), grants, device, ask, now_ms, spend=spend)
-        return Permit(grant, party.subject_to_approval, quota)
+        grant, quota = await self._choose_grant(
+            tx, replace(principal, subject=subject), grants, device, request, now_ms, spend=spend
+        )
+        return Permit(grant, principal.subject_to_approval, quota)
 
     async def _choose_grant(
         self,
         tx: GrantsTx,
-        party: Principal,
+        principal: Principal,
         grants: Sequence[Grant],
         device: Device,
-        ask: PermissionRequest,
+        request: PermissionRequest,
         now_ms: int,
         *,
         spend: bool,
     ) -> tuple[Grant, RateLimitQuota | None]:
-        """The one of the party's grants on the device that lets the call pass. Raises Refused or Throttled."""
+        """The first of the principal's grants on the device that allows the call. Raises PermissionDenied or RateLimited."""
         for _ in range(MAX_ATTEMPTS):
             if not grants:
-                raise policy.missing_grant_error(party.display_name, device.device_id, ask)
-            passing, misses = policy.filter_applicable(grants, ask, now_ms, self._evaluator)
+                raise policy.missing_grant_error(principal.display_name, device.device_id, request)
+            passing, denials = policy.filter_applicable(grants, request, now_ms, self._evaluator)
             if not passing:
-                raise policy.denial_error(policy.closest_denial(misses), ask, now_ms)
-            if ask.command is None or not spend:
+                raise policy.denial_error(policy.closest_denial(denials), request, now_ms)
+            if request.command is None or not spend:
                 return passing[0], None
-            spent = await self._count_use(tx, passing, ask, now_ms)
+            spent = await self._count_use(tx, passing, request, now_ms)
             if spent is not None:
                 return spent
-            assert party.subject is not None  # noqa: S101 - whose grants these are
-            grants = await tx.grants.list_by_subject_and_device(party.subject, device)
+            assert principal.subject is not None  # noqa: S101 - the grants belong to this subject
+            grants = await tx.grants.list_by_subject_and_device(principal.subject, device)
         raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _count_use(
-        self, tx: GrantsTx, passing: Iterable[Grant], ask: PermissionRequest, now_ms: int
+        self, tx: GrantsTx, passing: Iterable[Grant], request: PermissionRequest, now_ms: int
     ) -> tuple[Grant, RateLimitQuota | None] | None:
-        """Count one use on the first grant that has one left. Raises Throttled naming the one that is free again soonest. None
-        when a grant was changed after it had been read: what is counted must be counted against the limit that holds now."""
+        """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
+        when a grant changed after it was read: a use must be counted against the current limit."""
         spent: list[Denial] = []
         for grant in passing:
             limit = grant.rate_limit_per_minute
@@ -207,18 +212,18 @@ class Authorizer:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RateLimitQuota.from_allowance(limit, allowance, now_ms)
             spent.append(Denial(grant, GrantCheck.RATE, allowance.next_free_ms))
-        raise policy.denial_error(policy.closest_denial(spent), ask, now_ms)
+        raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
 
 
 def grant_subject_of(caller: Session | ApiKeyCaller) -> GrantSubject | None:
-    """Whose grants may count for a call of this caller."""
+    """The subject whose grants apply to the caller; None when its role needs none."""
     if isinstance(caller, ApiKeyCaller):
         return GrantSubject(key_id=caller.key_id)
     return session_principal(caller.membership_id, caller.role, "").subject
 
 
 async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Principal:
-    """Raises Refused when the membership a schedule or rule acts for is gone."""
+    """Raises PermissionDenied when the membership that a schedule or rule acts for no longer exists."""
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))
     if isinstance(caller, Session):
@@ -229,30 +234,30 @@ async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Pri
 
 
 def _system_principal(caller: SystemCaller, membership: Membership | None, device: Device) -> Principal:
-    """`membership`: the one the automation acts for, as it is now. Raises Refused when that is gone."""
+    """`membership`: the current state of the one the automation acts for. Raises PermissionDenied when it no longer exists."""
     if caller.on_behalf_of is None:
         return Principal(f"The service ({caller.label})", Role.OWNER, None)
     if membership is None or membership.account_id != device.account_id:
         raise PermissionDenied(
-            f"Whoever set up {caller.label} is no longer a member of this account. "
-            "Save it again as somebody who may run its command.",
+            f"The creator of {caller.label} is no longer a member of this account. "
+            "Save it again as a member who may run its command.",
             code=policy.GRANT_MISSING,
         )
-    principal = session_principal(membership.membership_id, membership.role, f"The member who set up {caller.label}")
+    principal = session_principal(membership.membership_id, membership.role, f"The member who created {caller.label}")
     return replace(principal, is_session=False)
 
 
 def _automation_principal(
-    one: AutomationPermissionRequest, members: Mapping[MembershipId, Membership | None]
+    item: AutomationPermissionRequest, members: Mapping[MembershipId, Membership | None]
 ) -> Principal | PermissionDenied:
-    """Who asks, and whose grants that takes; or why it may not, whatever the grants are."""
-    membership = None if one.caller.on_behalf_of is None else members.get(one.caller.on_behalf_of)
+    """The principal with the grants it needs, or the error that no grant can lift."""
+    membership = None if item.caller.on_behalf_of is None else members.get(item.caller.on_behalf_of)
     try:
-        party = _system_principal(one.caller, membership, one.device)
-        needed = required_grant_subject(party, one.request)
-        return party if needed is party.subject else replace(party, subject=needed)
-    except PermissionDenied as refusal:
-        return refusal
+        principal = _system_principal(item.caller, membership, item.device)
+        needed = required_grant_subject(principal, item.request)
+        return principal if needed is principal.subject else replace(principal, subject=needed)
+    except PermissionDenied as error:
+        return error
 
 
 def session_principal(membership_id: MembershipId, role: Role, display_name: str) -> Principal:
@@ -260,16 +265,18 @@ def session_principal(membership_id: MembershipId, role: Role, display_name: str
     return Principal(display_name, role, subject, is_session=True)
 
 
-def required_grant_subject(party: Principal, ask: PermissionRequest) -> GrantSubject | None:
-    """Whose grant this call needs; None where the role alone is enough. Raises Refused `ROLE_REQUIRED` for a Viewer's ACTION."""
-    if party.role is None or party.subject is None:
-        return party.subject
-    if ask.command is None:
+def required_grant_subject(principal: Principal, request: PermissionRequest) -> GrantSubject | None:
+    """The subject whose grant this call needs; None when the role alone is enough.
+
+    Raises PermissionDenied `ROLE_REQUIRED` for a Viewer's ACTION."""
+    if principal.role is None or principal.subject is None:
+        return principal.subject
+    if request.command is None:
         return None
-    if party.role is Role.VIEWER and not ask.is_query:
+    if principal.role is Role.VIEWER and not request.is_query:
         raise PermissionDenied(
-            f"A Viewer may send QUERY commands only; {ask.command} is an ACTION. "
+            f"A Viewer may send QUERY commands only; {request.command} is an ACTION. "
             "Ask an Owner or Admin for the role Member and a grant.",
             code="ROLE_REQUIRED",
         )
-    return party.subject
+    return principal.subject

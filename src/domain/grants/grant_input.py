@@ -1,6 +1,6 @@
-"""What a grant must satisfy before it is written down. All faults are found at once, each with the field's name on the wire.
+"""Validation of a grant before it is stored. All faults are reported at once, each with the JSON name of its field.
 
-A command nobody has defined yet is allowed, since definitions come and go; the answer warns of it.
+A command that is not defined is allowed, because definitions can be added later; the response contains a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMAND_NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class GrantInput:
-    """What a grant allows, as asked for; the same for a new grant and for an edited one."""
+    """The requested content of a new or an edited grant."""
 
     commands: tuple[str, ...]
     scope: Scope = Scope.WRITE
@@ -47,7 +47,7 @@ class GrantInput:
         )
 
     def with_changes(self, changes: Mapping[str, Any]) -> GrantInput:
-        """With some fields replaced; keys are this class's own field names."""
+        """A copy with some fields replaced; keys are field names of this class. Raises ValidationFailed for other keys."""
         unknown = changes.keys() - {field.name for field in fields(self)}
         if unknown:
             raise ValidationFailed.for_field(min(unknown), "cannot be changed; delete the grant and create another.")
@@ -64,7 +64,7 @@ class GrantInput:
 
 @dataclass(frozen=True, slots=True)
 class GrantDraft:
-    """A grant as asked for: the terms, to whom, and over what."""
+    """A requested grant: its content, its subject, and whether it covers the device or the project."""
 
     input: GrantInput
     key_id: KeyId | None = None
@@ -74,7 +74,7 @@ class GrantDraft:
 
 def check_single_subject(draft: GrantDraft) -> None:
     if draft.key_id is None and draft.membership_id is None:
-        message = "give exactly one of apiKeyId and membershipId; neither is there."
+        message = "give exactly one of apiKeyId and membershipId; both are missing."
     elif draft.key_id is not None and draft.membership_id is not None:
         message = "give exactly one of apiKeyId and membershipId, not both; make two grants for two subjects."
     else:
@@ -83,20 +83,20 @@ def check_single_subject(draft: GrantDraft) -> None:
     raise ValidationFailed(f"A grant belongs to one subject: {message}", details=details)
 
 
-def check_input(terms: GrantInput, now_ms: int, windows: WindowEvaluator, *, expiry_kept: bool = False) -> GrantInput:
-    """The terms, commands without repetition. Raises Invalid naming every field at fault.
+def check_input(grant_input: GrantInput, now_ms: int, windows: WindowEvaluator, *, expiry_kept: bool = False) -> GrantInput:
+    """The input without duplicate commands. Raises ValidationFailed for every invalid field.
 
-    `expiry_kept`: an edit leaves the expiry as it was, which may lie in the past."""
-    faults = [*_command_faults(terms.commands), *_limit_faults(terms, now_ms, expiry_kept)]
+    `expiry_kept`: an edit that does not change the expiry, which may be in the past."""
+    faults = [*_command_faults(grant_input.commands), *_limit_faults(grant_input, now_ms, expiry_kept)]
     try:
-        window = terms.to_window()
+        window = grant_input.to_window()
     except ValidationFailed as error:
         faults += error.details
     else:
         faults += _timezone_faults(window, windows)
     if faults:
         raise ValidationFailed("The grant is not valid: " + faults[0].field + ": " + faults[0].message, details=faults)
-    return replace(terms, commands=tuple(dict.fromkeys(terms.commands)))
+    return replace(grant_input, commands=tuple(dict.fromkeys(grant_input.commands)))
 
 
 def _command_faults(commands: Sequence[str]) -> Iterator[FieldFault]:
@@ -110,12 +110,12 @@ def _command_faults(commands: Sequence[str]) -> Iterator[FieldFault]:
             yield FieldFault(f"commands.{index}", message)
 
 
-def _limit_faults(terms: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldFault]:
-    if terms.expires_ms is not None and terms.expires_ms <= now_ms and not expiry_kept:
-        yield FieldFault("expiresAt", "lies in the past; give a later time, or leave it out for a grant without end.")
-    rate = terms.rate_limit_per_minute
+def _limit_faults(grant_input: GrantInput, now_ms: int, expiry_kept: bool) -> Iterator[FieldFault]:
+    if grant_input.expires_ms is not None and grant_input.expires_ms <= now_ms and not expiry_kept:
+        yield FieldFault("expiresAt", "is in the past; give a later time, or omit it for a grant that does not expire.")
+    rate = grant_input.rate_limit_per_minute
     if rate is not None and not 1 <= rate <= MAX_RATE_PER_MINUTE:
-        yield FieldFault("rateLimitPerMinute", f"is 1 to {MAX_RATE_PER_MINUTE}, or left out for no limit.")
+        yield FieldFault("rateLimitPerMinute", f"must be 1 to {MAX_RATE_PER_MINUTE}, or omitted for no limit.")
 
 
 def _timezone_faults(window: GrantWindow, windows: WindowEvaluator) -> Iterator[FieldFault]:
@@ -123,17 +123,19 @@ def _timezone_faults(window: GrantWindow, windows: WindowEvaluator) -> Iterator[
         yield FieldFault("timezone", f"{window.timezone!r} is not an IANA time zone such as Europe/Berlin or UTC.")
 
 
-def input_warnings(terms: GrantInput, kinds: Mapping[str, str]) -> tuple[FieldFault, ...]:
-    """What is allowed but may not be meant. `kinds`: the device's commands by name, with their kind."""
-    return tuple(_iterate_warnings(terms, kinds))
+def input_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> tuple[FieldFault, ...]:
+    """Valid input that may be a mistake. `kinds`: the kind of each of the device's commands, by name."""
+    return tuple(_iterate_warnings(grant_input, kinds))
 
 
-def _iterate_warnings(terms: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldFault]:
-    for index, name in enumerate(terms.commands):
+def _iterate_warnings(grant_input: GrantInput, kinds: Mapping[str, str]) -> Iterator[FieldFault]:
+    for index, name in enumerate(grant_input.commands):
         if name == ANY_COMMAND:
             continue
         if name not in kinds:
-            yield FieldFault(f"commands.{index}", f"this device has no command {name}; the grant covers it once it has.")
-        elif terms.scope is Scope.READ and kinds[name] != "QUERY":
+            yield FieldFault(
+                f"commands.{index}", f"this device has no command {name} yet; the grant covers it when it is defined."
+            )
+        elif grant_input.scope is Scope.READ and kinds[name] != "QUERY":
             message = f"{name} is an ACTION and the scope READ covers QUERY commands only; give the scope WRITE to allow it."
             yield FieldFault(f"commands.{index}", message)

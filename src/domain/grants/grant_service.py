@@ -1,6 +1,6 @@
-"""Use cases of grants: give, change and take back permission, and tell who has it.
+"""Use cases of grants: create, update, delete and list them.
 
-Every change is in the account's log, and whoever keeps an index of who may see what is told after the commit.
+Every change is in the account's log. `on_grants_changed` runs after the commit, so that caches of permissions are refreshed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TxT_contra = TypeVar("TxT_contra", bound=GrantsTx, contravariant=True)
 
 
 class CommandSummary(Protocol):
-    """As much of a command's definition as permission needs."""
+    """The fields of a command definition that permission checks need."""
 
     @property
     def name(self) -> str: ...
@@ -43,7 +43,7 @@ class CommandSummary(Protocol):
 
 
 class CommandCatalog(Protocol[TxT_contra]):
-    """What commands a device knows. Implemented by the commands part, which stands above this one."""
+    """Port: the commands of a device. The commands part, a higher layer, implements it."""
 
     async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[CommandSummary]: ...
 
@@ -89,34 +89,36 @@ class GrantService(Generic[TxT]):
         return [GrantListItem(grant, names.get(grant.subject, "")) for grant in grants]
 
     async def create(self, caller: Session, device_id: DeviceId, draft: GrantDraft) -> GrantWithWarnings:
-        """Raises Invalid naming each field at fault, NotFound, Refused `ROLE_REQUIRED`."""
+        """Raises ValidationFailed for each invalid field, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         check_single_subject(draft)
         now_ms = self._clock.now_ms()
-        terms = check_input(draft.input, now_ms, self._windows)
+        grant_input = check_input(draft.input, now_ms, self._windows)
         async with self._uow.write() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            grant = self._build_grant(caller, device, draft, terms, await _resolve_subject(tx, device, draft), now_ms)
+            grant = self._build_grant(caller, device, draft, grant_input, await _resolve_subject(tx, device, draft), now_ms)
             await tx.grants.add(grant)
             await self._emit_change(tx, caller, device, grant, "grant_created", now_ms)
-            return GrantWithWarnings(grant, input_warnings(terms, await self._command_kinds(tx, device)))
+            return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
 
     async def update(
         self, caller: Session, device_id: DeviceId, grant_id: GrantId, changes: Mapping[str, Any]
     ) -> GrantWithWarnings:
-        """`changes` are fields of `Terms`. Subject and reach stay; raises Invalid, NotFound, Refused `ROLE_REQUIRED`."""
+        """`changes` are fields of `GrantInput`; subject and device or project cannot change.
+
+        Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await _get_grant_for_update(tx, device, grant_id)
-            terms = GrantInput.from_grant(before).with_changes(changes)
-            kept = terms.expires_ms == before.expires_ms
-            terms = check_input(terms, now_ms, self._windows, expiry_kept=kept)
-            grant = _apply_input(before, terms)
+            grant_input = GrantInput.from_grant(before).with_changes(changes)
+            expiry_kept = grant_input.expires_ms == before.expires_ms
+            grant_input = check_input(grant_input, now_ms, self._windows, expiry_kept=expiry_kept)
+            grant = _apply_input(before, grant_input)
             await tx.grants.save(grant)
             await self._emit_change(tx, caller, device, grant, "grant_updated", now_ms)
-            return GrantWithWarnings(grant, input_warnings(terms, await self._command_kinds(tx, device)))
+            return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
 
     async def delete(self, caller: Session, device_id: DeviceId, grant_id: GrantId) -> None:
         require_role(caller, Role.ADMIN)
@@ -128,7 +130,7 @@ class GrantService(Generic[TxT]):
             await self._emit_change(tx, caller, device, grant, "grant_revoked", now_ms)
 
     def _build_grant(
-        self, caller: Session, device: Device, draft: GrantDraft, terms: GrantInput, subject: GrantSubject, now_ms: int
+        self, caller: Session, device: Device, draft: GrantDraft, grant_input: GrantInput, subject: GrantSubject, now_ms: int
     ) -> Grant:
         over_device = draft.applies_via is AppliesVia.DEVICE
         return Grant(
@@ -137,22 +139,22 @@ class GrantService(Generic[TxT]):
             subject=subject,
             device_id=device.device_id if over_device else None,
             project_id=None if over_device else device.project_id,
-            commands=terms.commands,
-            scope=terms.scope,
-            expires_ms=terms.expires_ms,
-            window=terms.to_window(),
-            rate_limit_per_minute=terms.rate_limit_per_minute,
+            commands=grant_input.commands,
+            scope=grant_input.scope,
+            expires_ms=grant_input.expires_ms,
+            window=grant_input.to_window(),
+            rate_limit_per_minute=grant_input.rate_limit_per_minute,
             created_ms=now_ms,
             created_by=caller.label,
         )
 
     async def _command_kinds(self, tx: TxT, device: Device) -> dict[str, str]:
-        return {known.name: str(known.kind) for known in await self._commands.effective_definitions(tx, device)}
+        return {definition.name: str(definition.kind) for definition in await self._commands.effective_definitions(tx, device)}
 
     async def _emit_change(self, tx: TxT, caller: Session, device: Device, grant: Grant, kind: EventKind, now_ms: int) -> None:
-        holder = grant.subject.key_id or grant.subject.membership_id or ""
+        subject_id = grant.subject.key_id or grant.subject.membership_id or ""
         reach = "this device" if grant.applies_via is AppliesVia.DEVICE else "its project"
-        description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {holder} on {reach}"
+        description = f"{kind.replace('_', ' ').capitalize()}: {', '.join(grant.commands)} for {subject_id} on {reach}"
         await tx.emit(
             DomainEvent.from_caller(caller, kind, description, now_ms, device_id=device.device_id, data=_event_data(grant))
         )
@@ -173,26 +175,26 @@ def _event_data(grant: Grant) -> dict[str, Json]:
     }
 
 
-def _apply_input(grant: Grant, terms: GrantInput) -> Grant:
+def _apply_input(grant: Grant, grant_input: GrantInput) -> Grant:
     return replace(
         grant,
-        commands=terms.commands,
-        scope=terms.scope,
-        expires_ms=terms.expires_ms,
-        window=terms.to_window(),
-        rate_limit_per_minute=terms.rate_limit_per_minute,
+        commands=grant_input.commands,
+        scope=grant_input.scope,
+        expires_ms=grant_input.expires_ms,
+        window=grant_input.to_window(),
+        rate_limit_per_minute=grant_input.rate_limit_per_minute,
     )
 
 
 async def _resolve_subject(tx: GrantsTx, device: Device, draft: GrantDraft) -> GrantSubject:
-    """Raises Invalid naming the field when the account has no such key or member."""
+    """Raises ValidationFailed for the field when the account has no such key or member."""
     if draft.key_id is not None:
         if await tx.api_keys.get(device.account_id, draft.key_id) is None:
             raise ValidationFailed.for_field(
                 "apiKeyId", f"there is no API key {draft.key_id!r} in this account. Check the keyId."
             )
         return GrantSubject(key_id=draft.key_id)
-    assert draft.membership_id is not None  # noqa: S101 - check_subject has seen to it
+    assert draft.membership_id is not None  # noqa: S101 - check_single_subject guarantees it
     membership = await tx.memberships.get(draft.membership_id)
     if membership is None or membership.account_id != device.account_id:
         message = f"there is no member {draft.membership_id!r} in this account. Check the membershipId."

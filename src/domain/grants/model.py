@@ -1,7 +1,7 @@
-"""A grant lets one subject (an API key or a membership) do named things to one device or to all of a project.
+"""A grant allows one subject (an API key or a membership) named commands on one device or on all devices of a project.
 
-It can be limited by expiry, weekdays, a daily window in its own time zone and a rolling 60-second count. Grants only add:
-with several, a call passes if any one passes.
+It can be limited by an expiry, weekdays, a daily window in its own time zone and a rolling 60-second rate. Grants only add
+permissions: of several, one that allows the call is enough.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANY_COMMAND = "*"
 
 
 class Scope(StrEnum):
-    """READ covers reads and QUERY commands; WRITE also ACTION commands; FULL all that a grant can give."""
+    """READ covers reads and QUERY commands; WRITE adds ACTION commands; FULL is everything a grant can allow."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -39,7 +39,7 @@ class GrantSubject:
 
 @dataclass(frozen=True, slots=True)
 class KeyReadAccess:
-    """Of a key's grant only what it lets the key see, and until when."""
+    """The read permission that a grant gives an API key: on which device or project, and until when."""
 
     key_id: KeyId
     device_id: DeviceId | None
@@ -49,7 +49,7 @@ class KeyReadAccess:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """`device_id` is set for a device grant, `project_id` for a project grant. `seq` orders grants by age."""
+    """`device_id` is set for a device grant, `project_id` for a project grant."""
 
     grant_id: GrantId
     account_id: AccountId
@@ -69,7 +69,7 @@ class Grant:
         return AppliesVia.DEVICE if self.device_id is not None else AppliesVia.PROJECT
 
     def applies_to(self, device: Device) -> bool:
-        """To the device itself, or to its whole project."""
+        """Whether the grant covers the device, directly or through its project."""
         if self.device_id is not None:
             return self.device_id == device.device_id
         return self.project_id == device.project_id

@@ -1,8 +1,8 @@
-"""Whether a grant lets a call pass, decided without I/O.
+"""Whether a grant allows a call, decided without I/O.
 
-A grant is put to five checks in a fixed order: command, scope, expiry, window, rate. It lets a call pass when none fails; the
-rate is the only one that costs something, so it stands last and is not asked here. Of several grants that all fail, the refusal
-names the nearest miss: the one that got furthest along this order, for it is the one that needs the smallest change.
+A grant has five checks in a fixed order: command, scope, expiry, window, rate. It allows the call when none fails. The rate check
+uses up a count, so it comes last and is not made here. When all grants fail, the error names the closest denial: the grant
+that got furthest along this order, because it needs the smallest change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 
 class GrantCheck(IntEnum):
-    """In the order in which they are made; a higher one is a nearer miss."""
+    """In the order of the checks; a higher value is a closer denial."""
 
     COMMAND = 0
     SCOPE = 1
@@ -42,8 +42,7 @@ GRANT_MISSING = "GRANT_MISSING"
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """What the caller wants. `command` None is a read. `later`: it will run at another time than now, so the window is left to
-    the check that is made then."""
+    """`command` None is a read. `runs_later`: the command will run at another time, so its window is checked when it runs."""
 
     command: str | None
     is_query: bool = False
@@ -55,7 +54,7 @@ READ_REQUEST = PermissionRequest(None)
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """One grant, the first check it fails, and from when on it would pass if nothing else changed (None: not by waiting)."""
+    """A grant, the first check it fails, and when it would pass if nothing else changed (None: waiting does not help)."""
 
     grant: Grant
     check: GrantCheck
@@ -66,94 +65,94 @@ class Denial:
         return DENIAL_CODES[self.check]
 
 
-def first_failed_check(grant: Grant, ask: PermissionRequest, now_ms: int, windows: WindowEvaluator) -> Denial | None:
-    """The first check that fails, the rate excepted; None when the grant lets the call pass."""
-    if ask.command is not None:
-        if not grant.covers_command(ask.command):
+def first_failed_check(grant: Grant, request: PermissionRequest, now_ms: int, evaluator: WindowEvaluator) -> Denial | None:
+    """The first failed check, except the rate; None when the grant allows the call."""
+    if request.command is not None:
+        if not grant.covers_command(request.command):
             return Denial(grant, GrantCheck.COMMAND)
-        if grant.scope is Scope.READ and not ask.is_query:
+        if grant.scope is Scope.READ and not request.is_query:
             return Denial(grant, GrantCheck.SCOPE)
     if grant.is_expired(now_ms):
         return Denial(grant, GrantCheck.EXPIRY)
-    if ask.command is None or ask.runs_later or grant.window.is_always_open or windows.is_open(grant.window, now_ms):
+    if request.command is None or request.runs_later or grant.window.is_always_open or evaluator.is_open(grant.window, now_ms):
         return None
-    opens_ms = windows.next_open_ms(grant.window, now_ms)
+    opens_ms = evaluator.next_open_ms(grant.window, now_ms)
     if opens_ms is not None and grant.is_expired(opens_ms):
         opens_ms = None
     return Denial(grant, GrantCheck.WINDOW, opens_ms)
 
 
 def filter_applicable(
-    grants: Iterable[Grant], ask: PermissionRequest, now_ms: int, windows: WindowEvaluator
+    grants: Iterable[Grant], request: PermissionRequest, now_ms: int, evaluator: WindowEvaluator
 ) -> tuple[list[Grant], list[Denial]]:
-    """Those that let the call pass but for their rate, and the others with what they fail; both in the order given."""
+    """The grants that allow the call apart from their rate, and the denials of the others; both in the given order."""
     passing: list[Grant] = []
-    misses: list[Denial] = []
+    denials: list[Denial] = []
     for grant in grants:
-        miss = first_failed_check(grant, ask, now_ms, windows)
-        if miss is None:
+        denial = first_failed_check(grant, request, now_ms, evaluator)
+        if denial is None:
             passing.append(grant)
         else:
-            misses.append(miss)
-    return passing, misses
+            denials.append(denial)
+    return passing, denials
 
 
-def closest_denial(misses: Sequence[Denial]) -> Denial:
-    """The furthest along the order of checks; then the one that would pass soonest, or expired last; then the oldest."""
-    return max(misses, key=_closeness)
+def closest_denial(denials: Sequence[Denial]) -> Denial:
+    """The denial furthest along the order of checks; of equals, the one that passes soonest or expired last; then the oldest."""
+    return max(denials, key=_closeness)
 
 
-def _closeness(miss: Denial) -> tuple[int, float]:
-    if miss.check is GrantCheck.EXPIRY:
-        return miss.check, miss.grant.expires_ms or 0
-    return miss.check, float("-inf") if miss.passes_from_ms is None else -miss.passes_from_ms
+def _closeness(denial: Denial) -> tuple[int, float]:
+    if denial.check is GrantCheck.EXPIRY:
+        return denial.check, denial.grant.expires_ms or 0
+    return denial.check, float("-inf") if denial.passes_from_ms is None else -denial.passes_from_ms
 
 
-def denial_error(miss: Denial, ask: PermissionRequest, now_ms: int) -> PermissionDenied | RateLimited:
-    """The error to raise for a nearest miss."""
-    message = explain_denial(miss, ask)
-    if miss.check is not GrantCheck.RATE:
-        return PermissionDenied(message, code=miss.code)
-    wait_ms = (miss.passes_from_ms or now_ms) - now_ms
+def denial_error(denial: Denial, request: PermissionRequest, now_ms: int) -> PermissionDenied | RateLimited:
+    """The error to raise for a denial."""
+    message = explain_denial(denial, request)
+    if denial.check is not GrantCheck.RATE:
+        return PermissionDenied(message, code=denial.code)
+    wait_ms = (denial.passes_from_ms or now_ms) - now_ms
     return RateLimited(
         message,
         retry_after=max(1, -(-wait_ms // SECOND_MS)),
-        limit=miss.grant.rate_limit_per_minute,
+        limit=denial.grant.rate_limit_per_minute,
         window_s=RATE_WINDOW_S,
     )
 
 
-def explain_denial(miss: Denial, ask: PermissionRequest) -> str:
-    """What is wrong and what to do about it, in a sentence or two."""
-    grant = miss.grant
+def explain_denial(denial: Denial, request: PermissionRequest) -> str:
+    """What is wrong and what to do about it, in one or two sentences."""
+    grant = denial.grant
     name = f"Grant {grant.grant_id}"
-    match miss.check:
+    match denial.check:
         case GrantCheck.COMMAND:
             return (
-                f"{name} covers {', '.join(grant.commands)}, not {ask.command}. "
-                f"An Owner or Admin can add {ask.command} to its commands."
+                f"{name} covers {', '.join(grant.commands)}, not {request.command}. "
+                f"An Owner or Admin can add {request.command} to its commands."
             )
         case GrantCheck.SCOPE:
             return (
-                f"{name} has the scope READ, which covers reads and QUERY commands; {ask.command} is an ACTION. "
+                f"{name} has the scope READ, which covers reads and QUERY commands; {request.command} is an ACTION. "
                 "An Owner or Admin can give it the scope WRITE."
             )
         case GrantCheck.EXPIRY:
             expired = to_iso(grant.expires_ms or 0)
             return f"{name} expired at {expired}. An Owner or Admin can set a later expiresAt, or null for none."
         case GrantCheck.WINDOW:
-            return f"{name} is open {describe_window(grant.window)}. {_next_opening_advice(miss)}"
+            return f"{name} is open {describe_window(grant.window)}. {_next_opening_advice(denial)}"
         case GrantCheck.RATE:
-            when = "" if miss.passes_from_ms is None else f" The next one fits at {to_iso(miss.passes_from_ms)}."
-            return f"{name} allows {grant.rate_limit_per_minute} commands in any 60 seconds, and they are used up.{when}"
+            when = "" if denial.passes_from_ms is None else f" The next one is free at {to_iso(denial.passes_from_ms)}."
+            return f"{name} allows {grant.rate_limit_per_minute} commands in any 60 seconds; all are used.{when}"
 
 
-def _next_opening_advice(miss: Denial) -> str:
-    if miss.passes_from_ms is not None:
-        return f"Try again at {to_iso(miss.passes_from_ms)}, or have an Owner or Admin widen its window."
-    if miss.grant.expires_ms is not None:
-        return "It does not open again before it expires; have an Owner or Admin change its window or expiresAt."
-    return "It does not open within a year; have an Owner or Admin change its window."
+def _next_opening_advice(denial: Denial) -> str:
+    if denial.passes_from_ms is not None:
+        return f"Try again at {to_iso(denial.passes_from_ms)}, or ask an Owner or Admin to widen its window."
+    if denial.grant.expires_ms is not None:
+        return "It does not open again before it expires; ask an Owner or Admin to change its window or expiresAt."
+    return "It does not open within a year; ask an Owner or Admin to change its window."
 
 
 def describe_window(window: GrantWindow) -> str:
@@ -168,10 +167,10 @@ def _format_minute(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-def missing_grant_error(who: str, device_id: str, ask: PermissionRequest) -> PermissionDenied:
-    wanted = "read it" if ask.command is None else f"run {ask.command} on it"
+def missing_grant_error(subject_name: str, device_id: str, request: PermissionRequest) -> PermissionDenied:
+    action = "read it" if request.command is None else f"run {request.command} on it"
     return PermissionDenied(
-        f"{who} has no grant on device {device_id} and may not {wanted}. "
+        f"{subject_name} has no grant on device {device_id} and may not {action}. "
         "An Owner or Admin can create one under the device's grants.",
         code=GRANT_MISSING,
     )

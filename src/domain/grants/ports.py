@@ -1,4 +1,4 @@
-"""What the grants part needs from outside."""
+"""Ports of the grants part."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class GrantRepository(Protocol):
     async def list_by_subject(self, account_id: AccountId, subject: GrantSubject) -> Sequence[Grant]: ...
 
     async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[KeyReadAccess]:
-        """All that these keys' grants let them see, expired ones included."""
+        """The read access of all grants of these keys, expired ones included."""
         ...
 
     async def list_read_access_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[KeyReadAccess]:
-        """Whatever keys' grants on these devices or on the projects they are in, expired ones included."""
+        """The read access that any key's grants give on these devices or their projects, expired ones included."""
         ...
 
     async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
-        """Unix ms of the newest `limit` uses later than `since_ms`. In a writing transaction nobody else changes this grant, and
-        reads or adds uses of it, until that ends. None when it is no longer what `grant` says: changed or gone."""
+        """Unix ms of the newest `limit` uses after `since_ms`. In a write transaction, locks the grant and its uses until the
+        transaction ends. None when the stored grant differs from `grant` or is deleted."""
         ...
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None: ...

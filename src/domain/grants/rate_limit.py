@@ -1,7 +1,7 @@
-"""A grant's rolling limit: so many uses in any 60 seconds. What it means is defined in `reference.py`.
+"""A grant's rolling rate limit: a number of uses in any 60 seconds. `reference.py` defines its meaning.
 
-The uses are counted in the database, under the grant's row lock, because only there all instances meet; the decision over them
-is made here and in the engine, alike.
+The uses are counted in the database under the grant's row lock, because several instances may count at once. The decision over
+the counted uses is made by the native engine or by `reference.py`, with equal results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RateAllowance:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitQuota:
-    """What a call that passed is told of its grant's limit; `reset_s` seconds from now there is room for one more."""
+    """What is left of a grant's rate limit after an allowed call; the next use is free in `reset_s` seconds."""
 
     limit: int
     remaining: int
@@ -40,12 +40,12 @@ class RateLimitQuota:
 
 
 class RateLimitEvaluator(Protocol):
-    """Port: two implementations, equal on every history of uses."""
+    """Port with two implementations (Rust and Python) that agree on every history of uses."""
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
-        """`uses`: Unix ms of earlier ones, in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
+        """`uses`: Unix ms of earlier uses in any order, at least the newest `limit` of the last 60 seconds. `limit` ≥ 1."""
         ...
 
 
 class GrantEvaluator(WindowEvaluator, RateLimitEvaluator, Protocol):
-    """Everything of a grant that time decides."""
+    """Port: all time-dependent checks of a grant."""

@@ -1,11 +1,11 @@
-"""The readable definition of a grant's window and of its rolling limit. The native evaluator must equal it at every instant.
+"""The reference definition of a grant's window and rate limit. The native evaluator must agree with it at every instant.
 
-An instant is put on the zone's wall clock: a local day and a minute of that day. A window without minutes is open on its days.
-With minutes, a wrapping window is open in the evening of a day that is active and in the morning after such a day. Around a
-change of the clocks this needs no special case: an hour that is skipped is in no window, one that repeats is open both times.
+An instant is converted to a local day and a minute of that day. A window without minutes is open on its days. A window that wraps
+past midnight is open in the evening of an active day and in the morning after it. A change of the clocks needs no special case:
+a skipped hour is in no window, and a repeated hour is open both times.
 
-The limit looks back 60 seconds: a use counts from its instant on, and 60 seconds later no more. A use that another instance's
-faster clock has dated ahead counts as well, so that no minute anywhere holds more than the limit.
+The rate limit looks back 60 seconds: a use counts from its instant until 60 seconds later. A use with a future time, stamped by
+another instance whose clock is days_ahead, counts as well, so that no 60 seconds contain more uses than the limit.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ SEARCH_DAYS = 366
 
 @lru_cache(maxsize=1024)
 def load_timezone(name: str) -> ZoneInfo:
-    """Raises Invalid for a name without rules."""
+    """Raises ValidationFailed for an unknown time zone."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ValidationFailed.for_field(
-            "timezone", f"{name!r} is no IANA time zone. Use a name such as Europe/Berlin or UTC."
+            "timezone", f"{name!r} is not an IANA time zone. Use a name such as Europe/Berlin or UTC."
         ) from None
 
 
 def is_open(window: GrantWindow, at_ms: int) -> bool:
-    """Raises Invalid for an unknown zone."""
+    """Raises ValidationFailed for an unknown zone."""
     local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(load_timezone(window.timezone))
     today = local.isoweekday() % 7
     minute = local.hour * 60 + local.minute
@@ -53,13 +53,13 @@ def is_open(window: GrantWindow, at_ms: int) -> bool:
 def next_open_ms(window: GrantWindow, at_ms: int) -> int | None:
     """`at_ms` itself when open, else the first instant the window opens within the next 366 days, else None.
 
-    A window opens when the wall clock reaches its first minute, or when a change of the clocks leaps into it.
+    A window opens when the wall clock reaches its first minute, or when a change of the clocks jumps into it.
     """
     if is_open(window, at_ms):
         return at_ms
     local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(load_timezone(window.timezone))
-    for ahead in range(-1, SEARCH_DAYS):
-        openings = sorted(_possible_openings(window, local.date() + timedelta(days=ahead)))
+    for days_ahead in range(-1, SEARCH_DAYS):
+        openings = sorted(_possible_openings(window, local.date() + timedelta(days=days_ahead)))
         for candidate_ms in openings:
             if candidate_ms > at_ms and is_open(window, candidate_ms):
                 return candidate_ms
@@ -67,7 +67,7 @@ def next_open_ms(window: GrantWindow, at_ms: int) -> int | None:
 
 
 def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
-    """Whether one more use fits. `uses` in any order; `limit` at least 1."""
+    """Whether the limit allows one more use. `uses` in any order; `limit` ≥ 1."""
     recent = sorted(at_ms for at_ms in uses if at_ms > now_ms - RATE_WINDOW_MS)
     if len(recent) < limit:
         return RateAllowance(True, limit - len(recent) - 1, min([*recent, now_ms]) + RATE_WINDOW_MS)
@@ -76,9 +76,9 @@ def rate_allowance(uses: Sequence[int], limit: int, now_ms: int) -> RateAllowanc
 
 def _possible_openings(window: GrantWindow, day: date) -> Iterator[int]:
     """Instants of the local `day` at which the window may open."""
-    rules = load_timezone(window.timezone)
-    midnight = datetime.combine(day, time(), rules)
-    following = datetime.combine(day + timedelta(days=1), time(), rules)
+    zone = load_timezone(window.timezone)
+    midnight = datetime.combine(day, time(), zone)
+    following = datetime.combine(day + timedelta(days=1), time(), zone)
     start_ms, end_ms = _to_unix_ms(midnight), _to_unix_ms(following)
     if midnight.utcoffset() != following.utcoffset():
         yield from range(start_ms, end_ms, MINUTE_MS)

@@ -1,1 +1,1 @@
-"""What every part stands on: ids, errors, the clock, who calls, what happened, and the unit of work."""
+"""The kernel that every part uses: ids, errors, clock, callers, domain events and the unit of work."""

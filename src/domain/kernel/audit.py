@@ -1,4 +1,4 @@
-"""Refused acts belong on the record as granted ones do: whoever tries doors is to be seen."""
+"""Denied requests are logged like granted ones, so that probing is visible in the account's log."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from domain.kernel.errors import DomainError
 
 
 class DeniedRequestLog(Protocol):
-    """Port: where a known caller's refused act is put on the record. Never raises."""
+    """Port: records the denied request of an authenticated caller. Never raises."""
 
     async def log_denied(self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str]) -> None:
-        """`act` says in words what was tried, `subject` on what: ids by their name on the wire."""
+        """`act` describes the attempt in words; `subject` holds the ids it concerned, by their JSON names."""
         ...

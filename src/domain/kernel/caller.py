@@ -1,4 +1,4 @@
-"""Who calls: a person's session, an API key, or the service itself (a schedule, a rule, a command line)."""
+"""Callers: a user's session, an API key, or the service itself (a schedule, a rule, the command line)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Role(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for Owner to 3 for Viewer: a lower rank may do all that a higher one may."""
+        """0 for Owner to 3 for Viewer: a role may do everything that a role with a higher number may do."""
         return _RANK[self]
 
     def is_at_least(self, role: Role) -> bool:
@@ -54,9 +54,9 @@ class ApiKeyCaller:
 
 @dataclass(frozen=True, slots=True)
 class SystemCaller:
-    """The service on its own account: `reason` is `schedule`, `rule`, `device` or `operator`; `name` says which one.
+    """The service itself. `reason` is `schedule`, `rule`, `service` or `operator`; `name` identifies the one that acts.
 
-    `on_behalf_of` is the membership that created the schedule or rule: a Member's automation may do what the Member may.
+    `on_behalf_of` is the membership that created the schedule or rule: an automation has the permissions of its creator.
     """
 
     account_id: AccountId
@@ -74,7 +74,7 @@ Caller = Session | ApiKeyCaller | SystemCaller
 
 
 def require_role(caller: Session, role: Role) -> None:
-    """Raises Refused `ROLE_REQUIRED` when the session's role is below `role`."""
+    """Raises PermissionDenied `ROLE_REQUIRED` when the session's role is below `role`."""
     if not caller.role.is_at_least(role):
         raise PermissionDenied(
             f"This needs the role {role} or higher; yours is {caller.role}. Ask an Owner or Admin of the account."

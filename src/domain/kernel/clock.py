@@ -1,4 +1,4 @@
-"""Time is a port. Inside, an instant is an integer of Unix milliseconds; only the edge writes ISO 8601."""
+"""Time is a port. The domain represents an instant as integer Unix milliseconds; only adapters format ISO 8601."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAY_MS = 24 * HOUR_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = _EPOCH.replace(tzinfo=None)
-"""Without its zone, which would be written as an offset; `strftime` takes six times as long."""
+"""Naive, because `isoformat` would append the offset of a zone; `strftime` takes six times as long."""
 
 
 class Clock(Protocol):
@@ -28,7 +28,7 @@ def to_iso(at_ms: int) -> str:
 
 
 def from_iso(text: str) -> int:
-    """Unix milliseconds of an ISO 8601 date-time that names its offset. Raises ValueError when it names none."""
+    """Unix milliseconds of an ISO 8601 date-time with an offset. Raises ValueError without one."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a date-time needs an offset, such as Z or +02:00")

@@ -1,6 +1,6 @@
-"""Errors are values of the domain: a code, what is wrong and what to do about it. None knows an HTTP status.
+"""Domain errors: a code, what is wrong and what to do about it. They know no HTTP status.
 
-Seven kinds cover all refusals; the code says which one exactly. One table in the HTTP adapter maps kinds to statuses.
+Seven classes cover all errors; the code names the exact one. One table in the HTTP adapter maps classes to statuses.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldFault:
-    """One field that is wrong: its dotted path (`conditions.0.metric`) and what to do about it."""
+    """One invalid field: its dotted path (`conditions.0.metric`) and what to do about it."""
 
     field: str
     message: str
 
 
 class DomainError(Exception):
-    """Base of all refusals. `code` is part of the wire contract."""
+    """Base class of all domain errors. `code` is part of the wire contract."""
 
     code = "ERROR"
 
@@ -27,7 +27,7 @@ class DomainError(Exception):
         self.message = message
         self.details = tuple(details)
         self.already_logged = False
-        """Whether the account's log tells of it already, in words of its own."""
+        """Whether the account's log already has a more specific event for this error."""
         if code is not None:
             self.code = code
 
@@ -43,19 +43,19 @@ class ValidationFailed(DomainError):
 
 
 class Unauthenticated(DomainError):
-    """Nobody we know."""
+    """The caller is not authenticated."""
 
     code = "UNAUTHENTICATED"
 
 
 class PermissionDenied(DomainError):
-    """Known, but not allowed. The code says by which check."""
+    """The caller is authenticated but not permitted. The code names the check that failed."""
 
     code = "ROLE_REQUIRED"
 
 
 class NotFound(DomainError):
-    """Does not exist for this caller; also everything that belongs to another account."""
+    """The resource does not exist, or belongs to another account."""
 
     code = "NOT_FOUND"
 
@@ -65,19 +65,19 @@ class NotFound(DomainError):
 
 
 class Conflict(DomainError):
-    """Does not fit the present state."""
+    """The request conflicts with the current state."""
 
     code = "CONFLICT"
 
 
 class VersionMismatch(DomainError):
-    """`If-Match` named another version."""
+    """`If-Match` named a version that is not current (RFC 9110, 13.1.1)."""
 
     code = "PRECONDITION_FAILED"
 
 
 class RateLimited(DomainError):
-    """Too much, too soon. `retry_after` is in whole seconds; `limit` and `window_s` describe the policy where there is one."""
+    """Too many requests. `retry_after` is in whole seconds; `limit` and `window_s` describe the limit, if there is one."""
 
     code = "RATE_LIMITED"
 
@@ -91,12 +91,12 @@ class RateLimited(DomainError):
 
 
 class Unavailable(DomainError):
-    """We cannot right now; trying again later may work."""
+    """The service is temporarily unavailable; a later retry may succeed."""
 
     code = "UNAVAILABLE"
 
 
 class SecretUnreadable(Unavailable):
-    """A stored secret was sealed with a key that is not in the ring, and stays so until somebody restores one or the other."""
+    """The key that sealed a stored secret is not in the key ring. Lasts until the key is restored or the secret replaced."""
 
     code = "SECRET_UNREADABLE"

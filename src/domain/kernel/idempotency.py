@@ -1,4 +1,4 @@
-"""The first answer to a request is its only answer: `Idempotency-Key`, remembered for 24 hours per caller."""
+"""Idempotent requests: the response to an `Idempotency-Key` is stored for 24 hours per caller and replayed on a retry."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from domain.kernel.clock import DAY_MS
 
 STORED_RESPONSE_TTL_MS = DAY_MS
 COMMITTED = 102
-"""The status (RFC 2518's "Processing") of a request whose change is committed and whose answer is not known yet."""
+"""The stored status (102 "Processing", RFC 2518) of a request whose change is committed and whose response is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What was answered to `key` of `caller` (a caller's label); `request_hash` covers method, path and raw body.
+    """The response to `key` of `caller` (a caller's label); `request_hash` covers method, path and raw body.
 
-    `status` is None until the first request has changed something, then `CARRIED_OUT`, in the end the answer's."""
+    `status` is None until the first request has changed something, then `COMMITTED`, and finally the HTTP status."""
 
     caller: str
     key: str
@@ -36,21 +36,21 @@ class StoredResponseRepository(Protocol):
     async def get(self, caller: str, key: str) -> StoredResponse | None: ...
 
     async def claim(self, answer: StoredResponse) -> bool:
-        """Insert unless (caller, key) is there already; False when it is."""
+        """Insert the claim. False if (caller, key) already exists."""
         ...
 
     async def mark_committed(self, claim: StoredResponse) -> None:
-        """Mark this very claim, if it is not answered yet, with the transaction's end."""
+        """Mark exactly this claim as committed, unless it already has a response; part of the caller's transaction."""
         ...
 
     async def complete(self, answer: StoredResponse) -> None: ...
 
     async def release(self, caller: str, key: str) -> None:
-        """Forget a claim whose request changed nothing, so that it can be tried again."""
+        """Delete a claim whose request changed nothing, so that the client can retry."""
         ...
 
     async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
-        """Delete exactly this one, answered or not; True for one caller only, and never for a younger claim of the same key."""
+        """Delete exactly this claim. True for one caller only; a newer claim of the same key stays."""
         ...
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int: ...

@@ -1,7 +1,7 @@
-"""Ids are types with a prefix.
+"""Typed ids with a prefix.
 
-An id is `<prefix>_` and at least 20 characters of `[a-z0-9]`, unguessable. The prefix says what it names, so that an id in a
-log line or a support mail explains itself and a device id passed where a key id belongs is a type error, not a bug.
+An id is `<prefix>_` and at least 20 unguessable characters of `[a-z0-9]`. The prefix names the kind of resource, so an id in a
+log line explains itself. Each kind is a type of its own: passing a device id as a key id is a type error.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _ID_PATTERN = re.compile(r"[a-z]{3,5}_[a-z0-9]{20,40}")
 
 
 def has_id_format(prefix: IdPrefix, text: str) -> bool:
-    """Whether `text` has the shape of an id of this kind. A path parameter that has not is simply not found."""
+    """Whether `text` has the format of an id of this kind. A path parameter without it is answered with NotFound."""
     return text.startswith(f"{prefix}_") and _ID_PATTERN.fullmatch(text) is not None
 
 
 def has_any_id_format(text: str) -> bool:
-    """Whether `text` has the shape of an id of any kind; what has not is somebody's words."""
+    """Whether `text` has the format of an id of any kind, and so is not free text."""
     return _ID_PATTERN.fullmatch(text) is not None
 
 
 class IdGenerator(Protocol):
-    """Port: where unguessable text comes from. `new` gives a whole id, `digits` a one-time code, `password` `[A-Za-z0-9]`."""
+    """Port: random ids, one-time codes and secrets. `random_alphanumeric` uses `[A-Za-z0-9]`."""
 
     def new_id(self, prefix: IdPrefix) -> str: ...
 

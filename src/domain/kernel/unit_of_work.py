@@ -1,39 +1,45 @@
-"""One change of state = one unit of work = one transaction; what it owes to others is written in the same transaction.
+"""One change of state = one unit of work = one transaction, which also stores its events and deliveries (transactional outbox).
 
-Each part names in its `ports.py` the transaction it needs (a Protocol with just its repositories). The storage adapter has
-one transaction object that satisfies them all, so a service can reach nothing it did not declare.
+Each service declares the transaction type it needs: a Protocol with just the repositories it uses. The storage adapter has one
+transaction object that satisfies them all; the type keeps a service from reaching other repositories.
 
     async with self._uow.write() as tx:       # BEGIN IMMEDIATE
         device = await tx.devices.get(...)
         await tx.devices.save(device.revoked())
-        await tx.record(Fact(...))            # event and deliveries, same transaction
-        tx.after_commit(wake_courier)         # runs only when the commit is durable
+        await tx.emit(DomainEvent(...))       # event and deliveries, same transaction
+        tx.after_commit(wake_worker.set)      # runs only when the commit is durable
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from domain.kernel.domain_events import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
 
+EngineCommitLock: TypeAlias = AbstractAsyncContextManager[None]
+"""Port: held from the engine's result for a batch until the commit that stores it, and while rules change (an `asyncio.Lock`).
+
+Without it, a changed rule would start from a stored state that the engine has already left, and would fire twice.
+"""
+
 
 class Transaction(Protocol):
-    async def emit(self, fact: DomainEvent) -> None:
-        """Write a fact to the account's log, with all deliveries it owes: at the end of the transaction, as a part of it."""
+    async def emit(self, event: DomainEvent) -> None:
+        """Store the event in the account's log, with its webhook deliveries, at the end of this transaction."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run `call` once the transaction is durable. It must be quick and must not raise; a lost call must be harmless."""
+        """Call `call` once the commit is durable. It must be quick and must not raise; losing the call must be harmless."""
         ...
 
 
 class UnitOfWork(Protocol[Tx_co]):
     def write(self) -> AbstractAsyncContextManager[Tx_co]:
-        """Commit on leaving without an exception, roll back otherwise. Raises Unavailable when the database does not answer."""
+        """Commit on exit, roll back on an exception. Raises Unavailable when the database does not respond."""
         ...
 
     def read(self) -> AbstractAsyncContextManager[Tx_co]:

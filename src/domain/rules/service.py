@@ -18,8 +18,7 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import DeviceId, IdGenerator, IdPrefix, RuleId
-from domain.kernel.turnstile import EngineCommitLock
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Rule, RuleSpec

@@ -94,7 +94,7 @@ async def test_a_decision_lost_to_another_instance_undoes_the_command(world: Sch
     release = world.commands.submit_approved
 
     class Overtaken:
-        async def release(self, tx: Any, approval: Approval, *rest: Any) -> Any:
+        async def submit_approved(self, tx: Any, approval: Approval, *rest: Any) -> Any:
             execution_id = await release(tx, approval, *rest)
             from domain.approvals.policy import apply_decision
 

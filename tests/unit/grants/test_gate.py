@@ -22,7 +22,7 @@ NOON_ONLY = GrantWindow(from_minute=12 * 60, to_minute=13 * 60)
 
 
 async def permit(world: ScheduleWorld, caller: Caller, device: Device, command: str | None = "ON", **named: Any) -> Permit:
-    gate = Authorizer(windows=world.real_windows)
+    gate = Authorizer(evaluator=world.real_windows)
     async with world.uow.write() as tx:
         return await gate.authorize(
             tx, caller, device, command=command, is_query=named.pop("is_query", False), now_ms=world.clock.now_ms(), **named
