@@ -12,13 +12,13 @@ from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
 from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
-from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, an_execution, new
+from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new
 
 
 async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: World) -> None:
     async with world.uow.write() as tx:
-        first = await tx.executions.add(an_execution(world, params={"level": 3}))
-        second = await tx.executions.add(an_execution(world))
+        first = await add_execution(tx, an_execution(world, params={"level": 3}))
+        second = await add_execution(tx, an_execution(world))
         assert 0 < first.seq < second.seq
         assert await tx.executions.get(world.account.account_id, first.execution_id) == first
         assert await tx.executions.find(second.execution_id) == second
@@ -27,11 +27,11 @@ async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: Worl
 
 async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: World) -> None:
     async with world.uow.write() as tx:
-        queued = await tx.executions.add(an_execution(world))
+        queued = await add_execution(tx, an_execution(world))
         done = replace(queued, status=ExecutionStatus.DONE, sent_ms=NOW, finished_ms=NOW + 1, result={"relay": "ON", "n": 1.5})
-        assert not await tx.executions.transition(done, ExecutionStatus.SENT)
+        assert not await tx.executions.transition_many([(done, ExecutionStatus.SENT)])
         assert await tx.executions.find(queued.execution_id) == queued
-        assert await tx.executions.transition(done, ExecutionStatus.QUEUED)
+        assert set(await tx.executions.transition_many([(done, ExecutionStatus.QUEUED)])) == {queued.execution_id}
         assert await tx.executions.find(queued.execution_id) == done
 
 
@@ -134,10 +134,10 @@ async def test_a_later_write_that_the_database_refuses_takes_its_transaction_alo
 async def test_open_and_queued_executions_come_in_sequence(world: World) -> None:
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
-        first = await tx.executions.add(an_execution(world))
-        elsewhere = await tx.executions.add(an_execution(world, device_id=other.device_id, device_no=other.device_no))
-        sent = await tx.executions.add(an_execution(world, status=ExecutionStatus.SENT))
-        await tx.executions.add(an_execution(world, status=ExecutionStatus.DONE))
+        first = await add_execution(tx, an_execution(world))
+        elsewhere = await add_execution(tx, an_execution(world, device_id=other.device_id, device_no=other.device_no))
+        sent = await add_execution(tx, an_execution(world, status=ExecutionStatus.SENT))
+        await add_execution(tx, an_execution(world, status=ExecutionStatus.DONE))
         assert list(await tx.executions.list_open_by_device(world.device.device_id)) == [first, sent]
         among = {world.device.device_id, other.device_id, new("dev")}
         assert await tx.executions.list_open_by_devices(among) == {
@@ -152,10 +152,10 @@ async def test_open_and_queued_executions_come_in_sequence(world: World) -> None
 async def test_overdue_executions_are_those_without_an_end(world: World) -> None:
     async with world.uow.write() as tx:
         assert await tx.executions.next_expiry_ms() is None
-        acked = await tx.executions.add(an_execution(world, status=ExecutionStatus.ACKED, expires_ms=NOW))
-        queued = await tx.executions.add(an_execution(world, expires_ms=NOW - 1))
-        await tx.executions.add(an_execution(world, expires_ms=NOW + 1))
-        await tx.executions.add(an_execution(world, status=ExecutionStatus.FAILED, expires_ms=NOW - 9))
+        acked = await add_execution(tx, an_execution(world, status=ExecutionStatus.ACKED, expires_ms=NOW))
+        queued = await add_execution(tx, an_execution(world, expires_ms=NOW - 1))
+        await add_execution(tx, an_execution(world, expires_ms=NOW + 1))
+        await add_execution(tx, an_execution(world, status=ExecutionStatus.FAILED, expires_ms=NOW - 9))
         assert list(await tx.executions.list_expired(NOW, 9)) == [queued, acked]
         assert list(await tx.executions.list_expired(NOW, 1)) == [queued]
         assert await tx.executions.next_expiry_ms() == NOW - 1
@@ -164,7 +164,7 @@ async def test_overdue_executions_are_those_without_an_end(world: World) -> None
 async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(world: World) -> None:
     async with world.uow.write() as tx:
         stored = [
-            await tx.executions.add(an_execution(world, status=status, created_ms=NOW + number))
+            await add_execution(tx, an_execution(world, status=status, created_ms=NOW + number))
             for number, status in enumerate([ExecutionStatus.DONE, ExecutionStatus.QUEUED, ExecutionStatus.EXPIRED])
         ]
         assert list(await tx.executions.page(world.device.device_id, limit=2)) == stored[:0:-1]
@@ -201,8 +201,8 @@ async def test_history_has_the_ended_ones_newest_first(world: World) -> None:
         for schedule in (*ended, a_schedule(world)):
             await tx.schedules.add(schedule)
         assert list(await tx.schedules.list_history(world.device.device_id, 2)) == [ended[1], ended[2]]
-        await tx.schedules.add_edge_if_absent(
-            ScheduleEdgeRecord(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)
+        await tx.schedules.save_decisions(
+            [], [ScheduleEdgeRecord(ended[0].schedule_id, 1, SwitchEdge.ON, 7, NOW, EdgeOutcome.FIRED)]
         )
         assert [await tx.schedules.delete_older_than(NOW + 6, 1) for _ in range(3)] == [1, 1, 0]
         assert list(await tx.schedules.list_history(world.device.device_id, 9)) == [ended[1]]
@@ -249,7 +249,6 @@ async def test_what_became_of_many_slots_is_written_together(world: World) -> No
     async with world.uow.write() as tx:
         assert list(await tx.schedules.list_active(world.device.device_id)) == [*decided, slots[2]]
         assert list(await tx.schedules.list_active_by_devices({world.device.device_id, new("dev")})) == [*decided, slots[2]]
-        assert not await tx.schedules.add_edge_if_absent(edges[1])
 
     async def again() -> None:
         async with world.uow.write() as tx:
@@ -264,13 +263,19 @@ async def test_what_became_of_many_slots_is_written_together(world: World) -> No
 async def test_an_edge_is_recorded_once(world: World) -> None:
     schedule = a_schedule(world)
     fired = ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 100, NOW, EdgeOutcome.FIRED)
+
+    async def record(edge: ScheduleEdgeRecord) -> None:
+        async with world.uow.write() as tx:
+            await tx.schedules.save_decisions([], [edge])
+
     async with world.uow.write() as tx:
         await tx.schedules.add(schedule)
-        assert await tx.schedules.add_edge_if_absent(fired)
-        assert not await tx.schedules.add_edge_if_absent(fired)
-        assert not await tx.schedules.add_edge_if_absent(replace(fired, at_ms=NOW + 5))
-        for other in (replace(fired, edge=SwitchEdge.OFF), replace(fired, revision=2), replace(fired, due_ts=101)):
-            assert await tx.schedules.add_edge_if_absent(other)
+    await record(fired)
+    for same in (fired, replace(fired, at_ms=NOW + 5)):
+        with pytest.raises(Conflict):
+            await record(same)
+    for other in (replace(fired, edge=SwitchEdge.OFF), replace(fired, revision=2), replace(fired, due_ts=101)):
+        await record(other)
 
 
 async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from domain.commands.model import CommandContext, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.grants.model import GrantSubject
-from support.storage import NOW, World, a_definition, a_device, a_grant, an_execution, new
+from support.storage import NOW, World, a_definition, a_device, a_grant, add_execution, an_execution, new
 
 
 async def test_the_context_holds_device_definitions_open_count_and_grants(world: World) -> None:
@@ -29,8 +29,8 @@ async def test_the_context_holds_device_definitions_open_count_and_grants(world:
         for grant in (narrow, wide, personal, a_grant(world)):
             await tx.grants.add(grant)
         for status in ExecutionStatus:
-            await tx.executions.add(replace(an_execution(world), device_id=device.device_id, status=status))
-        await tx.executions.add(an_execution(world))
+            await add_execution(tx, replace(an_execution(world), device_id=device.device_id, status=status))
+        await add_execution(tx, an_execution(world))
 
     async with world.uow.write() as tx:
         context = await tx.command_contexts.get(account_id, device.device_id, key)

@@ -8,7 +8,7 @@ import pytest
 
 from domain.accounts.model import Project
 from domain.devices.model import DeviceCredentials, DeviceMetadata, DeviceStatus, DeviceType
-from domain.kernel.errors import Conflict, NotFound
+from domain.kernel.errors import Conflict
 from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, SwitchEdge
 from support.storage import (
     NOW,
@@ -20,6 +20,7 @@ from support.storage import (
     a_rule,
     a_schedule,
     a_webhook,
+    add_execution,
     an_approval,
     an_event,
     an_execution,
@@ -56,7 +57,7 @@ async def test_devices_are_listed_by_account_and_project_oldest_first(world: Wor
 
 async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.devices.set_relay(world.device.device_id, True)
+        await tx.devices.set_relay_many({world.device.device_id: True})
         changed = replace(
             world.device, name="Valve", status=DeviceStatus.DISABLED, about=DeviceMetadata(tags=("x",)), relay=False, sched_rev=9
         )
@@ -67,15 +68,12 @@ async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(w
         assert not await tx.devices.save(replace(changed, device_id=new("dev")))
 
 
-async def test_relay_and_presence_say_whether_they_changed(world: World) -> None:
+async def test_relay_is_stored_and_presence_returns_whether_it_changed(world: World) -> None:
     device_id = world.device.device_id
     async with world.uow.write() as tx:
-        assert [await tx.devices.set_relay(device_id, relay) for relay in (False, False, True, True)] == [
-            True,
-            False,
-            True,
-            False,
-        ]
+        for relay in (False, True):
+            await tx.devices.set_relay_many({device_id: relay, new("dev"): True})
+            assert (await tx.devices.find(device_id)).relay is relay
         assert [await tx.devices.set_online(device_id, online) for online in (False, True, True, False)] == [
             False,
             True,
@@ -84,7 +82,6 @@ async def test_relay_and_presence_say_whether_they_changed(world: World) -> None
         ]
         await tx.devices.set_online(device_id, True)
         assert [device.device_id for device in await tx.devices.list_online()] == [device_id]
-        assert not await tx.devices.set_relay(new("dev"), True)
 
 
 async def test_devices_are_found_by_their_numbers(world: World) -> None:
@@ -119,12 +116,11 @@ async def test_last_seen_never_goes_back(world: World) -> None:
 
 async def test_the_plans_revision_counts_up(world: World) -> None:
     async with world.uow.write() as tx:
-        assert [await tx.devices.increment_plan_revision(world.device.device_id) for _ in range(2)] == [1, 2]
+        for _ in range(2):
+            await tx.devices.increment_plan_revisions({world.device.device_id, new("dev")})
         await tx.devices.set_device_plan_revisions({world.device.device_id: 2, new("dev"): 3})
         stored = await tx.devices.find(world.device.device_id)
         assert (stored.sched_rev, stored.sched_rev_device, stored.version) == (2, 2, 1)
-        with pytest.raises(NotFound):
-            await tx.devices.increment_plan_revision(new("dev"))
 
 
 async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(world: World) -> None:
@@ -136,10 +132,10 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         await tx.grants.add_use(grant.grant_id, NOW)
         await tx.approvals.add(approval)
         await tx.definitions.add(definition)
-        execution = await tx.executions.add(an_execution(world))
+        execution = await add_execution(tx, an_execution(world))
         await tx.schedules.add(schedule)
-        await tx.schedules.add_edge_if_absent(
-            ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 5, NOW, EdgeOutcome.FIRED)
+        await tx.schedules.save_decisions(
+            [], [ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 5, NOW, EdgeOutcome.FIRED)]
         )
         await tx.rules.add(rule)
         await tx.credentials.upsert(DeviceCredentials(device.device_id, b"s", NOW))
@@ -154,7 +150,7 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         assert await tx.devices.find(device.device_id) is None
         assert await tx.grants.get_for_update(account_id, grant.grant_id) is None
         assert await tx.approvals.get(account_id, approval.approval_id) is None
-        assert await tx.definitions.get(account_id, definition.command_id) is None
+        assert await tx.definitions.get_for_update(account_id, definition.command_id) is None
         assert await tx.executions.find(execution.execution_id) is None
         assert list(await tx.schedules.list_active(device.device_id)) == []
         assert list(await tx.rules.list_by_device(device.device_id)) == []
@@ -176,7 +172,7 @@ async def test_what_a_device_may_have_many_of_goes_in_steps(world: World) -> Non
         await tx.webhooks.add(webhook)
         await tx.deliveries.add_many([a_delivery(webhook, device_id=gone) for _ in range(3)] + [a_delivery(webhook)])
         for _ in range(5):
-            await tx.executions.add(an_execution(world))
+            await add_execution(tx, an_execution(world))
         assert [await tx.devices.delete_batch(gone, 2) for _ in range(4)] == [4, 3, 1, 0]
         assert [delivery.device_id for delivery in await tx.deliveries.claim(NOW, NOW + 1, 10)] == [None]
 
@@ -228,9 +224,9 @@ async def test_a_command_name_is_free_once_a_device(world: World) -> None:
             assert caught.value.code == "COMMAND_EXISTS"
     async with world.uow.write() as tx:
         await tx.definitions.save(replace(second, label="Blink!", requires_approval=False))
-        assert (await tx.definitions.get(world.account.account_id, second.command_id)).label == "Blink!"
+        assert (await tx.definitions.get_for_update(world.account.account_id, second.command_id)).label == "Blink!"
         await tx.definitions.delete(first.command_id)
-        assert await tx.definitions.get(world.account.account_id, first.command_id) is None
+        assert await tx.definitions.get_for_update(world.account.account_id, first.command_id) is None
 
 
 async def test_many_devices_are_found_switched_and_revised_together(world: World) -> None:

@@ -14,7 +14,19 @@ from domain.accounts.model import RefreshToken
 from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
 from domain.kernel.domain_events import DomainEvent
-from support.storage import KINDS, NOW, World, a_grant, an_account, an_approval, an_event, an_execution, opened, settled
+from support.storage import (
+    KINDS,
+    NOW,
+    World,
+    a_grant,
+    add_execution,
+    an_account,
+    an_approval,
+    an_event,
+    an_execution,
+    opened,
+    settled,
+)
 
 
 class Stop(Exception):
@@ -103,7 +115,7 @@ async def test_a_reader_keeps_the_picture_it_began_with(world: World) -> None:
 
 async def test_a_reader_sees_nothing_of_an_open_transaction(world: World) -> None:
     async with world.uow.write() as writing:
-        await writing.devices.set_relay(world.device.device_id, True)
+        await writing.devices.set_relay_many({world.device.device_id: True})
         async with world.uow.read() as tx:
             device = await tx.devices.find(world.device.device_id)
             assert device.relay is None
@@ -112,7 +124,7 @@ async def test_a_reader_sees_nothing_of_an_open_transaction(world: World) -> Non
 async def test_writing_through_a_reader_is_refused(world: World) -> None:
     fact = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
     for write in (
-        lambda tx: tx.devices.set_relay(world.device.device_id, True),
+        lambda tx: tx.devices.set_online(world.device.device_id, True),
         lambda tx: tx.events.append_many([an_event(world)]),
         lambda tx: tx.readings.add_many([(1, NOW, 1, b"x")]),
         lambda tx: tx.emit(fact),
@@ -198,9 +210,9 @@ async def test_a_hundred_callers_decide_an_approval_once(world: World) -> None:
 
 async def test_a_hundred_callers_advance_an_execution_once(world: World) -> None:
     async with world.uow.write() as tx:
-        execution = await tx.executions.add(an_execution(world))
+        execution = await add_execution(tx, an_execution(world))
     sent = replace(execution, status=ExecutionStatus.SENT, sent_ms=NOW)
-    assert await _winners(world, lambda tx: tx.executions.transition(sent, ExecutionStatus.QUEUED)) == 1
+    assert await _winners(world, lambda tx: tx.executions.transition_many([(sent, ExecutionStatus.QUEUED)])) == 1
 
 
 async def test_a_hundred_callers_save_one_version_of_a_device_once(world: World) -> None:

@@ -16,7 +16,7 @@ from adapters.storage.sql.postgres.leader_fence import Fence, FencedUnitOfWork, 
 from adapters.storage.sql.postgres.notifications import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
-from support.storage import World, an_execution, emptied, settled
+from support.storage import World, add_execution, an_execution, emptied, settled
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -32,7 +32,7 @@ class Instance:
     async def orders(self, world: World) -> None:
         """What a rule that fires does: the command is queued."""
         async with self.uow.write() as tx:
-            await tx.executions.add(an_execution(world))
+            await add_execution(tx, an_execution(world))
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +87,7 @@ async def test_what_a_holder_had_open_when_another_took_over_is_not_stored(pair:
     first, second, world = pair
     with pytest.raises(Unavailable):
         async with first.uow.write() as tx:
-            await tx.executions.add(an_execution(world))
+            await add_execution(tx, an_execution(world))
             await cut_off(first)
             waiting = await claimed(second.herald)
             assert await commands(world) == 0
@@ -114,7 +114,7 @@ async def test_who_takes_over_waits_for_a_commit_that_is_on_its_way(pair: tuple[
     """It is stored before the new holder looks at what is stored."""
     first, second, world = pair
     async with first.uow.write() as tx:
-        await tx.executions.add(an_execution(world))
+        await add_execution(tx, an_execution(world))
         await cut_off(first)
         taking = asyncio.create_task(claimed(second.herald))
         await asyncio.sleep(0.3)

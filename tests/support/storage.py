@@ -186,6 +186,14 @@ def an_execution(world: World, **changes: Any) -> Execution:
     return Execution(execution_id=new("exe"), seq=0, account_id=world.account.account_id, **(fields | changes))
 
 
+async def add_execution(tx: Any, execution: Execution) -> Execution:
+    """The execution as stored, with its `seq`."""
+    await tx.executions.add_many([execution])
+    stored = await tx.executions.find(execution.execution_id)
+    assert isinstance(stored, Execution)
+    return stored
+
+
 def a_schedule(world: World, **changes: Any) -> Schedule:
     fields: dict[str, Any] = {
         "slot": 0,

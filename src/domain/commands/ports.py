@@ -30,8 +30,6 @@ class CommandDefinitionRepository(Protocol):
         """Raises Conflict `COMMAND_EXISTS` when the device or type has one of this name."""
         ...
 
-    async def get(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None: ...
-
     async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
         """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
         ...
@@ -52,10 +50,6 @@ class CommandDefinitionRepository(Protocol):
 
 
 class ExecutionRepository(Protocol):
-    async def add(self, execution: Execution) -> Execution:
-        """Gives the execution its `seq`: later ones of a device have higher ones."""
-        ...
-
     async def add_many(self, executions: Sequence[Execution]) -> None:
         """In this order; their `seq` is known to the database alone."""
         ...
@@ -66,10 +60,6 @@ class ExecutionRepository(Protocol):
 
     async def list_by_ids(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
         """Those of them that are there, in no order."""
-        ...
-
-    async def transition(self, execution: Execution, expected: ExecutionStatus) -> bool:
-        """Write status, times and result if the stored status is still `expected`; True for exactly one caller."""
         ...
 
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:

@@ -45,10 +45,6 @@ class DeviceRepository(Protocol):
         False when the stored version is another than the device's."""
         ...
 
-    async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
-        """True when this changed it (also from unknown)."""
-        ...
-
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         """`set_relay` of many, for who knows what they were."""
         ...
@@ -64,8 +60,6 @@ class DeviceRepository(Protocol):
     async def update_last_seen(self, seen: Mapping[int, int]) -> None:
         """Device number → newest arrival in Unix ms; never moves `last_seen_ms` back."""
         ...
-
-    async def increment_plan_revision(self, device_id: DeviceId) -> int: ...
 
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         """`bump_sched_rev` of many; those that are gone are passed over."""

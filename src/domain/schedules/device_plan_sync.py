@@ -50,7 +50,7 @@ class DevicePlanService:
         """Count the revision up if the plan is no longer `before`; True when it did."""
         if await self.plan_rows(tx, device) == before:
             return False
-        await tx.devices.increment_plan_revision(device.device_id)
+        await tx.devices.increment_plan_revisions([device.device_id])
         device_id = device.device_id
         tx.after_commit(lambda: self._publisher(device_id))
         return True

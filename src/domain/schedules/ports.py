@@ -44,10 +44,6 @@ class ScheduleRepository(Protocol):
         at the end of the transaction at the latest, when one of these very edges was recorded before."""
         ...
 
-    async def add_edge_if_absent(self, fired: ScheduleEdgeRecord) -> bool:
-        """False when this very edge was recorded before."""
-        ...
-
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         """Ended ones and their edges."""
         ...

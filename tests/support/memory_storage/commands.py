@@ -23,12 +23,9 @@ class MemoryCommandDefinitionRepository:
     async def add(self, definition: CommandDefinition) -> None:
         self._store(definition)
 
-    async def get(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
+    async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
         definition = self._database.rows(DEFINITIONS).get(command_id)
         return definition if definition is not None and definition.account_id == account_id else None
-
-    async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
-        return await self.get(account_id, command_id)
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[CommandDefinition]:
         return [d for d in self._database.rows(DEFINITIONS).values() if d.device_id == device_id]
@@ -64,14 +61,10 @@ class MemoryExecutionRepository:
     def __init__(self, book: Database) -> None:
         self._database = book
 
-    async def add(self, execution: Execution) -> Execution:
-        stored = replace(execution, seq=self._database.next_value("execution_seq"))
-        self._database.writable_rows(EXECUTIONS)[execution.execution_id] = stored
-        return stored
-
     async def add_many(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
-            await self.add(execution)
+            stored = replace(execution, seq=self._database.next_value("execution_seq"))
+            self._database.writable_rows(EXECUTIONS)[execution.execution_id] = stored
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None:
         execution = self._database.rows(EXECUTIONS).get(execution_id)
@@ -85,13 +78,9 @@ class MemoryExecutionRepository:
         return [rows[execution_id] for execution_id in set(execution_ids) if execution_id in rows]
 
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
-        return {after.execution_id for after, expected in moves if await self.transition(after, expected)}
+        return {after.execution_id for after, expected in moves if self._transition(after, expected)}
 
-    async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
-        open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)
-        return Counter(e.device_id for e in self._all() if e.device_id in device_ids and e.status in open_)
-
-    async def transition(self, execution: Execution, expected: ExecutionStatus) -> bool:
+    def _transition(self, execution: Execution, expected: ExecutionStatus) -> bool:
         rows = self._database.writable_rows(EXECUTIONS)
         stored = rows.get(execution.execution_id)
         if stored is None or stored.status is not expected:
@@ -105,6 +94,10 @@ class MemoryExecutionRepository:
             result=execution.result,
         )
         return True
+
+    async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
+        open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)
+        return Counter(e.device_id for e in self._all() if e.device_id in device_ids and e.status in open_)
 
     async def list_open_by_device(self, device_id: DeviceId) -> Sequence[Execution]:
         open_ = (ExecutionStatus.QUEUED, ExecutionStatus.SENT)

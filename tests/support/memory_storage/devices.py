@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus, DeviceType
-from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 from support.memory_storage.cascade_delete import delete_definitions, delete_device_dependants, delete_device_values
 from support.memory_storage.commands import EXECUTIONS
@@ -70,17 +69,11 @@ class MemoryDeviceRepository:
         )
         return True
 
-    async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
-        rows = self._database.writable_rows(DEVICES)
-        device = rows.get(device_id)
-        if device is None or device.relay is relay:
-            return False
-        rows[device_id] = replace(device, relay=relay)
-        return True
-
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         for device_id, relay in relays.items():
-            await self.set_relay(device_id, relay)
+            rows = self._database.writable_rows(DEVICES)
+            if device_id in rows:
+                rows[device_id] = replace(rows[device_id], relay=relay)
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         rows = self._database.writable_rows(DEVICES)
@@ -103,17 +96,9 @@ class MemoryDeviceRepository:
     async def list_deleting(self) -> Sequence[Device]:
         return [device for device in self._all() if device.status is DeviceStatus.DELETING]
 
-    async def increment_plan_revision(self, device_id: DeviceId) -> int:
-        rows = self._database.writable_rows(DEVICES)
-        device = rows.get(device_id)
-        if device is None:
-            raise NotFound.for_resource("device", device_id)
-        rows[device_id] = replace(device, sched_rev=device.sched_rev + 1)
-        return device.sched_rev + 1
-
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         for device in await self.list_by_ids(device_ids):
-            await self.increment_plan_revision(device.device_id)
+            self._database.writable_rows(DEVICES)[device.device_id] = replace(device, sched_rev=device.sched_rev + 1)
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
         rows = self._database.writable_rows(DEVICES)

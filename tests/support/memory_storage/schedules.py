@@ -54,16 +54,11 @@ class MemoryScheduleRepository:
         for schedule in schedules:
             await self.save(schedule)
         for edge in edges:
-            if not await self.add_edge_if_absent(edge):
+            key = (edge.schedule_id, edge.revision, edge.edge, edge.due_ts)
+            rows = self._database.writable_rows(FIRED_EDGES)
+            if key in rows:
                 raise errors.edge_recorded_error()
-
-    async def add_edge_if_absent(self, fired: ScheduleEdgeRecord) -> bool:
-        key = (fired.schedule_id, fired.revision, fired.edge, fired.due_ts)
-        edges = self._database.writable_rows(FIRED_EDGES)
-        if key in edges:
-            return False
-        edges[key] = fired
-        return True
+            rows[key] = edge
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         rows = self._database.writable_rows(SCHEDULES)

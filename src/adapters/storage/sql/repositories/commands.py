@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 
 from sqlalchemy import BindParameter, Text, TextClause, bindparam, delete, func, insert, or_, select, text, update
@@ -33,8 +32,9 @@ EXECUTION = Mapper(
 
 _DEFINITION_ID = definitions.c.command_id == bindparam("at_id")
 ADD_DEFINITION = insert(definitions)
-GET_DEFINITION = DEFINITION.select().where(_DEFINITION_ID, definitions.c.account_id == bindparam("at_account"))
-GET_DEFINITION_FOR_UPDATE = for_update(GET_DEFINITION)
+GET_DEFINITION_FOR_UPDATE = for_update(
+    DEFINITION.select().where(_DEFINITION_ID, definitions.c.account_id == bindparam("at_account"))
+)
 LIST_BY_DEVICE = DEFINITION.select().where(definitions.c.device_id == bindparam("at_id")).order_by(definitions.c.seq)
 LIST_BY_TYPE = DEFINITION.select().where(definitions.c.device_type_id == bindparam("at_id")).order_by(definitions.c.seq)
 LIST_BY_DEVICES_AND_TYPES = {
@@ -51,14 +51,12 @@ _ID = x.execution_id == bindparam("at_id")
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 _DEVICE = x.device_id == bindparam("at_device")
 
-ADD = insert(executions).returning(x.seq)
 _INSERT_COLUMNS = [name for name in EXECUTION.names if name != "seq"]
 ADD_MANY = bulk_insert(executions, _INSERT_COLUMNS, json=("params", "result"))
 _insert_values = attrgetter(*_INSERT_COLUMNS)
 GET = EXECUTION.select().where(_ID, x.account_id == bindparam("at_account"))
 FIND = EXECUTION.select().where(_ID)
 LIST_BY_IDS = {dialect: EXECUTION.select().where(x.execution_id.in_(among)) for dialect, among in json_list().items()}
-TRANSITION = update(executions).where(_ID, x.status == bindparam("at_status")).returning(x.seq)
 _TRANSITION_COLUMNS = ("status", "expires_ms", "sent_ms", "finished_ms", "result")
 
 
@@ -107,9 +105,6 @@ class SqlCommandDefinitionRepository:
         except UniqueViolationError:
             raise errors.command_exists_error() from None
 
-    async def get(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
-        return DEFINITION.first_or_none(await self._session.read(GET_DEFINITION, at_id=command_id, at_account=account_id))
-
     async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
         return DEFINITION.first_or_none(
             await self._session.read(GET_DEFINITION_FOR_UPDATE[self._session.writable], at_id=command_id, at_account=account_id)
@@ -155,10 +150,6 @@ class SqlExecutionRepository:
     def __init__(self, session: DbSession) -> None:
         self._session = session
 
-    async def add(self, execution: Execution) -> Execution:
-        rows = await self._session.write(ADD, **EXECUTION.values(execution, "seq"))
-        return replace(execution, seq=rows[0][0])
-
     async def add_many(self, executions: Sequence[Execution]) -> None:
         await self._session.bulk_write(ADD_MANY, list(map(_insert_values, executions)))
 
@@ -186,19 +177,6 @@ class SqlExecutionRepository:
         among = to_json(sorted(set(device_ids)))
         rows = await self._session.read(COUNT_OPEN_BY_DEVICE[self._session.dialect], at_listed=among)
         return {row[0]: row[1] for row in rows}
-
-    async def transition(self, execution: Execution, expected: ExecutionStatus) -> bool:
-        rows = await self._session.write(
-            TRANSITION,
-            at_id=execution.execution_id,
-            at_status=expected.value,
-            status=execution.status.value,
-            expires_ms=execution.expires_ms,
-            sent_ms=execution.sent_ms,
-            finished_ms=execution.finished_ms,
-            result=JSON[0](execution.result),
-        )
-        return bool(rows)
 
     async def list_open_by_device(self, device_id: DeviceId) -> Sequence[Execution]:
         return [EXECUTION.from_row(row) for row in await self._session.read(LIST_OPEN_BY_DEVICE, at_device=device_id)]

@@ -29,7 +29,6 @@ from adapters.storage.sql.tables import (
     tombstones,
 )
 from domain.devices.model import Device, DeviceCredentials, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
 
 CREDENTIALS = Mapper(credentials, DeviceCredentials)
@@ -86,7 +85,6 @@ LIST_BY_PROJECT = _SELECT.where(d.account_id == bindparam("at_account"), d.proje
 )
 COUNT = select(func.count()).select_from(devices).where(d.account_id == bindparam("at_account"))
 SAVE = update(devices).where(_ID, d.version == bindparam("at_version")).returning(d.device_no)
-SET_RELAY = update(devices).where(_ID, or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY).returning(d.device_no)
 SET_RELAYS = {
     dialect: update(devices).where(d.device_id.in_(among), or_(d.relay.is_(None), d.relay != _RELAY)).values(relay=_RELAY)
     for dialect, among in json_list().items()
@@ -99,7 +97,6 @@ TOUCH = (
     .where(d.device_no == bindparam("at_no"), or_(d.last_seen_ms.is_(None), d.last_seen_ms < _SEEN_MS))
     .values(last_seen_ms=_SEEN_MS)
 )
-INCREMENT_SCHED_REV = update(devices).where(_ID).values(sched_rev=d.sched_rev + 1).returning(d.sched_rev)
 INCREMENT_SCHED_REVS = {
     dialect: update(devices).where(d.device_id.in_(among)).values(sched_rev=d.sched_rev + 1)
     for dialect, among in json_list().items()
@@ -212,9 +209,6 @@ class SqlDeviceRepository:
         values["version"] = device.version + 1
         return bool(await self._session.write(SAVE, at_id=device.device_id, at_version=device.version, **values))
 
-    async def set_relay(self, device_id: DeviceId, relay: bool) -> bool:
-        return bool(await self._session.write(SET_RELAY, at_id=device_id, at_relay=relay))
-
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
         for state in (False, True):
             among = sorted(device_id for device_id, relay in relays.items() if relay is state)
@@ -232,12 +226,6 @@ class SqlDeviceRepository:
 
     async def update_last_seen(self, seen: Mapping[int, int]) -> None:
         await self._session.execute_many(TOUCH, [{"at_no": no, "at_ms": at_ms} for no, at_ms in sorted(seen.items())])
-
-    async def increment_plan_revision(self, device_id: DeviceId) -> int:
-        rows = await self._session.write(INCREMENT_SCHED_REV, at_id=device_id)
-        if not rows:
-            raise NotFound.for_resource("device", device_id)
-        return int(rows[0][0])
 
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         if device_ids:

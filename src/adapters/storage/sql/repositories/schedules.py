@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, bindparam, func, insert, select, text, upd
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
-from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, insert_or_ignore, json_list, to_json
+from adapters.storage.sql.mapper import Mapper, enum_converter, from_json, json_list, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.tables import schedule_edges, schedules
@@ -78,7 +78,6 @@ _FIRING_COLUMNS = ("status", "next_fire_ts", "next_edge", "last_fired_ms", "last
 """What firing changes."""
 SAVE_FIRED = bulk_update(schedules, "schedule_id", _FIRING_COLUMNS)
 _fired_values = attrgetter("schedule_id", *_FIRING_COLUMNS)
-ADD_EDGE = insert_or_ignore(schedule_edges)
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)
 
 
@@ -134,9 +133,6 @@ class SqlScheduleRepository:
             await self._session.bulk_write(ADD_EDGES, list(map(_edge_values, edges)))
         except UniqueViolationError:
             raise errors.edge_recorded_error() from None
-
-    async def add_edge_if_absent(self, fired: ScheduleEdgeRecord) -> bool:
-        return bool(await self._session.write(ADD_EDGE[self._session.dialect], **FIRED_EDGE.values(fired)))
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_OLDER_THAN, at_before=updated_ms, at_limit=limit))
