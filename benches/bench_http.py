@@ -24,7 +24,7 @@ from adapters.crypto.access_tokens import ALGORITHM, AUDIENCE, ISSUER, JwtAccess
 from adapters.crypto.key_ring import KeyRing
 from adapters.engine import _native
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
-from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from domain.accounts.model import Membership
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.policy import PermissionRequest, filter_applicable

@@ -11,7 +11,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from adapters.engine.native_engine import NativeSignerFactory
-from adapters.engine.reference_engine import ReferenceSignerFactory
+from adapters.engine.reference_signer import ReferenceSignerFactory
 
 Cpu = Callable[[Callable[[], object], int], float]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

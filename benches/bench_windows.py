@@ -10,7 +10,7 @@ import pytest
 from dateutil import tz
 
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator, read_tzif
-from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from domain.grants.window import GrantWindow
 
 Cpu = Callable[[Callable[[], object], int], float]

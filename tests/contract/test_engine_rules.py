@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from adapters.engine.reference_engine import ReferenceEngine
 from domain.kernel.errors import ValidationFailed
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
+from domain.telemetry.engine.reference import ReferenceEngine
 from support.engine import DEVICE, Bench, ms, rule
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "conditions.json").read_text())

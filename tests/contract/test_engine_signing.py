@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from adapters.engine.native_engine import NativeSignerFactory
-from adapters.engine.reference_engine import ReferenceSignerFactory
+from adapters.engine.reference_signer import ReferenceSignerFactory
 from domain.kernel.errors import ValidationFailed
 from domain.webhooks.signing import SignerFactory
 

@@ -10,10 +10,10 @@ import pytest
 
 from adapters.engine import native_engine
 from adapters.engine.native_engine import NativeEngine
-from adapters.engine.reference_engine import ReferenceEngine
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import LatestReading
 from domain.telemetry import packing
+from domain.telemetry.engine.reference import ReferenceEngine
 from support.engine import DEVICE, T0, Bench, ms, rule
 
 VECTORS = Path(__file__).parents[1] / "vectors"

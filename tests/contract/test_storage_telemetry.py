@@ -45,7 +45,7 @@ async def test_metrics_have_names_and_units(world: World) -> None:
         await tx.readings.upsert_device_metrics([(5, 1, "celsius"), (5, 2, None), (6, 3, None)])
         await tx.readings.upsert_device_metrics([(5, 1, "kelvin")])
         assert list(await tx.readings.list_device_metrics(5)) == [(2, "humidity", None), (1, "temperature", "kelvin")]
-        assert list(await tx.readings.list_units()) == [(5, 1, "kelvin"), (5, 2, None), (6, 3, None)]
+        assert list(await tx.readings.list_device_metrics(6)) == [(3, "mode", None)]
 
 
 async def test_a_checkpoint_replaces_the_one_before(world: World) -> None:

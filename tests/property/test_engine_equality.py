@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from adapters.engine.reference_engine import ReferenceEngine
 from domain.rules.engine_port import BatchResult, TelemetryEngine
 from domain.rules.model import RuleSpec
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference import ReferenceEngine
 from property import engine_cases as cases
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "2000"))

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
-from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 
 MINUTE_MS = 60_000
 NOW = 1_800_000_000_000

@@ -6,8 +6,8 @@ import os
 import random
 
 from adapters.engine.native_engine import NativeEngine
-from adapters.engine.reference_engine import ReferenceEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference import ReferenceEngine
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5
 NOW_MS = 1_790_000_000_000

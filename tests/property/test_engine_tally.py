@@ -8,8 +8,8 @@ import random
 import pytest
 
 from adapters.engine.native_engine import NativeEngine
-from adapters.engine.reference_engine import ReferenceEngine
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference import ReferenceEngine
 from domain.telemetry.packing import pack_readings
 
 T0 = 1_790_000_000_000

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from adapters.engine.native_grant_evaluator import NativeGrantEvaluator
-from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from domain.grants.window import GrantWindow
 
 ZONES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference_engine import ReferenceGrantEvaluator
+from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from adapters.recurrence import DateutilRecurrence
 from domain.approvals.service import ApprovalService

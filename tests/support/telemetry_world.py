@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.engine.reference_engine import ReferenceEngine
 from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from domain.devices.model import Device
 from domain.ingest.device_messages import DeviceMessageService
@@ -16,6 +15,7 @@ from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
 from domain.rules.service import RuleService
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+from domain.telemetry.engine.reference import ReferenceEngine
 from domain.telemetry.queries.downsampling import DownsamplingService
 from domain.telemetry.queries.latest_and_history import TelemetryQueryService
 from domain.telemetry.queries.rule_dry_run import RuleDryRunService

@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters.delivery.address_guard import AddressGuard
 from adapters.delivery.native_courier import NativeCourier
-from adapters.engine.reference_engine import ReferenceSignerFactory
+from adapters.engine.reference_signer import ReferenceSignerFactory
 from adapters.feed_hub import InProcessFeedHub, LogOrderedFeedPublisher
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase

@@ -1,1 +1,1 @@
-"""The engine behind `domain.rules.engine_port`: native (the extension `_native`) and reference (readable Python)."""
+"""Adapters of the native extension `_native`, and of the reference definitions in Python."""

@@ -1,8 +1,8 @@
-"""Whether the extension was built from the Rust sources that lie beside it.
+"""Checks that the extension was built from the Rust sources beside it.
 
-A changed source with an old extension is the error that costs an afternoon; so the service refuses to start on it. The digest
-is SHA-256 over every `.rs` and `Cargo.toml` below `rust/` and the workspace's `Cargo.toml` and `Cargo.lock`: for each file, in
-order of its path, the path, a zero byte, the content, a zero byte. An installed wheel has no sources to compare with.
+An old extension beside changed sources causes errors that are hard to find, so the service refuses to start with it. The digest
+is SHA-256 over every `.rs` and `Cargo.toml` below `rust/` and the workspace's `Cargo.toml` and `Cargo.lock`: for each file,
+ordered by path, the path, a zero byte, the content, a zero byte. An installed wheel has no sources, so nothing is compared there.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from domain.kernel.errors import Unavailable
 
 
 class EngineMissingError(Unavailable):
-    """The extension is not there."""
+    """The extension cannot be imported."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The native engine is not built. Run `make setup`, or set engine = reference (LATCHBOARD_ENGINE=reference) to do "
-            "without it, slowly."
+            "The native engine is not built. Run `make setup`, or set engine = reference (LATCHBOARD_ENGINE=reference) to run "
+            "the slower Python engine."
         )
 
 
 class EngineStaleError(Unavailable):
-    """The extension is older, or newer, than the sources."""
+    """The extension was built from other sources than those beside it."""
 
     def __init__(self) -> None:
-        super().__init__("The native engine was built from other Rust sources than these. Run `make setup` to build it anew.")
+        super().__init__("The native engine was built from other Rust sources than these. Run `make setup` to rebuild it.")
 
 
 def check_extension(source_root: Path) -> None:
-    """Raises EngineMissing or EngineStale. `source_root`: the checkout, which holds `rust/`."""
+    """`source_root` is the checkout that contains `rust/`. Raises EngineMissingError or EngineStaleError."""
     try:
         from adapters.engine import _native
     except ImportError as missing:
@@ -43,7 +43,7 @@ def check_extension(source_root: Path) -> None:
 
 
 def source_digest(source_root: Path) -> str | None:
-    """None where there are no sources."""
+    """The digest as hexadecimal; None where there are no sources."""
     if not (source_root / "rust" / "engine").is_dir() or not (source_root / "Cargo.lock").is_file():
         return None
     digest = hashlib.sha256()
@@ -56,6 +56,6 @@ def _source_paths(source_root: Path) -> list[str]:
     found = []
     for folder, folders, files in os.walk(source_root / "rust"):
         folders[:] = [name for name in folders if name != "target" and not name.startswith(".")]
-        beneath = Path(folder).relative_to(source_root)
-        found += [(beneath / name).as_posix() for name in files if name.endswith(".rs") or name == "Cargo.toml"]
+        relative = Path(folder).relative_to(source_root)
+        found += [(relative / name).as_posix() for name in files if name.endswith(".rs") or name == "Cargo.toml"]
     return found

@@ -1,7 +1,7 @@
-"""The engine, window evaluator and signers of the extension `_native`, as the domain's ports want them.
+"""Adapts the telemetry engine and the webhook signer of the extension `_native` to the domain's ports.
 
-Values cross the border as plain tuples; what comes back per batch is turned into domain types only where it is rare (edges,
-firings), never per message. Importing this module without the extension raises `EngineMissing`.
+Values cross the boundary as plain tuples. Only rare results (rule transitions, firings) become domain objects, never messages.
+Importing this module without the extension raises EngineMissingError.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _ConditionTuple = tuple[str, str, float, str | None]
 """(metric, comparator, number or milliseconds, text)"""
 
 _RuleTuple = tuple[int, int, bool, list[_ConditionTuple], list[_ConditionTuple], int, int, str, bool, int | None, int | None]
-"""(rule, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)"""
+"""(rule number, priority, any, conditions, clear conditions, for ms, cooldown ms, command, matched, held since, last fired)"""
 
 
 class NativeBatchResult:
-    """A batch's result. What is asked for is built then; only rare things become domain objects."""
+    """The result of a batch. Each property builds its list on access."""
 
     __slots__ = ("_raw",)
 
@@ -144,10 +144,12 @@ class NativeEngine:
         return [LatestReading(name, value, unit, ts_ms) for name, value, unit, ts_ms, _ in self._engine.latest(device_no)]
 
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
-        """A dry run is asked for by a person, once: the readable definition explains it over the native values."""
-        last = {name: LastReport(value, ts_ms, heard_ms) for name, value, _, ts_ms, heard_ms in self._engine.latest(device_no)}
+        """A person requests a dry run, so it is rare: the reference definition explains it over the native values."""
+        latest = {
+            name: LastReport(value, ts_ms, arrived_ms) for name, value, _, ts_ms, arrived_ms in self._engine.latest(device_no)
+        }
         given = {name: LastReport(value, at_ms, at_ms) for name, value in readings.items()}
-        return explain_rule(rule, {**last, **given}, at_ms)
+        return explain_rule(rule, {**latest, **given}, at_ms)
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
         return _native.unpack(rows, metric_no)
@@ -191,5 +193,5 @@ def _condition_tuple(condition: RuleCondition) -> _ConditionTuple:
 
 
 def make_batch(messages: Iterable[tuple[int, int, bytes]]) -> TelemetryBatch:
-    """(device number, arrival in Unix ms, payload) tuples as the engine takes them fastest."""
+    """Build a native batch from (device number, arrival in Unix ms, payload) tuples."""
     return _native.TelemetryBatch(messages)

@@ -1,4 +1,4 @@
-"""Grant windows and limits by the extension; windows over the very zone files that Python's zoneinfo reads."""
+"""Grant windows and limits by the extension. Windows use the same time zone files as Python's zoneinfo."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NativeGrantEvaluator:
         return self._get_compiled(window).is_open(at_ms)
 
     def next_open_ms(self, window: GrantWindow, at_ms: int) -> int | None:
-        """Asked only to word a refusal, so the readable definition answers."""
+        """Needed only for the text of a denial, so the reference definition computes it."""
         return next_open_ms(window, at_ms)
 
     def rate_allowance(self, uses: Sequence[int], limit: int, now_ms: int) -> RateAllowance:
@@ -52,8 +52,9 @@ def _compile_window(window: GrantWindow) -> _native.Window:
 
 @lru_cache(maxsize=1024)
 def read_tzif(name: str) -> bytes:
-    """The zone's TZif bytes, found as zoneinfo finds them: the system's, else the tzdata package's. Raises Invalid."""
-    load_timezone(name)  # also refuses names that would leave the folders below
+    """The zone's TZif bytes (RFC 8536) from the system, else from the tzdata package, as zoneinfo does. Raises
+    ValidationFailed."""
+    load_timezone(name)  # also rejects names that would leave the directories below
     for folder in zoneinfo.TZPATH:
         path = Path(folder, name)
         if path.is_file():

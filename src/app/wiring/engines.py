@@ -42,8 +42,10 @@ def _load_native() -> EngineParts:
 
 
 def _load_reference() -> EngineParts:
-    from adapters.engine.reference_engine import ReferenceEngine, ReferenceGrantEvaluator, ReferenceSignerFactory
+    from adapters.engine.reference_grant_evaluator import ReferenceGrantEvaluator
+    from adapters.engine.reference_signer import ReferenceSignerFactory
     from domain.telemetry.engine.batch import InMemoryTelemetryBatch
+    from domain.telemetry.engine.reference import ReferenceEngine
 
     return EngineParts(
         "reference",

@@ -250,8 +250,8 @@ class Services:
             presence=self.presence,
             plans=self.device_plans,
         )
-        keep = RetentionPeriods(readings=settings.readings_days, rollups=settings.rollups_days, events=settings.events_days)
-        self.retention = RetentionService(uow=uow, clock=clock, keep=keep)
+        periods = RetentionPeriods(readings=settings.readings_days, rollups=settings.rollups_days, events=settings.events_days)
+        self.retention = RetentionService(uow=uow, clock=clock, periods=periods)
 
     def _wire_webhooks(self, adapters: Adapters) -> None:
         self.deliveries = DeliveryService(

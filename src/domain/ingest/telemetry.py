@@ -147,9 +147,8 @@ class IngestService:
         await tx.emit(_rule_event(rule, "rule_matched", f"Rule {rule.name!r} matched: {rule.action.command}", firing.at_ms))
         if device.status is not DeviceStatus.ACTIVE:
             return
-        caller = SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)
         request = CommandRequest(device, rule.action.command, rule.action.params, DEFAULT_TTL_MS)
-        command = AutomationCommand(caller, request, TriggeredBy.RULE)
+        command = AutomationCommand(_rule_caller(rule), request, TriggeredBy.RULE)
         [outcome] = await self._commands.run_unattended(tx, [command], firing.at_ms)
         if isinstance(outcome, DomainError):
             description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
@@ -215,12 +214,8 @@ def _rule_event(rule: Rule, kind: EventKind, description: str, at_ms: int, *, co
     data: dict[str, Json] = {"ruleId": rule.rule_id, "command": rule.action.command}
     if code is not None:
         data["code"] = code
-    return DomainEvent(
-        account_id=rule.account_id,
-        kind=kind,
-        description=description,
-        at_ms=at_ms,
-        source=f"rule:{rule.rule_id}",
-        device_id=rule.device_id,
-        data=data,
-    )
+    return DomainEvent.from_caller(_rule_caller(rule), kind, description, at_ms, device_id=rule.device_id, data=data)
+
+
+def _rule_caller(rule: Rule) -> SystemCaller:
+    return SystemCaller(rule.account_id, "rule", rule.rule_id, on_behalf_of=rule.created_by)

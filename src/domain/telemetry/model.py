@@ -1,4 +1,4 @@
-"""What devices measured. A message's readings are stored together: one row of (device number, time, packed values)."""
+"""What devices measured. The readings of one message are stored in one row: (device number, time, packed values)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class TimeBucket:
-    """A downsampled stretch of one metric that begins at `from_ms`."""
+    """The numbers of one metric in a time bucket that starts at `from_ms` (Unix ms)."""
 
     metric: str
     from_ms: int

@@ -1,13 +1,13 @@
-"""How readings lie in the database: one row a message, a few bytes a reading. docs/engine.md has the format in full.
+"""The stored form of readings: one row per message, a few bytes per reading. docs/engine.md describes the format in full.
 
-A packed row is a sequence of readings. Each begins with a varint `metric number * 8 + tag` (unsigned LEB128), then the value:
+A packed row is a sequence of readings. Each starts with a varint `metric number * 8 + tag` (unsigned LEB128), then the value:
 tag 0 false, 1 true, 2 an IEEE double (little endian), 3 text (varint length, UTF-8), 4 a whole number (zigzag varint).
-A number is written with tag 4 exactly when it is whole, of magnitude below 2^31 and not -0.0. So equal readings have equal bytes,
-and the row's digest, the CRC-32 of the bytes as a signed 32-bit integer, recognises a message that was delivered twice.
+A number has tag 4 exactly when it is whole, below 2^31 in magnitude and not -0.0. So equal readings have equal bytes, and the
+row's digest, the CRC-32 of the bytes as a signed 32-bit integer, identifies a message that was delivered twice.
 
-The latest values of a device (a checkpoint) are: version 1, the newest time (zigzag), then per metric a packed reading, the
-reading's own time and its arrival (zigzag, as differences to the newest time) and its unit (varint length + 1, 0 for none).
-Every decoder raises ValueError on bytes that no encoder wrote.
+A checkpoint (the latest values of a device) is: version 1, the newest time (zigzag), then per metric a packed reading, the
+reading's own time and its arrival (zigzag, relative to the newest time) and its unit (varint length + 1, 0 for none).
+Every decoder raises ValueError for bytes that no encoder wrote.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LatestMetric:
 
 
 def pack_readings(readings: Iterable[tuple[int, MetricValue]]) -> bytes:
-    """(metric number, value) pairs as one row."""
+    """Pack (metric number, value) pairs into one row."""
     out = bytearray()
     for metric_no, value in readings:
         _put_reading(out, metric_no, value)
@@ -44,7 +44,7 @@ def pack_readings(readings: Iterable[tuple[int, MetricValue]]) -> bytes:
 
 
 def row_digest(packed: bytes) -> int:
-    """CRC-32 as a signed 32-bit integer, which fits the INTEGER of every database."""
+    """CRC-32 as a signed 32-bit integer, which fits an INTEGER column of every database."""
     unsigned = zlib.crc32(packed)
     return unsigned - 2**32 if unsigned >= 2**31 else unsigned
 
@@ -91,15 +91,15 @@ def unpack_latest(latest: bytes) -> tuple[int, list[LatestMetric]]:
     """The newest time and the metrics in the order they were first reported."""
     cursor = _ByteReader(latest)
     if cursor.read_bytes(1)[0] != LATEST_VERSION:
-        raise ValueError("this is no checkpoint that this version reads")
+        raise ValueError("unsupported checkpoint version")
     newest_ms = cursor.read_signed()
     metrics = []
     while not cursor.is_at_end:
         metric_no, value = cursor.read_reading()
-        ts_ms, heard_ms = newest_ms + cursor.read_signed(), newest_ms + cursor.read_signed()
+        ts_ms, arrived_ms = newest_ms + cursor.read_signed(), newest_ms + cursor.read_signed()
         size = cursor.read_varint()
         unit = None if size == 0 else cursor.read_bytes(size - 1).decode()
-        metrics.append(LatestMetric(metric_no, value, ts_ms, heard_ms, unit))
+        metrics.append(LatestMetric(metric_no, value, ts_ms, arrived_ms, unit))
     return newest_ms, metrics
 
 
@@ -135,7 +135,7 @@ def _put_varint(out: bytearray, number: int) -> None:
 
 
 class _ByteReader:
-    """Reads forward; whatever is missing or unknown is a ValueError."""
+    """Reads forward. Raises ValueError for missing bytes and unknown tags."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -160,7 +160,7 @@ class _ByteReader:
             number |= (byte & 0x7F) << shift
             if byte < 0x80 and number < 2**64:
                 return number
-        raise ValueError("packed readings hold a number that is too long")
+        raise ValueError("packed readings contain a number that is too long")
 
     def read_signed(self) -> int:
         zigzag = self.read_varint()
@@ -179,4 +179,4 @@ class _ByteReader:
             return self.read_bytes(self.read_varint()).decode()
         if tag == WHOLE:
             return float(self.read_signed())
-        raise ValueError(f"packed readings hold the unknown tag {tag}")
+        raise ValueError(f"packed readings contain the unknown tag {tag}")

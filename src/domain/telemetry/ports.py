@@ -1,4 +1,4 @@
-"""What the telemetry part needs from outside: the readings, and the names of metrics."""
+"""Storage ports of telemetry: readings, metric names, checkpoints and hourly roll-ups."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from domain.rules.storage_ports import RulesTx
 from domain.schedules.ports import SchedulesTx
 
 MAX_TIME_MS = 2**52
-"""Beyond any time a device may tell."""
+"""Later than any time that a device may report."""
 
 PackedRow = tuple[int, int, int, bytes]
-"""(device number, Unix ms, 32-bit digest of the content, packed values): the primary key makes a redelivery harmless."""
-
+"""(device number, Unix ms, 32-bit digest of the content, packed values). The first three are the primary key, so a message
+that is delivered twice is stored once."""
 
 DueRollup = tuple[int, int, int]
-"""(device number, hour, when it was marked in Unix ms): readings of this hour have come that its roll-up does not know."""
-
+"""(device number, hour, when it was marked in Unix ms): the hour has readings that its roll-up does not contain yet."""
 
 MessageKey = tuple[int, int]
-"""(Unix ms, digest) of a message, among those of its device."""
+"""(Unix ms, digest): the key of a message among the messages of its device."""
 
 
 class ReadingRepository(Protocol):
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
-        """Rows that are there already are passed over."""
+        """Insert rows; rows that exist already are skipped."""
         ...
 
     async def list_between(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True
     ) -> Sequence[tuple[int, bytes]]:
-        """(Unix ms, packed) of messages with since ≤ time < until."""
+        """(Unix ms, packed) of the messages with since ≤ time < until."""
         ...
 
     async def list_page(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, after: MessageKey | None, *, newest_first: bool = True
     ) -> Sequence[tuple[int, int, bytes]]:
-        """(Unix ms, digest, packed) with since ≤ time < until, by key, of those behind `after`."""
+        """(Unix ms, digest, packed) of the messages with since ≤ time < until that follow `after`, in the order of their keys."""
         ...
 
     async def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None: ...
@@ -51,28 +50,25 @@ class ReadingRepository(Protocol):
         ...
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
-        """(metric number, name, unit) the device has reported at least once, by name."""
-        ...
-
-    async def list_units(self) -> Sequence[tuple[int, int, str | None]]:
-        """(device number, metric number, unit) of all devices, at start."""
+        """(metric number, name, unit) of every metric that the device has reported, ordered by name."""
         ...
 
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
-        """(device number, newest Unix ms, packed values): the last value of every metric, replaced."""
+        """(device number, newest Unix ms, packed values): insert or replace the latest value of every metric."""
         ...
 
     async def list_checkpoints(self) -> Sequence[tuple[int, int, bytes]]:
-        """All checkpoints, at start."""
+        """All checkpoints; called at startup."""
         ...
 
     async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
-        """Rows newer than their device's checkpoint (all rows where there is none), by (device, time, digest); pages by the
-        last key seen. Not those of deleted devices, which may be millions on their way out."""
+        """Rows newer than their device's checkpoint (all rows of a device without one), ordered by (device, time, digest).
+
+        `after` is the key of the last row of the previous page. Rows of deleted devices, which may be millions, are left out."""
         ...
 
     async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:
-        """Delete up to `limit` of a device's rows before that time, oldest first; 0 when none are left."""
+        """Delete up to `limit` of the device's rows before that time, oldest first. Returns how many; 0 when none are left."""
         ...
 
     async def list_devices_with_rows_before(self, before_ms: int, first_device: int, limit: int) -> Sequence[int]:
@@ -81,18 +77,18 @@ class ReadingRepository(Protocol):
 
 
 class RollupRepository(Protocol):
-    """An hour of a device summed up (`rollup.py`), and marks for hours that are still to be. Hours count from 1970."""
+    """Hourly roll-ups (`engine/rollup_format.py`) and marks for hours that are due. Hours count from 1970."""
 
     async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
-        """(device number, hour) in which readings have come. A mark that is there changes its time, and never back."""
+        """Mark (device number, hour) pairs that have new readings. The time of an existing mark only increases."""
         ...
 
     async def list_due(self, before_hour: int, limit: int) -> Sequence[DueRollup]:
-        """Marks of earlier hours, oldest hour first."""
+        """Marks of hours before `before_hour`, oldest hour first."""
         ...
 
     async def find_oldest_due_hour(self) -> int | None:
-        """The oldest hour that is marked."""
+        """The oldest marked hour of all devices."""
         ...
 
     async def list_due_hours(self, device_no: int, from_hour: int, until_hour: int) -> Sequence[int]:
@@ -100,27 +96,27 @@ class RollupRepository(Protocol):
         ...
 
     async def complete(self, marks: Sequence[DueRollup]) -> Set[tuple[int, int]]:
-        """Take marks away; (device number, hour) of those that were not gone nor set anew since they were read."""
+        """Delete marks. Returns (device number, hour) of those that existed and had not changed since they were read."""
         ...
 
     async def get_by_hours(self, hours: Collection[tuple[int, int]]) -> Mapping[tuple[int, int], bytes]:
-        """What is there of these (device number, hour)."""
+        """The roll-ups that exist for these (device number, hour) pairs."""
         ...
 
     async def upsert(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """(device number, hour, packed), replacing what is there."""
+        """Insert or replace (device number, hour, packed) rows."""
         ...
 
     async def list_between(self, device_no: int, from_hour: int, until_hour: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """(hour, packed) with from ≤ hour < until, newest first."""
+        """(hour, packed) of the device's roll-ups with from ≤ hour < until, newest first."""
         ...
 
     async def delete_batch(self, device_no: int, limit: int) -> int:
-        """Delete up to `limit` of a device's roll-ups, and as many of its marks; 0 when none of either are left."""
+        """Delete up to `limit` of the device's roll-ups and as many of its marks. Returns how many; 0 when none are left."""
         ...
 
     async def delete_older_than(self, device_no: int, hour: int, limit: int) -> int:
-        """Retention of one device; how many went."""
+        """Delete up to `limit` of the device's roll-ups before `hour`. Returns how many."""
         ...
 
     async def list_devices_with_rollups_before(self, hour: int, first_device: int, limit: int) -> Sequence[int]:
@@ -129,7 +125,7 @@ class RollupRepository(Protocol):
 
 
 class TelemetryTx(SchedulesTx, RulesTx, Protocol):
-    """Rules and readings change together, in the transaction of one batch."""
+    """Rule states and readings change together, in the transaction of a batch."""
 
     @property
     def readings(self) -> ReadingRepository: ...

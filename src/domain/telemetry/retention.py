@@ -1,4 +1,4 @@
-"""What is kept how long, and forgotten in small steps: no step holds the writer for more than a few milliseconds."""
+"""Deletes expired rows in small steps, so that no step holds the writer for more than a few milliseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from domain.webhooks.ports import DeliveryRepository
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """Days."""
+    """How many days rows are kept."""
 
     readings: int = 30
     rollups: int = 365
@@ -23,11 +23,11 @@ class RetentionPeriods:
     deliveries: int = 30
     schedules: int = 365
     known_login_addresses: int = 30
-    """From where somebody has signed in: as long as a refresh token lives."""
+    """Addresses of successful logins: kept as long as a refresh token is valid."""
 
 
 class RetentionTx(TelemetryTx, Protocol):
-    """Everything that grows."""
+    """Every repository whose rows expire."""
 
     @property
     def deliveries(self) -> DeliveryRepository: ...
@@ -39,24 +39,25 @@ DeleteRows = Callable[[RetentionTx, int, int], Awaitable[int]]
 
 class RetentionService:
     ROWS_PER_STEP = 2_000
-    """Rows that go in one transaction."""
+    """Rows deleted per transaction."""
     EVENTS_PER_STEP = 250
-    """The same of the log, whose rows stand in eight indexes."""
+    """Rows of the event log deleted per transaction; each is in eight indexes."""
     DEVICES_PER_STEP = 200
-    """Devices that are looked for, and served, at a time."""
+    """Devices found and processed at a time."""
 
-    def __init__(self, *, uow: UnitOfWork[RetentionTx], clock: Clock, keep: RetentionPeriods) -> None:
+    def __init__(self, *, uow: UnitOfWork[RetentionTx], clock: Clock, periods: RetentionPeriods) -> None:
         self._uow = uow
         self._clock = clock
-        self._periods = keep
+        self._periods = periods
 
     async def purge_steps(self) -> AsyncIterator[int]:
-        """Forget a little and say how many rows went; between two steps the owner lets others write. Ends when all is done."""
-        async for gone in self._purge_by_device(self._devices_with_old_readings, self._delete_readings):
-            yield gone
-        async for gone in self._purge_by_device(self._devices_with_old_rollups, self._delete_rollups):
-            yield gone
-        for forget in (
+        """Yield after each transaction how many rows it deleted, so that the caller can pause. Ends when nothing is left to
+        delete."""
+        async for deleted in self._purge_by_device(self._devices_with_old_readings, self._delete_readings):
+            yield deleted
+        async for deleted in self._purge_by_device(self._devices_with_old_rollups, self._delete_rollups):
+            yield deleted
+        for delete_rows in (
             self._delete_events,
             self._delete_approvals,
             self._delete_executions,
@@ -70,27 +71,26 @@ class RetentionService:
         ):
             while True:
                 async with self._uow.write() as tx:
-                    gone = await forget(tx, self._clock.now_ms())
-                yield gone
-                if gone < (self.EVENTS_PER_STEP if forget == self._delete_events else self.ROWS_PER_STEP):
+                    deleted = await delete_rows(tx, self._clock.now_ms())
+                yield deleted
+                if deleted < (self.EVENTS_PER_STEP if delete_rows == self._delete_events else self.ROWS_PER_STEP):
                     break
 
-    async def _purge_by_device(self, old: FindDevices, forget: DeleteRows) -> AsyncIterator[int]:
-        """Devices are looked for by a reader, so that the writer only ever deletes."""
+    async def _purge_by_device(self, find_devices: FindDevices, delete_rows: DeleteRows) -> AsyncIterator[int]:
+        """Find the devices in a read transaction, so that the writer only deletes."""
         first = 0
         while True:
             async with self._uow.read() as tx:
-                devices = await old(tx, first)
+                devices = await find_devices(tx, first)
             waiting = list(devices)
             while waiting:
                 async with self._uow.write() as tx:
-                    gone = 0
-                    while waiting and gone < self.ROWS_PER_STEP:
-                        went = await forget(tx, waiting[-1], self.ROWS_PER_STEP - gone)
-                        if gone + went < self.ROWS_PER_STEP:
+                    total = 0
+                    while waiting and total < self.ROWS_PER_STEP:
+                        total += await delete_rows(tx, waiting[-1], self.ROWS_PER_STEP - total)
+                        if total < self.ROWS_PER_STEP:
                             waiting.pop()
-                        gone += went
-                yield gone
+                yield total
             if len(devices) < self.DEVICES_PER_STEP:
                 return
             first = devices[-1] + 1
@@ -102,7 +102,7 @@ class RetentionService:
         return await tx.readings.delete_batch(device_no, limit, await self._readings_cutoff_ms(tx))
 
     async def _readings_cutoff_ms(self, tx: RetentionTx) -> int:
-        """Whole hours, and none that waits to be summed up."""
+        """A full hour, and none later than the oldest hour that still needs its roll-up."""
         hour = (self._clock.now_ms() - self._periods.readings * DAY_MS) // HOUR_MS
         due = await tx.rollups.find_oldest_due_hour()
         return (hour if due is None else min(hour, due)) * HOUR_MS
@@ -120,7 +120,7 @@ class RetentionService:
         return await tx.events.delete_older_than(now_ms - self._periods.events * DAY_MS, self.EVENTS_PER_STEP)
 
     async def _delete_approvals(self, tx: RetentionTx, now_ms: int) -> int:
-        """Who decided what is part of the log, and kept as long."""
+        """Decisions on approvals are kept as long as the event log."""
         return await tx.approvals.delete_older_than(now_ms - self._periods.events * DAY_MS, self.EVENTS_PER_STEP)
 
     async def _delete_executions(self, tx: RetentionTx, now_ms: int) -> int:

@@ -57,9 +57,6 @@ class MemoryReadingRepository:
         mine = [(key[1], unit) for key, unit in self._database.rows(DEVICE_METRICS).items() if key[0] == device_no]
         return sorted(((no, names[no], unit) for no, unit in mine if no in names), key=lambda metric: metric[1])
 
-    async def list_units(self) -> Sequence[tuple[int, int, str | None]]:
-        return [(*key, unit) for key, unit in sorted(self._database.rows(DEVICE_METRICS).items(), key=lambda row: row[0])]
-
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         kept = self._database.writable_rows(LATEST)
         for device_no, at_ms, packed in checkpoints:

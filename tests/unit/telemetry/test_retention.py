@@ -21,7 +21,7 @@ async def _kept_after(days: float) -> set[str]:
         for subject in (PLACE, COUNT):
             await tx.login_failures.upsert(LoginFailures(subject, 1, now_ms, now_ms))
     clock.forward(int(days * DAY_MS) + 1)
-    async for _ in RetentionService(uow=uow, clock=clock, keep=RetentionPeriods()).purge_steps():
+    async for _ in RetentionService(uow=uow, clock=clock, periods=RetentionPeriods()).purge_steps():
         pass
     async with uow.read() as tx:
         return {subject for subject in (PLACE, COUNT) if await tx.login_failures.get_for_update(subject) is not None}

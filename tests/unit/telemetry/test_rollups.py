@@ -170,7 +170,7 @@ async def test_pages_do_not_matter(world: TelemetryWorld, monkeypatch: pytest.Mo
 
 
 def retention(world: TelemetryWorld) -> RetentionService:
-    return RetentionService(uow=world.uow, clock=world.clock, keep=RetentionPeriods(readings=1, rollups=2))
+    return RetentionService(uow=world.uow, clock=world.clock, periods=RetentionPeriods(readings=1, rollups=2))
 
 
 async def test_readings_go_by_whole_hours_and_only_once_they_are_summed_up(world: TelemetryWorld) -> None:

@@ -1,7 +1,7 @@
-"""Summing up telemetry by stretch of time and metric: the readable definition. `rust/engine/src/tally.rs` must equal it.
+"""Aggregates telemetry by time bucket and metric: the reference definition. `rust/engine/src/aggregate.rs` must equal it.
 
-Rows come newest first, everywhere and always, because floating-point sums depend on their order: one order makes a sum out of
-roll-ups equal to the sum out of the readings to the last bit. A sum that no double can hold stays at the largest one.
+Rows always come newest first, because floating-point sums depend on their order: with one order, the sum of roll-ups equals the
+sum of the readings to the last bit. A sum beyond the range of a double stays at the largest double.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _BucketAggregate:
 
 
 class ReferenceAggregator:
-    """A `Tally` in Python."""
+    """The `Aggregator` port in Python."""
 
     def __init__(self, step_ms: int, metric_no: int | None = None) -> None:
         self._step_ms = step_ms
@@ -56,14 +56,14 @@ class ReferenceAggregator:
                     self._add_value(from_ms, metric_no, number, ts_ms)
 
     def _add_value(self, from_ms: int, metric_no: int, value: float, ts_ms: int) -> None:
-        stretch = self._buckets.get((from_ms, metric_no))
-        if stretch is None:
+        bucket = self._buckets.get((from_ms, metric_no))
+        if bucket is None:
             self._buckets[from_ms, metric_no] = _BucketAggregate(from_ms, metric_no, 1, value, value, value, value, ts_ms)
         else:
-            stretch.add_value(value)
+            bucket.add_value(value)
 
     def cells(self) -> list[AggregateCell]:
-        return [stretch.to_cell() for _, stretch in sorted(self._buckets.items(), key=lambda item: (-item[0][0], item[0][1]))]
+        return [bucket.to_cell() for _, bucket in sorted(self._buckets.items(), key=lambda item: (-item[0][0], item[0][1]))]
 
 
 def clamp_to_finite(total: float) -> float:

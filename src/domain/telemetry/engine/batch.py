@@ -1,4 +1,4 @@
-"""A batch of telemetry messages that lives in Python: for the reference engine, for tests, and for trials over history."""
+"""A batch of telemetry messages in Python objects: for the reference engine, for tests, and for dry runs over history."""
 
 from __future__ import annotations
 

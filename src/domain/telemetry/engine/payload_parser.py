@@ -1,11 +1,12 @@
-"""What a telemetry payload says. This is the readable definition; the native engine must equal it, fault for fault.
+"""Parses telemetry payloads. This is the reference definition; the native engine must equal it, including every fault.
 
-Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, in which
-`ts` is the time and an object under `u` the units. Without `ts` the arrival is the time; so it is for a `ts` below 10^11 (1973),
-which can only come from a clock that is not set. Of a name given twice the last value counts, at the place of the first.
+Forms: `{"ts": ms, "m": {metric: value}, "u": {metric: unit}}`, an array of such objects, or flat `{metric: value}`, where `ts` is
+the time and an object under `u` the units. Without `ts`, the time is the arrival; so it is for a `ts` below 10^11 (1973), which
+only a clock that is not set can produce. If a name occurs twice, the last value counts, at the position of the first.
 
-A payload that is not JSON, too large or nested too deep is dropped whole; of an array, an element that is no object or has a
-wrong or future `ts`; of a message, only the reading that is wrong: a sensor that says NaN does not silence the others.
+A payload that is not JSON, too large or nested too deeply is dropped as a whole. From an array, an element is dropped that is not
+an object or has an invalid or future `ts`. From a message, only the invalid readings are dropped: a NaN does not affect other
+sensors.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MAX_NAME_LENGTH = 64
 MAX_TEXT_LENGTH = 256
 MAX_UNIT_LENGTH = 32
 MAX_METRICS = 128
-"""A device's metrics in all: more are a fault of the device, such as a counter in the name."""
+"""Metrics per device. More indicate a fault of the device, such as a counter in the metric name."""
 MIN_TS_MS = 100_000_000_000
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -45,7 +46,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class TelemetryMessage:
-    """One message: its time, its accepted readings, and the units given for them."""
+    """One message: its time, its accepted readings, and their units."""
 
     ts_ms: int
     readings: dict[str, MetricValue]
@@ -77,12 +78,12 @@ def parse_payload(payload: bytes, arrived_ms: int) -> ParsedPayload:
 
 
 def _load_json(payload: bytes) -> Any:
-    """JSON whose numbers are doubles, whole ones too; `NaN` and `Infinity`, which sensors do send, are read as such."""
+    """Decode JSON with every number as a double. `NaN` and `Infinity` are accepted here, because sensors send them."""
     text = payload.decode("utf-8")
     if _nesting_depth(text) > MAX_DEPTH:
-        raise ValueError("nested too deep")
+        raise ValueError("nested too deeply")
     if _has_lone_surrogate(text):
-        raise ValueError("half a character")
+        raise ValueError("contains a lone surrogate")
     return json.loads(text, parse_int=float)
 
 
@@ -117,9 +118,9 @@ def _parse_message(element: dict[str, Any], arrived_ms: int, parsed: ParsedPaylo
     if isinstance(ts_ms, str):
         parsed.faults[ts_ms] += 1
         return
-    enveloped = isinstance(element.get("m"), dict)
+    has_envelope = isinstance(element.get("m"), dict)
     units = element.get("u")
-    if enveloped:
+    if has_envelope:
         values = element["m"]
         if units is not None and not isinstance(units, dict):
             parsed.faults[BAD_VALUE] += 1
@@ -140,7 +141,7 @@ def _is_reserved_key(name: str, value: Any) -> bool:
 
 
 def _message_time(ts: Any, arrived_ms: int) -> int | str:
-    """The message's time, or the fault's code."""
+    """The time of the message in Unix ms, or the code of its fault."""
     if ts is None:
         return arrived_ms
     if not isinstance(ts, float) or not math.isfinite(ts) or ts < 0:
@@ -163,14 +164,14 @@ def _reading_fault(name: str, value: Any) -> str | None:
 
 
 def _accepted_units(units: Any, readings: dict[str, MetricValue], parsed: ParsedPayload) -> dict[str, str]:
-    """Units of the accepted readings; units of others are nobody's."""
+    """The units of the accepted readings; other units are ignored."""
     if not isinstance(units, dict):
         return {}
-    kept = {}
+    accepted = {}
     for name in readings:
         unit = units.get(name)
         if isinstance(unit, str) and len(unit) <= MAX_UNIT_LENGTH and not _CONTROL_CHARACTER.search(unit):
-            kept[name] = unit
+            accepted[name] = unit
         elif name in units:
             parsed.faults[BAD_VALUE] += 1
-    return kept
+    return accepted

@@ -1,17 +1,25 @@
-"""The readable engine: messages in, rows, edges and fired actions out. The native engine must equal it, call for call.
+"""The reference engine: messages in; rows, rule transitions and firings out. The native engine must equal it, call for call.
 
-A message is checked (`parse.py`), becomes a row (`packing.py`), replaces the device's last values and drives the device's rules
-(`rules/reference.py`) at the instant of its arrival. One that is older than the newest of its device becomes a row and no more.
+A message is parsed (`payload_parser.py`), becomes a row (`packing.py`), replaces the device's latest values, and the device's
+rules (`rules/reference.py`) are evaluated at its arrival. A message older than the newest one of its device becomes a row only.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from domain.kernel.clock import HOUR_MS
-from domain.rules.engine_port import MessageFault, NewMetric, TelemetryRow, WatchedReading
+from domain.rules.engine_port import (
+    Aggregator,
+    MessageFault,
+    NewMetric,
+    TelemetryBatch,
+    TelemetryRow,
+    UnpackedReading,
+    WatchedReading,
+)
 from domain.rules.model import (
     LatestReading,
     MetricValue,
@@ -25,12 +33,13 @@ from domain.rules.model import (
 )
 from domain.rules.reference import LastReport, evaluate_rule, explain_rule, find_winner, next_deadline_ms
 from domain.telemetry import packing
+from domain.telemetry.engine.aggregate import ReferenceAggregator
 from domain.telemetry.engine.payload_parser import MAX_METRICS, TOO_MANY_METRICS, TelemetryMessage, parse_payload
 
 
 @dataclass(slots=True)
 class ReferenceBatchResult:
-    """An `Ingested`, being filled."""
+    """The `BatchResult` port, filled while the engine runs."""
 
     rows: list[TelemetryRow] = field(default_factory=list)
     new_metric_names: list[tuple[int, str]] = field(default_factory=list)
@@ -66,7 +75,7 @@ class _MetricState:
 
 @dataclass(slots=True)
 class _TrackedRule:
-    """A rule with what the engine remembers of it."""
+    """A rule with its state and its timer."""
 
     rule: RuleSpec
     state: RuleState
@@ -86,42 +95,44 @@ class _DeviceState:
 
     def reset_timers(self) -> None:
         reports = self.last_reports()
-        for armed in self.rules:
-            armed.due_ms = next_deadline_ms(armed.rule, armed.state, reports, None)
+        for tracked in self.rules:
+            tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, None)
 
 
-class FleetState:
+class ReferenceEngine:
+    """The `TelemetryEngine` port in Python."""
+
     def __init__(self) -> None:
         self._devices: dict[int, _DeviceState] = {}
         self._metric_numbers: dict[str, int] = {}
         self._metric_names: dict[int, str] = {}
         self._dirty_devices: dict[int, None] = {}
 
-    def put_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
+    def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
         device = self._get_or_create_device(device_no)
         device.rules = [_TrackedRule(rule, rule.state) for rule in in_firing_order(rules)]
         device.reset_timers()
 
-    def drop_device(self, device_no: int) -> None:
+    def remove_device(self, device_no: int) -> None:
         self._devices.pop(device_no, None)
         self._dirty_devices.pop(device_no, None)
 
-    def watch(self, device_no: int, on: bool) -> None:
+    def set_watched(self, device_no: int, on: bool) -> None:
         self._get_or_create_device(device_no).watched = on
 
-    def set_metrics(self, names: Sequence[tuple[int, str]]) -> None:
+    def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
         for number, name in names:
             self._metric_numbers[name] = number
             self._metric_names[number] = name
 
     def restore(self, device_no: int, latest: bytes) -> None:
         newest_ms, metrics = packing.unpack_latest(latest)
-        named = {self._metric_name(kept.metric_no): kept for kept in metrics}
+        named = {self._metric_name(metric.metric_no): metric for metric in metrics}
         device = self._get_or_create_device(device_no)
         device.newest_ms = newest_ms
         device.metrics = {
-            name: _MetricState(kept.metric_no, kept.unit, LastReport(kept.value, kept.ts_ms, kept.arrived_ms))
-            for name, kept in named.items()
+            name: _MetricState(metric.metric_no, metric.unit, LastReport(metric.value, metric.ts_ms, metric.arrived_ms))
+            for name, metric in named.items()
         }
         device.reset_timers()
 
@@ -136,27 +147,27 @@ class FleetState:
         self._dirty_devices[device_no] = None
         device.reset_timers()
 
-    def ingest(self, messages: Sequence[tuple[int, int, bytes]]) -> ReferenceBatchResult:
-        outcome = ReferenceBatchResult()
-        for device_no, arrived_ms, payload in messages:
-            outcome.newest_arrivals[device_no] = max(arrived_ms, outcome.newest_arrivals.get(device_no, arrived_ms))
+    def ingest(self, batch: TelemetryBatch) -> ReferenceBatchResult:
+        result = ReferenceBatchResult()
+        for device_no, arrived_ms, payload in batch.messages():
+            result.newest_arrivals[device_no] = max(arrived_ms, result.newest_arrivals.get(device_no, arrived_ms))
             parsed = parse_payload(payload, arrived_ms)
             device = self._get_or_create_device(device_no)
             for message in parsed.messages:
-                self._ingest_message(device, message, arrived_ms, outcome)
+                self._ingest_message(device, message, arrived_ms, result)
             for code, count in parsed.faults.items():
-                outcome.fault_counts[device_no, code] += count
-        return outcome
+                result.fault_counts[device_no, code] += count
+        return result
 
     def tick(self, now_ms: int) -> ReferenceBatchResult:
-        outcome = ReferenceBatchResult()
+        result = ReferenceBatchResult()
         for _, device in sorted(self._devices.items()):
-            due = [armed for armed in device.rules if armed.due_ms is not None and armed.due_ms <= now_ms]
-            _evaluate(device, due, now_ms, outcome)
-        return outcome
+            due = [tracked for tracked in device.rules if tracked.due_ms is not None and tracked.due_ms <= now_ms]
+            _evaluate(device, due, now_ms, result)
+        return result
 
     def next_timer_ms(self) -> int | None:
-        due = (armed.due_ms for device in self._devices.values() for armed in device.rules)
+        due = (tracked.due_ms for device in self._devices.values() for tracked in device.rules)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
@@ -179,22 +190,24 @@ class FleetState:
         given = {name: LastReport(value, at_ms, at_ms) for name, value in readings.items()}
         return explain_rule(rule, {**reports, **given}, at_ms)
 
-    def reports(self, device_no: int) -> dict[str, LastReport]:
-        device = self._devices.get(device_no)
-        return device.last_reports() if device else {}
+    def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
+        return packing.unpack_rows(rows, metric_no)
+
+    def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
+        return ReferenceAggregator(step_ms, metric_no)
 
     def _ingest_message(
-        self, device: _DeviceState, message: TelemetryMessage, arrived_ms: int, outcome: ReferenceBatchResult
+        self, device: _DeviceState, message: TelemetryMessage, arrived_ms: int, result: ReferenceBatchResult
     ) -> None:
-        outcome.message_count += 1
-        accepted = self._register_metrics(device, message, outcome)
+        result.message_count += 1
+        accepted = self._register_metrics(device, message, result)
         if not accepted:
             return
-        outcome.reading_count += len(accepted)
+        result.reading_count += len(accepted)
         packed = packing.pack_readings((device.metrics[name].number, value) for name, value in accepted.items())
-        outcome.rows.append((device.number, message.ts_ms, packing.row_digest(packed), packed))
+        result.rows.append((device.number, message.ts_ms, packing.row_digest(packed), packed))
         if device.watched:
-            outcome.watched_readings += [
+            result.watched_readings += [
                 (device.number, message.ts_ms, name, *packing.value_columns(value), device.metrics[name].unit)
                 for name, value in accepted.items()
             ]
@@ -204,34 +217,34 @@ class FleetState:
         for name, value in accepted.items():
             device.metrics[name].last_report = LastReport(value, message.ts_ms, arrived_ms)
         self._dirty_devices[device.number] = None
-        _evaluate(device, device.rules, arrived_ms, outcome)
+        _evaluate(device, device.rules, arrived_ms, result)
 
     def _register_metrics(
-        self, device: _DeviceState, message: TelemetryMessage, outcome: ReferenceBatchResult
+        self, device: _DeviceState, message: TelemetryMessage, result: ReferenceBatchResult
     ) -> dict[str, MetricValue]:
-        """The message's readings without those that would be one metric too many."""
+        """The readings of the message without those that exceed the metric limit of the device."""
         accepted = {}
         for name, value in message.readings.items():
             metric = device.metrics.get(name)
             is_new = metric is None
             if metric is None:
                 if len(device.metrics) >= MAX_METRICS:
-                    outcome.fault_counts[device.number, TOO_MANY_METRICS] += 1
+                    result.fault_counts[device.number, TOO_MANY_METRICS] += 1
                     continue
-                metric = device.metrics[name] = _MetricState(self._metric_number(name, outcome))
+                metric = device.metrics[name] = _MetricState(self._metric_number(name, result))
             unit = message.units.get(name, metric.unit)
             if is_new or unit != metric.unit:
                 metric.unit = unit
-                outcome.new_metrics.append((device.number, metric.number, name, unit))
+                result.new_metrics.append((device.number, metric.number, name, unit))
             accepted[name] = value
         return accepted
 
-    def _metric_number(self, name: str, outcome: ReferenceBatchResult) -> int:
+    def _metric_number(self, name: str, result: ReferenceBatchResult) -> int:
         number = self._metric_numbers.get(name)
         if number is None:
             number = max(self._metric_names, default=0) + 1
-            self.set_metrics([(number, name)])
-            outcome.new_metric_names.append((number, name))
+            self.add_metric_names([(number, name)])
+            result.new_metric_names.append((number, name))
         return number
 
     def _metric_name(self, number: int) -> str:
@@ -252,31 +265,31 @@ class FleetState:
         return device.number, newest_ms, packing.pack_latest(newest_ms, metrics)
 
 
-def _evaluate(device: _DeviceState, rules: Sequence[_TrackedRule], at_ms: int, outcome: ReferenceBatchResult) -> None:
-    """One evaluation of these rules, in firing order: who fires here fires at once."""
+def _evaluate(device: _DeviceState, rules: Sequence[_TrackedRule], at_ms: int, result: ReferenceBatchResult) -> None:
+    """Evaluate these rules at one instant, in firing order."""
     reports = device.last_reports() if rules else {}
     fired: list[RuleSpec] = []
-    for armed in rules:
-        before, done = armed.state, evaluate_rule(armed.rule, armed.state, reports, at_ms)
-        armed.state = done.state
-        winner = find_winner(armed.rule, fired) if done.wants_to_fire else None
-        if done.in_cooldown or winner is not None:
+    for tracked in rules:
+        before, evaluation = tracked.state, evaluate_rule(tracked.rule, tracked.state, reports, at_ms)
+        tracked.state = evaluation.state
+        winner = find_winner(tracked.rule, fired) if evaluation.wants_to_fire else None
+        if evaluation.in_cooldown or winner is not None:
             winner_no = None if winner is None else winner.rule_no
-            outcome.rule_suppressions.append(RuleSuppression(device.number, armed.rule.rule_no, at_ms, winner_no))
-        elif done.wants_to_fire:
-            armed.state = replace(done.state, last_fired_ms=at_ms)
-            fired.append(armed.rule)
-            outcome.rule_firings.append(RuleFiring(device.number, armed.rule.rule_no, at_ms))
-        if armed.state != before:
-            outcome.rule_transitions.append(_rule_transition(device, armed, before, at_ms))
-        armed.due_ms = next_deadline_ms(armed.rule, armed.state, reports, at_ms)
+            result.rule_suppressions.append(RuleSuppression(device.number, tracked.rule.rule_no, at_ms, winner_no))
+        elif evaluation.wants_to_fire:
+            tracked.state = replace(evaluation.state, last_fired_ms=at_ms)
+            fired.append(tracked.rule)
+            result.rule_firings.append(RuleFiring(device.number, tracked.rule.rule_no, at_ms))
+        if tracked.state != before:
+            result.rule_transitions.append(_rule_transition(device, tracked, before, at_ms))
+        tracked.due_ms = next_deadline_ms(tracked.rule, tracked.state, reports, at_ms)
 
 
-def _rule_transition(device: _DeviceState, armed: _TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
-    after = armed.state
+def _rule_transition(device: _DeviceState, tracked: _TrackedRule, before: RuleState, at_ms: int) -> RuleTransition:
+    after = tracked.state
     return RuleTransition(
         device_no=device.number,
-        rule_no=armed.rule.rule_no,
+        rule_no=tracked.rule.rule_no,
         at_ms=at_ms,
         matched=after.matched,
         held_since_ms=after.held_since_ms,

@@ -1,10 +1,11 @@
-"""An hour of a device, summed up: per metric count, minimum, maximum, sum and last value of its numbers.
+"""The stored form of an hourly roll-up: per metric the count, minimum, maximum, sum and last value of its numbers.
 
-A packed roll-up is one entry of 44 bytes a metric: metric number and count (32 bits each, unsigned), minimum, maximum, sum and
-last (IEEE doubles), and when in the hour the last was measured (ms, 32 bits unsigned); all little endian, by metric number.
+A packed roll-up has one entry of 44 bytes per metric: metric number and count (unsigned 32-bit each), minimum, maximum, sum and
+last value (IEEE doubles), and the time of the last value within the hour (ms, unsigned 32-bit); little endian, ordered by metric
+number.
 
-Longer stretches are put together from hours, newest first, whether an hour comes out of its roll-up or out of its readings. So
-both give the same sum to the last bit.
+Longer buckets are combined from hours, newest first, whether an hour comes from its roll-up or from its readings. So both give
+the same sum to the last bit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MAX_COUNT = 2**32 - 1
 
 
 def pack_rollup(cells: Iterable[AggregateCell]) -> bytes:
-    """Cells of one hour."""
+    """Pack the cells of one hour."""
     entries = sorted(cells, key=lambda cell: cell[1])
     return b"".join(
         _ENTRY.pack(metric_no, min(count, _MAX_COUNT), low, high, total, last, last_ms - from_ms)
@@ -30,9 +31,9 @@ def pack_rollup(cells: Iterable[AggregateCell]) -> bytes:
 
 
 def unpack_rollup(hour: int, packed: bytes, metric_no: int | None = None) -> Iterator[AggregateCell]:
-    """Raises ValueError on bytes that `pack` did not write."""
+    """Yield the cells of the hour. Raises ValueError for bytes that `pack_rollup` did not write."""
     if len(packed) % _ENTRY.size:
-        raise ValueError("this is no roll-up that this version reads")
+        raise ValueError("unsupported roll-up format")
     from_ms = hour * HOUR_MS
     for number, count, low, high, total, last, offset_ms in _ENTRY.iter_unpack(packed):
         if metric_no is None or number == metric_no:
@@ -40,7 +41,7 @@ def unpack_rollup(hour: int, packed: bytes, metric_no: int | None = None) -> Ite
 
 
 def merge_by_higher_count(one: Iterable[AggregateCell], other: Iterable[AggregateCell]) -> list[AggregateCell]:
-    """Of two roll-ups of an hour, metric by metric the one that counts more: readings are only ever forgotten or added."""
+    """Merge two roll-ups of an hour: per metric the one with the higher count, since readings are only added or expire."""
     best = {cell[1]: cell for cell in one}
     for cell in other:
         if cell[1] not in best or cell[2] > best[cell[1]][2]:
@@ -49,16 +50,16 @@ def merge_by_higher_count(one: Iterable[AggregateCell], other: Iterable[Aggregat
 
 
 def combine_cells(cells: Sequence[AggregateCell], step_ms: int) -> list[AggregateCell]:
-    """Cells of parts of hours, put together to stretches of `step_ms`; both newest first, and by metric number."""
-    found: dict[tuple[int, int], AggregateCell] = {}
+    """Combine cells of (parts of) hours into buckets of `step_ms`. The result is newest first, then by metric number."""
+    combined: dict[tuple[int, int], AggregateCell] = {}
     for cell in sorted(cells, key=lambda cell: (-cell[0], cell[1])):
         from_ms, metric_no, count, low, high, total, last, last_ms = cell
         key = (from_ms - from_ms % step_ms, metric_no)
-        newer = found.get(key)
+        newer = combined.get(key)
         if newer is None:
-            found[key] = (key[0], metric_no, count, low, high, total, last, last_ms)
+            combined[key] = (key[0], metric_no, count, low, high, total, last, last_ms)
         else:
-            found[key] = (
+            combined[key] = (
                 *key,
                 newer[2] + count,
                 min(newer[3], low),
@@ -67,4 +68,4 @@ def combine_cells(cells: Sequence[AggregateCell], step_ms: int) -> list[Aggregat
                 newer[6],
                 newer[7],
             )
-    return sorted(found.values(), key=lambda cell: (-cell[0], cell[1]))
+    return sorted(combined.values(), key=lambda cell: (-cell[0], cell[1]))

@@ -48,9 +48,6 @@ LIST_METRICS = (
     .where(device_metrics.c.device_no == bindparam("at_device"))
     .order_by(metric_names.c.name)
 )
-LIST_UNITS = select(device_metrics.c.device_no, device_metrics.c.metric_no, device_metrics.c.unit).order_by(
-    device_metrics.c.device_no, device_metrics.c.metric_no
-)
 UPSERT_LATEST = upsert(device_latest, "ts", "packed")
 LIST_LATEST = select(device_latest.c.device_no, device_latest.c.ts, device_latest.c.packed).order_by(device_latest.c.device_no)
 
@@ -151,9 +148,6 @@ class SqlReadingRepository:
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_METRICS, at_device=device_no)]
-
-    async def list_units(self) -> Sequence[tuple[int, int, str | None]]:
-        return [(row[0], row[1], row[2]) for row in await self._session.read(LIST_UNITS)]
 
     async def upsert_checkpoints(self, checkpoints: Sequence[tuple[int, int, bytes]]) -> None:
         rows = [{"device_no": device, "ts": at_ms, "packed": packed} for device, at_ms, packed in checkpoints]
