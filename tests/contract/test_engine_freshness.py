@@ -1,4 +1,4 @@
-"""An extension that was built from other sources than those beside it is refused."""
+"""An extension that was built from other sources than those beside it is rejected."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def checkout(root: Path) -> Path:
     return root
 
 
-def test_an_installation_without_sources_has_nothing_to_compare(tmp_path: Path) -> None:
+def test_an_installation_without_sources_is_accepted(tmp_path: Path) -> None:
     extension_check.check_extension(tmp_path)
 
 
-def test_other_sources_are_refused_with_what_to_run(tmp_path: Path) -> None:
+def test_other_sources_are_rejected_with_the_command_to_run(tmp_path: Path) -> None:
     with pytest.raises(extension_check.EngineStaleError, match="make setup"):
         extension_check.check_extension(checkout(tmp_path))
 
 
-def test_every_source_and_manifest_counts_and_build_results_do_not(tmp_path: Path) -> None:
+def test_the_digest_covers_sources_and_manifests_but_no_build_results(tmp_path: Path) -> None:
     root = checkout(tmp_path)
     before = extension_check.source_digest(root)
     (root / "rust" / "target").mkdir()

@@ -1,4 +1,4 @@
-"""What a rule does, held by both engines."""
+"""Both engines evaluate rules alike."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda each: f"{each['reading']} {each['comparator']} {each['value']!r}")
-def test_a_condition_holds_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
+def test_a_condition_holds_as_in_the_vectors(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
     bench = Bench(engine, rule(("x", vector["comparator"], vector["value"])))
     reading = "" if vector["reading"] is None else f', "x": {vector["reading"]}'
     assert bool(bench.send(f'{{"other": 1{reading}}}').rule_firings) is vector["holds"]
-    told = engine.dry_run(DEVICE, bench.rules[1], {}, ms(0))
-    assert told.holds is vector["holds"]
-    assert told.conditions[0].why
+    explanation = engine.dry_run(DEVICE, bench.rules[1], {}, ms(0))
+    assert explanation.holds is vector["holds"]
+    assert explanation.conditions[0].why
 
 
 def test_a_rule_fires_at_the_change_and_not_while_it_stays_matched(engine: TelemetryEngine) -> None:
@@ -62,7 +62,7 @@ def test_a_disabled_rule_does_nothing(engine: TelemetryEngine) -> None:
     assert Bench(engine, rule(HOT, enabled=False)).fired({"t": 31}) == []
 
 
-def test_for_seconds_fires_by_the_timer_and_not_before(engine: TelemetryEngine) -> None:
+def test_for_seconds_fires_by_its_timer_and_not_earlier(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT, for_seconds=10))
     assert bench.fired({"t": 31}, 0) == []
     assert engine.next_timer_ms() == ms(10)
@@ -71,7 +71,7 @@ def test_for_seconds_fires_by_the_timer_and_not_before(engine: TelemetryEngine) 
     assert engine.next_timer_ms() is None
 
 
-def test_for_seconds_starts_over_when_the_conditions_lapse(engine: TelemetryEngine) -> None:
+def test_for_seconds_restarts_when_the_conditions_stop_holding(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT, for_seconds=10))
     bench.send({"t": 31}, 0)
     bench.send({"t": 29}, 8)
@@ -81,26 +81,26 @@ def test_for_seconds_starts_over_when_the_conditions_lapse(engine: TelemetryEngi
     assert bench.fired({"t": 35}, 19) == [1]
 
 
-def test_for_seconds_goes_on_after_a_restart(engine: TelemetryEngine) -> None:
+def test_for_seconds_continues_after_a_restart(engine: TelemetryEngine) -> None:
     before = Bench(engine, rule(HOT, for_seconds=10))
     before.send({"t": 31}, 0)
-    after = Bench(_restarted(engine, before))
+    after = Bench(_restart(engine, before))
     after.rules = before.rules
     assert after.engine.next_timer_ms() == ms(10)
     assert [each.rule_no for each in after.tick(60).rule_firings] == [1]
 
 
-def test_a_restart_neither_fires_again_nor_forgets(engine: TelemetryEngine) -> None:
+def test_a_restart_keeps_the_rule_state_and_does_not_fire_again(engine: TelemetryEngine) -> None:
     before = Bench(engine, rule(HOT))
     before.send({"t": 31}, 0)
-    after = Bench(_restarted(engine, before))
+    after = Bench(_restart(engine, before))
     after.rules = before.rules
     assert after.fired({"t": 32}, 1) == []
     assert after.fired({"t": 29}, 2) == []
     assert after.fired({"t": 31}, 3) == [1]
 
 
-def _restarted(engine: TelemetryEngine, before: Bench) -> TelemetryEngine:
+def _restart(engine: TelemetryEngine, before: Bench) -> TelemetryEngine:
     fresh = type(engine)()
     fresh.add_metric_names([(1, "t")])
     for device_no, _, latest in engine.checkpoint(10):
@@ -120,7 +120,7 @@ def test_a_rule_does_not_match_while_its_clear_conditions_hold(engine: Telemetry
     assert bench.fired({"off": False}, 1) == [1]
 
 
-def test_an_edge_within_the_cooldown_matches_but_is_spent(engine: TelemetryEngine) -> None:
+def test_a_match_during_the_cooldown_does_not_fire_later(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT, cooldown_seconds=10))
     assert bench.fired({"t": 31}, 0) == [1]
     bench.send({"t": 29}, 1)
@@ -143,7 +143,7 @@ def test_silence_fires_by_the_timer_and_ends_with_the_next_report(engine: Teleme
     assert engine.next_timer_ms() == ms(1300)
 
 
-def test_a_silence_that_is_overdue_when_the_rule_is_made_is_due_at_once(engine: TelemetryEngine) -> None:
+def test_silence_that_is_overdue_when_the_rule_is_created_is_due_at_once(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
     bench.send({"t": 1}, 0)
     silent = rule(("t", "silent", 10))
@@ -168,7 +168,7 @@ def test_firing_order_is_priority_then_age(engine: TelemetryEngine) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("FAN", "FAN"), ("ON", "OFF"), ("OFF", "ON"), ("ON", "ON")])
-def test_of_rules_that_fire_at_once_with_contradicting_commands_the_first_wins(
+def test_the_first_rule_wins_when_rules_fire_together_with_contradicting_commands(
     engine: TelemetryEngine, first: str, second: str
 ) -> None:
     bench = Bench(engine, rule(HOT, no=1, command=second), rule(HOT, no=2, command=first, priority=1))
@@ -178,11 +178,11 @@ def test_of_rules_that_fire_at_once_with_contradicting_commands_the_first_wins(
     assert bench.state(1) == RuleState(matched=True)
 
 
-def test_other_commands_at_once_both_run(engine: TelemetryEngine) -> None:
+def test_rules_with_unrelated_commands_both_fire(engine: TelemetryEngine) -> None:
     assert Bench(engine, rule(HOT, command="ON"), rule(HOT, no=2, command="FAN")).fired({"t": 31}) == [1, 2]
 
 
-def test_a_late_message_drives_no_rule(engine: TelemetryEngine) -> None:
+def test_a_late_message_evaluates_no_rule(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT))
     bench.send({"ts": ms(10), "m": {"t": 20}}, 10)
     late = bench.send({"ts": ms(9), "m": {"t": 31}}, 11)
@@ -190,12 +190,12 @@ def test_a_late_message_drives_no_rule(engine: TelemetryEngine) -> None:
     assert engine.latest(DEVICE)[0].value == 20
 
 
-def test_a_dry_run_puts_given_readings_over_the_last_values(engine: TelemetryEngine) -> None:
+def test_a_dry_run_uses_given_readings_before_latest_values(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(HOT, ("mode", "==", "eco")))
     bench.send({"t": 20, "mode": "eco"})
-    told = engine.dry_run(DEVICE, bench.rules[1], {"t": 40}, ms(1))
-    assert told.holds
-    assert [(each.actual, each.holds) for each in told.conditions] == [(40, True), ("eco", True)]
+    explanation = engine.dry_run(DEVICE, bench.rules[1], {"t": 40}, ms(1))
+    assert explanation.holds
+    assert [(each.actual, each.holds) for each in explanation.conditions] == [(40, True), ("eco", True)]
     assert not engine.dry_run(DEVICE, bench.rules[1], {}, ms(1)).holds
     assert engine.latest(DEVICE)[0].value == 20
 
@@ -204,6 +204,6 @@ def test_a_dry_run_puts_given_readings_over_the_last_values(engine: TelemetryEng
     ("comparator", "value"),
     [(">", "eco"), ("silent", 0), ("silent", 1e12), ("silent", "x"), ("<", float("nan")), ("<", float("inf")), ("==", "x" * 257)],
 )
-def test_a_value_that_does_not_fit_the_comparator_is_refused(comparator: str, value: float | str) -> None:
+def test_a_value_that_does_not_fit_the_comparator_is_rejected(comparator: str, value: float | str) -> None:
     with pytest.raises(ValidationFailed):
         RuleCondition("t", Comparator(comparator), value)

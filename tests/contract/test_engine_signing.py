@@ -1,4 +1,4 @@
-"""Both signers give the same signatures, and those of the published vectors and of an independent library."""
+"""Both signers give equal signatures, which equal the published vectors and those of an independent library."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_the_standard_signature_equals_the_standard_webhooks_library(signers: Si
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%", "whsec_abc"])
-def test_a_secret_that_is_none_is_refused(signers: SignerFactory, secret: str) -> None:
+def test_an_invalid_secret_is_rejected(signers: SignerFactory, secret: str) -> None:
     with pytest.raises(ValidationFailed, match="whsec_"):
         signers.create_signer(secret)
 
 
-def test_native_and_reference_agree_for_every_length_around_the_hashs_blocks() -> None:
+def test_native_and_reference_agree_for_every_length_around_the_block_size_of_the_hash() -> None:
     chance = random.Random(7)
     for size in [*range(260), 4096, 70_001]:
         secret = "whsec_" + base64.b64encode(chance.randbytes(chance.choice((1, 24, 32, 64, 65, 130)))).decode()

@@ -1,4 +1,4 @@
-"""What becomes of a payload, held by both engines."""
+"""Both engines parse payloads and keep values alike."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
 
 
 @pytest.mark.parametrize("vector", PAYLOADS, ids=lambda each: each["name"])
-def test_a_payload_is_read_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
+def test_a_payload_is_parsed_as_in_the_vectors(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
     result = Bench(engine).send(vector["payload"])
     latest = engine.latest(DEVICE)
     assert {each.metric: each.value for each in latest} == vector["readings"]
@@ -37,7 +37,7 @@ def test_a_payload_is_read_as_the_vectors_say(engine: TelemetryEngine, vector: d
 
 
 @pytest.mark.parametrize("vector", PACKED, ids=lambda each: each["packed"])
-def test_readings_are_packed_as_the_vectors_say(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
+def test_readings_are_packed_as_in_the_vectors(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
     numbers = [number for number, _ in vector["readings"]]
     engine.add_metric_names([(number, f"m{number}") for number in numbers])
     payload = {f"m{number}": value for number, value in vector["readings"]}
@@ -50,7 +50,7 @@ def test_readings_are_packed_as_the_vectors_say(engine: TelemetryEngine, vector:
 
 
 @pytest.mark.parametrize("broken", ["0d", "0a00", "0b05c3", "0b01ff", "80", "0c" + "ff" * 11])
-def test_bytes_that_are_no_row_are_refused(engine: TelemetryEngine, broken: str) -> None:
+def test_bytes_that_are_no_row_are_rejected(engine: TelemetryEngine, broken: str) -> None:
     engine.add_metric_names([(1, "t")])
     with pytest.raises(ValueError):
         engine.unpack_readings([(0, bytes.fromhex(broken))])
@@ -64,7 +64,7 @@ def test_a_redelivered_message_gives_the_same_row(engine: TelemetryEngine) -> No
     assert first == again
 
 
-def test_metric_numbers_are_the_fleets_and_go_on_from_the_highest_known(engine: TelemetryEngine) -> None:
+def test_metric_numbers_belong_to_the_fleet_and_continue_from_the_highest_known(engine: TelemetryEngine) -> None:
     engine.add_metric_names([(3, "t"), (9, "h")])
     bench = Bench(engine)
     assert bench.send({"h": 1, "new": 2}).new_metric_names == [(10, "new")]
@@ -101,13 +101,13 @@ def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -
     assert Bench(engine).send(b" " * 65_537).faults == [(DEVICE, "TOO_LARGE", 1)]
 
 
-def test_names_have_64_characters_and_texts_256(engine: TelemetryEngine) -> None:
+def test_names_have_at_most_64_characters_and_texts_256(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
     assert bench.send({"é" * 64: "é" * 256}).reading_count == 1
     assert bench.send({"é" * 65: 1, "t": "é" * 257}).faults == [(DEVICE, "BAD_METRIC_NAME", 1), (DEVICE, "BAD_VALUE", 1)]
 
 
-def test_one_devices_garbage_is_not_anothers_problem(engine: TelemetryEngine) -> None:
+def test_an_invalid_payload_of_one_device_does_not_affect_another(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(("t", ">", 30.0)))
     for garbage in (b"\x00\xff", b"[" * 5000, b'{"t":', b"{" * 64, b'"' * 999):
         assert bench.send(garbage, device_no=9).faults == [(9, "MALFORMED", 1)]
@@ -127,7 +127,7 @@ def test_a_watched_device_returns_its_readings(engine: TelemetryEngine) -> None:
     assert bench.send({"t": 1}, 1).watched_readings == []
 
 
-def test_what_a_checkpoint_holds_comes_back(engine: TelemetryEngine) -> None:
+def test_a_checkpoint_restores_its_values(engine: TelemetryEngine) -> None:
     bench = Bench(engine)
     bench.send({"t": 1.5, "on": True, "u": {"t": "C"}}, 0)
     bench.send({"mode": "eco"}, 5)
@@ -141,7 +141,7 @@ def test_what_a_checkpoint_holds_comes_back(engine: TelemetryEngine) -> None:
     assert fresh.latest(DEVICE)[0] == LatestReading("t", 1.5, "C", T0)
 
 
-def test_replayed_rows_bring_values_but_drive_no_rule(engine: TelemetryEngine) -> None:
+def test_replayed_rows_update_values_but_evaluate_no_rule(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(("t", ">", 30.0)))
     engine.add_metric_names([(1, "t")])
     engine.replay(DEVICE, ms(3), packing.pack_readings([(1, 31.0)]))
@@ -151,7 +151,7 @@ def test_replayed_rows_bring_values_but_drive_no_rule(engine: TelemetryEngine) -
     assert bench.fired({"other": 1}, 4) == [1]
 
 
-def test_unknown_metric_numbers_and_foreign_checkpoints_are_refused(engine: TelemetryEngine) -> None:
+def test_unknown_metric_numbers_and_invalid_checkpoints_are_rejected(engine: TelemetryEngine) -> None:
     with pytest.raises(ValueError):
         engine.replay(DEVICE, 0, packing.pack_readings([(5, 1.0)]))
     with pytest.raises(ValueError):
@@ -160,7 +160,7 @@ def test_unknown_metric_numbers_and_foreign_checkpoints_are_refused(engine: Tele
         engine.restore(DEVICE, b"")
 
 
-def test_a_dropped_device_is_forgotten(engine: TelemetryEngine) -> None:
+def test_a_removed_device_is_forgotten(engine: TelemetryEngine) -> None:
     bench = Bench(engine, rule(("t", "silent", 5)))
     bench.send({"t": 1})
     engine.remove_device(DEVICE)
@@ -168,7 +168,7 @@ def test_a_dropped_device_is_forgotten(engine: TelemetryEngine) -> None:
     assert bench.tick(60).rule_firings == []
 
 
-def test_seen_names_each_device_once_with_its_newest_arrival(engine: TelemetryEngine) -> None:
+def test_last_seen_contains_each_device_once_with_its_newest_arrival(engine: TelemetryEngine) -> None:
     batch = native_engine.make_batch([(1, T0, b"{}"), (2, T0 + 5, b"broken"), (1, T0 + 9, b"{}"), (1, T0 + 7, b"{}")])
     result = engine.ingest(batch)
     assert (result.last_seen, result.message_count, result.rows) == ([(1, T0 + 9), (2, T0 + 5)], 3, [])

@@ -1,8 +1,8 @@
-"""A million small cases for the engine: each is a rule set and a message sequence on a device of its own.
+"""Generates a million small cases for the engine: each is a rule set and a message sequence on its own device.
 
-Five hundred cases share one pair of engines and go through them step by step in common batches, so that the calls cost little and
-comparing them is comparing two lists. Time moves on between the steps, sometimes backwards; every engine may be rebuilt between two
-steps from what a database would hold. A chunk is made from one number, so that number is all a failure needs to come back.
+A chunk of 500 cases shares a pair of engines and runs through them step by step in common batches, so that calls are cheap and a
+comparison compares two lists. Time advances between steps, and sometimes goes back; an engine may be rebuilt between steps from
+what a database would contain. A chunk depends on one number only, so that number reproduces a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 
 CHUNK = 500
 START_MS = 1_790_000_000_000
-PARTS = ("edges", "fired", "suppressed", "rows", "new_names", "new_metrics", "faults")
+PARTS = (
+    "rule_transitions",
+    "rule_firings",
+    "rule_suppressions",
+    "rows",
+    "new_metric_names",
+    "new_metrics",
+    "faults",
+)
 NAMES = ("t", "h", "mode", "on")
 NUMERIC = (
     Comparator.GREATER,
@@ -43,14 +51,38 @@ NUMBERS = (
     "9007199254740992",
     "1e308",
 )
-ODD = ("NaN", "Infinity", "-1e400", "null", "[1]", '{"x":1}', "true", "false", '"eco"', '"heat"', '"20"', '""', '"\\u0065co"')
+UNUSUAL_LITERALS = (
+    "NaN",
+    "Infinity",
+    "-1e400",
+    "null",
+    "[1]",
+    '{"x":1}',
+    "true",
+    "false",
+    '"eco"',
+    '"heat"',
+    '"20"',
+    '""',
+    '"\\u0065co"',
+)
 TEXTS = ("eco", "heat", "20", "")
-BROKEN = (b"", b"{", b'{"t":01}', b"[]", b'{"t":1,}', b'{"t":"\\ud800"}', b"\xff", b'[{"t":21},{"t":19}]', b'{"t":1,"t":30}')
+INVALID_PAYLOADS = (
+    b"",
+    b"{",
+    b'{"t":01}',
+    b"[]",
+    b'{"t":1,}',
+    b'{"t":"\\ud800"}',
+    b"\xff",
+    b'[{"t":21},{"t":19}]',
+    b'{"t":1,"t":30}',
+)
 
 
 @dataclass(frozen=True)
 class Case:
-    """`payloads` has one entry a step; None where the device is silent."""
+    """`payloads` has one entry per step; None where the device sends nothing."""
 
     rules: tuple[RuleSpec, ...]
     payloads: tuple[bytes | None, ...]
@@ -65,7 +97,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Cases by device number, and the steps that all of them take."""
+    """Cases by device number, and the steps that they share."""
 
     steps: tuple[Step, ...]
     cases: dict[int, Case]
@@ -75,7 +107,7 @@ class Chunk:
 
 
 def chunk(number: int) -> Chunk:
-    """The same for the same number."""
+    """The chunk of this number; always the same one."""
     chance = random.Random(number)
     count = chance.choice((1, 2, 2, 3, 3, 4))
     steps = tuple(
@@ -133,15 +165,15 @@ def _payload(chance: random.Random, metrics: Sequence[str]) -> bytes | None:
     if dice < 0.12:
         return None
     if dice < 0.15:
-        return chance.choice(BROKEN)
+        return chance.choice(INVALID_PAYLOADS)
     named = metrics if dice < 0.7 else metrics[: chance.randint(1, len(metrics))]
-    literals = ODD if dice > 0.85 else NUMBERS
+    literals = UNUSUAL_LITERALS if dice > 0.85 else NUMBERS
     body = ",".join([f'"{name}":{chance.choice(literals)}' for name in named])
     return (f'{{"m":{{{body}}}}}' if dice < 0.3 else f"{{{body}}}").encode()
 
 
 class Run:
-    """One engine on its way through a chunk, with what a database would hold of it."""
+    """Runs one engine through a chunk, with what a database would contain."""
 
     def __init__(
         self, make: Callable[[], TelemetryEngine], batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
@@ -151,46 +183,46 @@ class Run:
         self._names: list[tuple[int, str]] = []
         self._latest: dict[int, bytes] = {}
 
-    def through(self, of: Chunk) -> list[object]:
-        """All that the engine said, in order."""
+    def results(self, chunk: Chunk) -> list[object]:
+        """Everything that the engine returns, in order."""
         engine = self._make()
-        rules = {rule.rule_no: rule for case in of.cases.values() for rule in case.rules}
-        for device_no, case in of.cases.items():
+        rules = {rule.rule_no: rule for case in chunk.cases.values() for rule in case.rules}
+        for device_no, case in chunk.cases.items():
             engine.set_rules(device_no, case.rules)
-        said: list[object] = []
+        results: list[object] = []
         now_ms = START_MS
-        for place, step in enumerate(of.steps):
+        for place, step in enumerate(chunk.steps):
             now_ms += step.advance_ms
             sent = [
                 (device_no, now_ms + device_no % 3, payload)
-                for device_no, case in of.cases.items()
+                for device_no, case in chunk.cases.items()
                 if (payload := case.payloads[place]) is not None
             ]
-            said += self._kept(engine.ingest(self._batch(sent)), rules)
+            results += self._record(engine.ingest(self._batch(sent)), rules)
             if step.ticks:
                 now_ms += 1_000
-                said += self._kept(engine.tick(now_ms), rules)
+                results += self._record(engine.tick(now_ms), rules)
             if step.restarts:
-                engine = self._restarted(engine, of, rules)
-            said.append(engine.next_timer_ms())
-        said += self._kept(engine.tick(now_ms + 10_000), rules)
-        said.append(repr(sorted(engine.checkpoint(CHUNK))))
-        return said
+                engine = self._restart(engine, chunk, rules)
+            results.append(engine.next_timer_ms())
+        results += self._record(engine.tick(now_ms + 10_000), rules)
+        results.append(repr(sorted(engine.checkpoint(CHUNK))))
+        return results
 
-    def _kept(self, result: BatchResult, rules: dict[int, RuleSpec]) -> list[object]:
+    def _record(self, result: BatchResult, rules: dict[int, RuleSpec]) -> list[object]:
         parts = [getattr(result, part) for part in PARTS]
         self._names += parts[4]
-        for edge in parts[0]:
-            rules[edge.rule_no] = replace(rules[edge.rule_no], state=edge.state)
+        for transition in parts[0]:
+            rules[transition.rule_no] = replace(rules[transition.rule_no], state=transition.state)
         return parts
 
-    def _restarted(self, engine: TelemetryEngine, of: Chunk, rules: dict[int, RuleSpec]) -> TelemetryEngine:
+    def _restart(self, engine: TelemetryEngine, chunk: Chunk, rules: dict[int, RuleSpec]) -> TelemetryEngine:
         self._latest |= {device_no: latest for device_no, _, latest in engine.checkpoint(CHUNK)}
         fresh = self._make()
         fresh.add_metric_names(self._names)
         for device_no, latest in self._latest.items():
             fresh.restore(device_no, latest)
-        for device_no, case in of.cases.items():
+        for device_no, case in chunk.cases.items():
             fresh.set_rules(device_no, [rules[rule.rule_no] for rule in case.rules])
         return fresh
 
@@ -198,23 +230,23 @@ class Run:
 Engines = tuple[Callable[[], TelemetryEngine], Callable[[], TelemetryEngine]]
 
 
-def differ(of: Chunk, engines: Engines, batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]) -> bool:
+def engines_differ(chunk: Chunk, engines: Engines, batch: Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]) -> bool:
     native, reference = engines
-    return Run(native, batch).through(of) != Run(reference, InMemoryTelemetryBatch.of).through(of)
+    return Run(native, batch).results(chunk) != Run(reference, InMemoryTelemetryBatch.of).results(chunk)
 
 
-def shrunk(of: Chunk, is_bad: Callable[[Chunk], bool]) -> Chunk:
-    """A smallest part of a chunk that still fails: one case, no rule and no message that can be left out."""
-    alone = next((of.only(device_no) for device_no in of.cases if is_bad(of.only(device_no))), of)
+def reduce_failure(chunk: Chunk, fails: Callable[[Chunk], bool]) -> Chunk:
+    """The smallest part of a chunk that still fails: one case without a superfluous rule or message."""
+    alone = next((chunk.only(device_no) for device_no in chunk.cases if fails(chunk.only(device_no))), chunk)
     if len(alone.cases) > 1:
         return alone
     ((device_no, case),) = alone.cases.items()
-    smaller = True
-    while smaller:
-        smaller = False
-        for less in _smaller(case):
-            if is_bad(alone.only(device_no, less)):
-                case, smaller = less, True
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for smaller_case in _smaller(case):
+            if fails(alone.only(device_no, smaller_case)):
+                case, is_smaller = smaller_case, True
                 break
     return alone.only(device_no, case)
 

@@ -1,5 +1,6 @@
-"""Generated cases for the engine: rule sets, message sequences, timers, restarts. Plain `random` with a seed, so that a
-million cases take minutes and a failing one is named by its number.
+"""Generates cases for the engine: rule sets, message sequences, timers, restarts.
+
+Plain `random` with a seed: a million cases take minutes, and a number identifies a failing case.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NUMERIC = (
     Comparator.NOT_EQUAL,
 )
 COMMANDS = ("ON", "OFF", "TOGGLE", "FAN")
-BROKEN = (
+INVALID_PAYLOADS = (
     b"",
     b"{",
     b"nul",
@@ -83,19 +84,19 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class PutRules:
+class SetRules:
     device_no: int
     rules: list[RuleSpec]
 
 
 @dataclass(frozen=True)
-class Watch:
+class SetWatched:
     device_no: int
     on: bool
 
 
 @dataclass(frozen=True)
-class Drop:
+class RemoveDevice:
     device_no: int
 
 
@@ -106,16 +107,16 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Restart:
-    """Build the engine anew from names, checkpoints, later rows and rule states, rules before or after the values."""
+    """Rebuild the engine from names, checkpoints, later rows and rule states; the rules come before or after the values."""
 
     rules_first: bool
 
 
-Action = Ingest | Tick | PutRules | Watch | Drop | Checkpoint | Restart
+Action = Ingest | Tick | SetRules | SetWatched | RemoveDevice | Checkpoint | Restart
 
 
 def case(number: int) -> Iterator[Action]:
-    """The actions of one case, the same for the same number."""
+    """The actions of the case with this number; always the same ones."""
     return _Case(random.Random(number)).actions()
 
 
@@ -126,12 +127,12 @@ class _Case:
         self._devices = chance.sample((1, 2, 3, 1024, 2**24 + 5), chance.randint(1, 2))
         self._metrics = chance.sample(METRICS, chance.randint(1, 4))
         self._next_rule = 1
-        self._calm = chance.random() < 0.5
+        self._only_plain_numbers = chance.random() < 0.5
 
     def actions(self) -> Iterator[Action]:
         for device_no in self._devices:
             if self._chance.random() < 0.9:
-                yield PutRules(device_no, self._rules())
+                yield SetRules(device_no, self._rules())
         for _ in range(self._chance.randint(3, 14)):
             self._now_ms += self._chance.choice((0, 1, 400, 1_000, 2_000, 5_000, 30_000, -500))
             yield self._action()
@@ -146,11 +147,11 @@ class _Case:
         if dice < 0.82:
             return Tick(self._now_ms)
         if dice < 0.88:
-            return PutRules(device_no, self._rules())
+            return SetRules(device_no, self._rules())
         if dice < 0.92:
-            return Watch(device_no, self._chance.random() < 0.7)
+            return SetWatched(device_no, self._chance.random() < 0.7)
         if dice < 0.94:
-            return Drop(device_no)
+            return RemoveDevice(device_no)
         if dice < 0.97:
             return Checkpoint(self._chance.choice((0, 1, 5)))
         return Restart(self._chance.random() < 0.5)
@@ -178,10 +179,10 @@ class _Case:
     def _state(self) -> RuleState:
         if self._chance.random() < 0.7:
             return RuleState()
-        then = self._now_ms - self._chance.choice((0, 1_000, 60_000))
+        earlier_ms = self._now_ms - self._chance.choice((0, 1_000, 60_000))
         matched = self._chance.random() < 0.5
-        held = None if matched or self._chance.random() < 0.5 else then
-        return RuleState(matched, held, self._chance.choice((None, then)))
+        held_since_ms = None if matched or self._chance.random() < 0.5 else earlier_ms
+        return RuleState(matched, held_since_ms, self._chance.choice((None, earlier_ms)))
 
     def _conditions(self, count: int, plain: bool) -> tuple[RuleCondition, ...]:
         return tuple(self._condition(plain) for _ in range(count))
@@ -204,7 +205,7 @@ class _Case:
     def _payload(self, arrived_ms: int) -> bytes:
         dice = self._chance.random()
         if dice < 0.06:
-            return self._chance.choice(BROKEN)
+            return self._chance.choice(INVALID_PAYLOADS)
         if dice < 0.12:
             count = self._chance.randint(1, 3)
             return b"[" + b",".join(self._object(arrived_ms) for _ in range(count)) + b"]"
@@ -231,7 +232,7 @@ class _Case:
         return json.dumps(name, ensure_ascii=self._chance.random() < 0.2)
 
     def _literal(self) -> str:
-        if not self._calm and self._chance.random() < 0.25:
+        if not self._only_plain_numbers and self._chance.random() < 0.25:
             return self._chance.choice(LITERALS)
         number: MetricValue = self._chance.choice(NUMBERS)
         return repr(number) if self._chance.random() < 0.5 else str(self._chance.randint(-40, 40) / 2)

@@ -1,5 +1,6 @@
-"""Stretches against a model that keeps every reading in a list: whatever was reported when, late or twice, and however much of it is
-summed up already, an answer holds what the readings of its span say."""
+"""Time buckets equal a model that keeps every reading in a list.
+
+Readings arrive on time, late or twice, and any part of them may be in roll-ups already."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ VALUES = st.one_of(
     st.sampled_from(["eco", "é", ""]),
 )
 Message = tuple[int, dict[str, Any]]
-"""How many ms before now, and what it says."""
+"""(ms before now, values)"""
 MESSAGES = st.tuples(
     st.one_of(st.just(0), st.integers(0, 9 * HOUR_MS), st.integers(0, 9).map(lambda hours: hours * HOUR_MS)),
     st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1),
 )
 STEPS = st.one_of(
     st.lists(MESSAGES, min_size=1, max_size=6),
-    st.integers(0, 3 * HOUR_MS),  # time goes by
-    st.just("sum up"),
+    st.integers(0, 3 * HOUR_MS),  # time passes
+    st.just("roll up"),
 )
 ENDS = st.tuples(st.integers(0, 12 * HOUR_MS), st.integers(0, 12 * HOUR_MS)).filter(lambda ends: ends[0] != ends[1])
 LENGTHS = st.sampled_from([MINUTE_MS * 90, HOUR_MS, 2 * HOUR_MS, DAY_MS, 7 * MINUTE_MS])
@@ -43,11 +44,11 @@ LENGTHS = st.sampled_from([MINUTE_MS * 90, HOUR_MS, 2 * HOUR_MS, DAY_MS, 7 * MIN
 class Model:
     readings: set[tuple[int, tuple[Any, ...]]] = field(default_factory=set)
 
-    def take(self, at_ms: int, values: dict[str, Any]) -> None:
+    def add(self, at_ms: int, values: dict[str, Any]) -> None:
         typed = tuple((name, type(value).__name__, value) for name, value in sorted(values.items()))
         self.readings.add((at_ms, typed))
 
-    def stretches(self, since_ms: int, until_ms: int, step_ms: int) -> dict[tuple[int, str], list[tuple[int, float]]]:
+    def buckets(self, since_ms: int, until_ms: int, step_ms: int) -> dict[tuple[int, str], list[tuple[int, float]]]:
         found: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
         for at_ms, values in self.readings:
             for name, _, value in values:
@@ -58,37 +59,39 @@ class Model:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=12), st.lists(st.tuples(ENDS, LENGTHS), min_size=1, max_size=4))
-def test_a_stretch_says_what_its_readings_say(steps: list[Any], questions: list[Any]) -> None:
-    asyncio.run(played(steps, questions))
+def test_a_bucket_contains_what_its_readings_give(steps: list[Any], queries: list[Any]) -> None:
+    asyncio.run(run_scenario(steps, queries))
 
 
-async def played(steps: list[Any], questions: list[Any]) -> None:
+async def run_scenario(steps: list[Any], queries: list[Any]) -> None:
     world, model = TelemetryWorld(), Model()
     await world.populate()
     device = await world.device()
     for step in steps:
-        if step == "sum up":
+        if step == "roll up":
             while await world.rollups.run_once():
                 pass
         elif isinstance(step, int):
             world.clock.forward(step)
         else:
-            await reported(world, model, device, step)
-    for (one, other), step_ms in questions:
+            await report_all(world, model, device, step)
+    for (one, other), step_ms in queries:
         now_ms = world.clock.now_ms()
-        await compared(world, model, device, TimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms)
+        await assert_equal_to_model(world, model, device, TimeRange(now_ms - max(one, other), now_ms - min(one, other)), step_ms)
 
 
-async def reported(world: TelemetryWorld, model: Model, device: Device, messages: list[Message]) -> None:
+async def report_all(world: TelemetryWorld, model: Model, device: Device, messages: list[Message]) -> None:
     for before_ms, values in messages:
         at_ms = world.clock.now_ms() - before_ms
-        model.take(at_ms, values)
+        model.add(at_ms, values)
         await world.report(device, ts=at_ms, m=values)
 
 
-async def compared(world: TelemetryWorld, model: Model, device: Device, span: TimeRange, step_ms: int) -> None:
-    found = await world.stretches.query_buckets(world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000)
-    expected = model.stretches(span.since_ms, span.until_ms, step_ms)
+async def assert_equal_to_model(world: TelemetryWorld, model: Model, device: Device, span: TimeRange, step_ms: int) -> None:
+    found = await world.downsampling.query_buckets(
+        world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
+    )
+    expected = model.buckets(span.since_ms, span.until_ms, step_ms)
     assert [bucket.from_ms for bucket in found] == sorted((bucket.from_ms for bucket in found), reverse=True)
     assert {(bucket.from_ms, bucket.metric) for bucket in found} == set(expected)
     for bucket in found:

@@ -1,7 +1,7 @@
-"""The native engine equals the readable one on very many small cases: a rule set and a message sequence each.
+"""The native engine equals the reference engine on very many small cases: a rule set and a message sequence each.
 
-LATCHBOARD_BULK_CASES sets how many (`.ci/run` asks for a million), LATCHBOARD_BULK_SEED the first chunk's number; a failure names
-the chunk that brings it back and shows its smallest part.
+LATCHBOARD_BULK_CASES sets how many (`.ci/run` runs a million), LATCHBOARD_BULK_SEED the number of the first chunk. A failure names
+the chunk that reproduces it and shows its smallest failing part.
 """
 
 from __future__ import annotations
@@ -19,43 +19,49 @@ from property import engine_bulk as bulk
 CASES = int(os.environ.get("LATCHBOARD_BULK_CASES", "20000"))
 SEED = int(os.environ.get("LATCHBOARD_BULK_SEED", "1"))
 GROUP = 20
-"""Chunks a process takes at a time."""
+"""Chunks per task of a process."""
 ENGINES: bulk.Engines = (NativeEngine, ReferenceEngine)
 
 
-def first_bad(numbers: list[int]) -> int | None:
-    return next((number for number in numbers if bulk.differ(bulk.chunk(number), ENGINES, make_batch)), None)
+def find_first_difference(numbers: list[int]) -> int | None:
+    return next((number for number in numbers if bulk.engines_differ(bulk.chunk(number), ENGINES, make_batch)), None)
 
 
-def test_native_equals_the_readable_definition_on_very_many_cases() -> None:
+def test_the_native_engine_equals_the_reference_engine_on_very_many_cases() -> None:
     numbers = list(range(SEED, SEED + -(-CASES // bulk.CHUNK)))
     groups = [numbers[begin : begin + GROUP] for begin in range(0, len(numbers), GROUP)]
     workers = min(os.cpu_count() or 1, len(groups), 8)
     print(f"\n{len(numbers) * bulk.CHUNK} cases in {len(numbers)} chunks from {SEED}, {workers} processes")
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        found = [number for number in pool.map(first_bad, groups, timeout=1_800) if number is not None]
+        found = [number for number in pool.map(find_first_difference, groups, timeout=1_800) if number is not None]
     if found:
-        smallest = bulk.shrunk(bulk.chunk(found[0]), lambda part: bulk.differ(part, ENGINES, make_batch))
+        smallest = bulk.reduce_failure(bulk.chunk(found[0]), lambda part: bulk.engines_differ(part, ENGINES, make_batch))
         raise AssertionError(
-            f"LATCHBOARD_BULK_SEED={found[0]} LATCHBOARD_BULK_CASES=1 brings it back; its smallest part is {smallest}"
+            f"LATCHBOARD_BULK_SEED={found[0]} LATCHBOARD_BULK_CASES=1 reproduces it; the smallest failing part is {smallest}"
         )
 
 
-class Wrong(ReferenceEngine):
-    """Takes `>` for `>=`."""
+class WrongEngine(ReferenceEngine):
+    """Evaluates `>` as `>=`."""
 
     def set_rules(self, device_no: int, rules: list[RuleSpec]) -> None:  # type: ignore[override]
-        super().put_rules(device_no, [replace(rule, conditions=tuple(map(self._wrong, rule.conditions))) for rule in rules])
+        super().set_rules(
+            device_no, [replace(rule, conditions=tuple(map(self._wrong_condition, rule.conditions))) for rule in rules]
+        )
 
-    def _wrong(self, condition: RuleCondition) -> RuleCondition:
+    def _wrong_condition(self, condition: RuleCondition) -> RuleCondition:
         if condition.comparator is not Comparator.GREATER:
             return condition
         return replace(condition, comparator=Comparator.GREATER_EQUAL)
 
 
-def test_a_wrong_comparator_is_found_and_shrunk_to_one_rule() -> None:
-    bad = next(number for number in range(1, 50) if bulk.differ(bulk.chunk(number), (NativeEngine, Wrong), make_batch))
-    smallest = bulk.shrunk(bulk.chunk(bad), lambda part: bulk.differ(part, (NativeEngine, Wrong), make_batch))
+def test_a_wrong_comparator_is_found_and_reduced_to_one_rule() -> None:
+    failing = next(
+        number for number in range(1, 50) if bulk.engines_differ(bulk.chunk(number), (NativeEngine, WrongEngine), make_batch)
+    )
+    smallest = bulk.reduce_failure(
+        bulk.chunk(failing), lambda part: bulk.engines_differ(part, (NativeEngine, WrongEngine), make_batch)
+    )
     (case,) = smallest.cases.values()
     assert len(case.rules) == 1
     assert any(condition.comparator is Comparator.GREATER for condition in case.rules[0].conditions)

@@ -1,4 +1,4 @@
-"""Damaged payloads: both engines read the same from bytes that were cut, swapped, repeated or written over."""
+"""Both engines parse damaged payloads alike: bytes that were deleted, inserted, repeated or overwritten."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from domain.telemetry.engine.reference import ReferenceEngine
 
 CASES = int(os.environ.get("LATCHBOARD_PROPERTY_CASES", "4000")) * 5
 NOW_MS = 1_790_000_000_000
-WHOLE = (
+VALID_PAYLOADS = (
     b'{"ts":1790000000000,"m":{"t":21.5,"mode":"eco","on":true},"u":{"t":"C"}}',
     b'[{"t":1e3,"h":-0.5},{"t":"\\u00e9\\ud83d\\ude00\\n"}]',
     b'{"temperature":21.4,"humidity":40,"pressure":1013.25,"voltage":3.301,"rssi":-67}',
     '{"é":"ü","a\\"b":null,"n":NaN,"i":-Infinity,"x":[{"y":[1,2]}]}'.encode(),
     b' { "t" : 0.1e-5 , "t" : 2 , "ts" : 12 } ',
 )
-PIECES = (
+FRAGMENTS = (
     b'"',
     b"\\",
     b"\\u",
@@ -62,17 +62,17 @@ PIECES = (
 )
 
 
-def damaged(chance: random.Random) -> bytes:
-    payload = bytearray(chance.choice(WHOLE))
+def damaged_payload(chance: random.Random) -> bytes:
+    payload = bytearray(chance.choice(VALID_PAYLOADS))
     for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 6))):
         at = chance.randrange(len(payload) + 1)
         match chance.randrange(5):
             case 0:
                 del payload[at : at + chance.choice((1, 1, 2, 9))]
             case 1:
-                payload[at:at] = chance.choice(PIECES)
+                payload[at:at] = chance.choice(FRAGMENTS)
             case 2:
-                payload[at : at + 1] = chance.choice(PIECES)
+                payload[at : at + 1] = chance.choice(FRAGMENTS)
             case 3:
                 payload[at:at] = payload[at : at + chance.randrange(12)]
             case _:
@@ -80,17 +80,17 @@ def damaged(chance: random.Random) -> bytes:
     return bytes(payload)
 
 
-def test_both_engines_read_the_same_from_damaged_payloads() -> None:
+def test_both_engines_parse_damaged_payloads_alike() -> None:
     chance = random.Random(int(os.environ.get("LATCHBOARD_PROPERTY_SEED", "0")))
     native, reference = NativeEngine(), ReferenceEngine()
     for number in range(CASES):
         device_no = number // 20 + 1
-        payload = damaged(chance)
+        payload = damaged_payload(chance)
         batch = InMemoryTelemetryBatch.of([(device_no, NOW_MS, payload)])
-        got, expected = native.ingest(batch), reference.ingest(batch)
-        parts = ("rows", "new_names", "new_metrics", "faults", "seen", "messages", "readings")
+        native_result, expected = native.ingest(batch), reference.ingest(batch)
+        parts = ("rows", "new_metric_names", "new_metrics", "faults", "last_seen", "message_count", "reading_count")
         for part in parts:
-            assert getattr(got, part) == getattr(expected, part), (number, payload, part)
+            assert getattr(native_result, part) == getattr(expected, part), (number, payload, part)
         assert repr(native.latest(device_no)) == repr(reference.latest(device_no)), (number, payload)
         if number % 20 == 19:
             native.remove_device(device_no)

@@ -1,4 +1,4 @@
-"""The native window evaluator equals the readable one, around every change of the clocks and at random instants."""
+"""The native window evaluator equals the reference around every clock change and at random instants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPANS = ((None, None), (0, 60), (120, 180), (150, 130), (1_380, 120), (30, 30), 
 
 
 def _changes(name: str) -> list[int]:
-    """Hours of 1972 to 2050 after which the zone's offset is another."""
+    """Unix ms of the hours around each change of the zone's offset, 1972 to 2050."""
     zone, found = ZoneInfo(name), []
     moment = datetime(1972, 1, 1, tzinfo=UTC)
     day = timedelta(days=1)
@@ -45,7 +45,7 @@ def _changes(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ZONES)
-def test_native_windows_equal_the_readable_definition_across_clock_changes(name: str) -> None:
+def test_native_windows_equal_the_reference_across_clock_changes(name: str) -> None:
     chance = random.Random(name)
     native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
     changes = _changes(name)
@@ -60,7 +60,7 @@ def test_native_windows_equal_the_readable_definition_across_clock_changes(name:
 
 
 @pytest.mark.parametrize("name", ZONES)
-def test_the_next_opening_is_open_and_nothing_before_it_is(name: str) -> None:
+def test_the_next_opening_is_open_and_no_instant_before_it_is(name: str) -> None:
     chance = random.Random(name)
     windows = NativeGrantEvaluator()
     for _ in range(40):

@@ -56,7 +56,7 @@ class TelemetryWorld(DeviceWorld):
             ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.announcer
         )
         self.telemetry = TelemetryQueryService(**shared, engine=self.engine, gate=self.gate)
-        self.stretches = DownsamplingService(**shared, engine=self.engine, gate=self.gate)
+        self.downsampling = DownsamplingService(**shared, engine=self.engine, gate=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)
         self.trials = RuleDryRunService(
             **shared,

@@ -64,10 +64,10 @@ async def test_downsampling_gives_min_max_mean_and_count(world: TelemetryWorld) 
         await world.report(device, temperature=value)
     span = TimeRange(begin, begin + 60_000)
     asked = {"metric": "temperature", "step_ms": 60_000, "limit": 100}
-    [bucket] = await world.stretches.query_buckets(world.session(), device.device_id, span, **asked)
+    [bucket] = await world.downsampling.query_buckets(world.session(), device.device_id, span, **asked)
     assert (bucket.low, bucket.high, bucket.mean, bucket.count, bucket.total, bucket.last) == (10, 30, 20, 3, 60, 30)
     with pytest.raises(ValidationFailed):
-        await world.stretches.query_buckets(
+        await world.downsampling.query_buckets(
             world.session(), device.device_id, TimeRange(1, begin), metric=None, step_ms=1_000, limit=100
         )
 

@@ -48,7 +48,9 @@ async def out_of_readings(world: TelemetryWorld, device: Device, span: TimeRange
 
 
 async def asked(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[tuple[Any, ...]]:
-    found = await world.stretches.query_buckets(world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000)
+    found = await world.downsampling.query_buckets(
+        world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
+    )
     return [(b.from_ms, b.metric, b.count, b.low, b.high, b.total, b.last) for b in found]
 
 

@@ -1,4 +1,4 @@
-"""The native tally equals the readable one, whatever the rows, and the hours of a batch are those of its rows."""
+"""The native aggregator equals the reference aggregator, and the roll-up hours of a batch are the hours of its rows."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from domain.telemetry.engine.reference import ReferenceEngine
 from domain.telemetry.packing import pack_readings
 
 T0 = 1_790_000_000_000
-EDGES = [0.0, -0.0, 1e308, -1e308, 1.7e308, 5e-324, 2.0**31, -(2.0**31), 0.1, "text", True, False, "é"]
+EDGE_VALUES = [0.0, -0.0, 1e308, -1e308, 1.7e308, 5e-324, 2.0**31, -(2.0**31), 0.1, "text", True, False, "é"]
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_tallies_are_equal_to_the_last_bit(seed: int) -> None:
+def test_both_aggregators_are_equal_to_the_last_bit(seed: int) -> None:
     dice = random.Random(seed)
     times = sorted((T0 + dice.randrange(200_000) for _ in range(dice.randrange(120))), reverse=True)
     rows = [(at_ms, pack_readings((dice.randrange(5), _value(dice)) for _ in range(dice.randrange(6)))) for at_ms in times]
     step_ms, only = dice.choice([1, 1_000, 60_000, 3_600_000]), dice.choice([None, None, 0, 3])
-    native, plain = NativeEngine().create_aggregator(step_ms, only), ReferenceEngine().create_aggregator(step_ms, only)
+    native, reference = NativeEngine().create_aggregator(step_ms, only), ReferenceEngine().create_aggregator(step_ms, only)
     while rows:
         cut = dice.randrange(1, 40)
         native.add(rows[:cut])
-        plain.add(rows[:cut])
+        reference.add(rows[:cut])
         rows = rows[cut:]
-    assert repr(native.cells()) == repr(plain.cells())
+    assert repr(native.cells()) == repr(reference.cells())
 
 
 def _value(dice: random.Random) -> float | bool | str:
-    return dice.choice([dice.uniform(-1e3, 1e3), float(dice.randrange(-50, 50)), *dice.sample(EDGES, 2)])
+    return dice.choice([dice.uniform(-1e3, 1e3), float(dice.randrange(-50, 50)), *dice.sample(EDGE_VALUES, 2)])
 
 
-def test_bytes_that_are_no_row_are_refused_by_both() -> None:
+def test_both_aggregators_reject_bytes_that_are_no_row() -> None:
     for engine in (NativeEngine(), ReferenceEngine()):
         with pytest.raises(ValueError):
             engine.create_aggregator(1_000).add([(T0, b"\xff")])
 
 
-def test_the_hours_of_a_batch_are_those_of_its_rows() -> None:
+def test_the_rollup_hours_of_a_batch_are_the_hours_of_its_rows() -> None:
     dice = random.Random(7)
     hour = 3_600_000
     messages = [
         (dice.randrange(4), T0, json.dumps({"ts": T0 - dice.randrange(5) * hour, "m": {"a": 1}}).encode()) for _ in range(50)
     ]
     for engine in (NativeEngine(), ReferenceEngine()):
-        ingested = engine.ingest(InMemoryTelemetryBatch.of(messages))
-        assert ingested.rollup_hours == sorted({(row[0], row[1] // hour) for row in ingested.rows})
+        result = engine.ingest(InMemoryTelemetryBatch.of(messages))
+        assert result.rollup_hours == sorted({(row[0], row[1] // hour) for row in result.rows})
