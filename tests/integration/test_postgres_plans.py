@@ -83,9 +83,10 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
     yield "forget before", deliveries.DELETE_OLDER_THAN, {"at_before": ROWS // 2, "at_limit": LIMIT}
     yield "an attempt", deliveries.GET_ATTEMPT, {"at_id": "whd_1"}
     numbers, ids = list(range(1, 33)), [f"whd_{number}" for number in range(1, 33)]
-    yield "ends of a turn", deliveries.FINISH_BULK, [numbers, ["DELIVERED"] * 32, [1] * 32, [0] * 32, [None] * 32]
+    ends = [["DELIVERED"] * 32, [1] * 32, [0] * 32, [0] * 32, numbers, [None] * 32]
+    yield "finished deliveries", deliveries.FINISH_MANY.postgres_sql, ends
     logged = [[1] * 32, [200] * 32, [None] * 32, [True] * 32, [7] * 32, [None] * 32]
-    yield "ends of a turn in the log", deliveries.FINISH_ATTEMPT_BULK, [ids, *logged]
+    yield "finished attempts", deliveries.FINISH_ATTEMPTS.postgres_sql, [*logged, ids]
 
 
 ASKED = [*pages(), *claims()]

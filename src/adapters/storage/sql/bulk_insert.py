@@ -1,9 +1,9 @@
-"""Many rows by one statement, for what is written by the thousand.
+"""Writes many rows by one statement.
 
-A statement run once for each row costs the interpreter each time: the row is bound, and between two rows the thread that writes
-waits until whoever else runs Python lets go. Poured rows are taken over whole. SQLite reads them out of one JSON text (a row is
-an array), from the first to the last without the interpreter; PostgreSQL gets an array a column, in the driver's binary form.
-SQLite ends a text at NUL there, so what comes from outside must have been refused for it before, as PostgreSQL asks anyway.
+A statement that runs once per row costs the interpreter each time: it binds the row, and between two rows the writing thread
+waits for the GIL. A bulk statement takes all rows at once. SQLite reads them from one JSON text (an array per row) without the
+interpreter. PostgreSQL gets one array per column, in the driver's binary form.
+SQLite ends JSON text at NUL, so text from outside must be checked for NUL before; PostgreSQL requires that anyway.
 """
 
 from __future__ import annotations
@@ -20,27 +20,31 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class BulkStatement:
-    """`json_at`: the places of columns that hold JSON, and get their values as they are in Python."""
+    """The same write in both dialects. A row has its values in the order of the statement's columns.
+
+    PostgreSQL takes one array per column. SQLite takes one JSON text with all rows or, with `row_by_row`, one row at a time:
+    that is for values which JSON cannot carry (bytes), and where there is no gain.
+    """
 
     sqlite_sql: str
     postgres_sql: str
-    json_columns: frozenset[int]
+    json_columns: frozenset[int] = frozenset()
+    """Places of the columns that store JSON; their values are given as Python objects."""
+    row_by_row: bool = False
 
-    def to_json_rows(self, rows: Sequence[Sequence[Any]]) -> str:
-        """SQLite's one parameter."""
-        return _encode(rows).decode()
+    def sqlite_params(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        return rows if self.row_by_row else [(_encode(rows).decode(),)]
 
-    def to_column_arrays(self, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """PostgreSQL's parameters."""
-        given = zip(*rows, strict=True)
+    def postgres_params(self, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        columns = zip(*rows, strict=True)
         return [
             [_encode(value).decode() for value in column] if place in self.json_columns else column
-            for place, column in enumerate(given)
+            for place, column in enumerate(columns)
         ]
 
 
 def bulk_insert(table: Table, names: Sequence[str], *, json: Collection[str] = (), adding: str = "") -> BulkStatement:
-    """INSERT of rows with these columns; `adding` is a counter that a row whose primary key is there adds to."""
+    """INSERT into these columns. `adding` names a counter: a row whose primary key exists adds its value to it."""
     into = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT "
     keys = ", ".join(column.name for column in table.primary_key.columns)
     conflict = f" ON CONFLICT ({keys}) DO UPDATE SET {adding} = {table.name}.{adding} + excluded.{adding}" if adding else ""
@@ -54,7 +58,7 @@ def bulk_insert(table: Table, names: Sequence[str], *, json: Collection[str] = (
 
 
 def bulk_update(table: Table, key: str, names: Sequence[str]) -> BulkStatement:
-    """UPDATE of the rows named by `key`, each row's first place, to the columns after it."""
+    """UPDATE by key: a row has the value of `key` first, then those of `names`."""
     out = _json_values(len(names) + 1, frozenset())
     given = f"unnest({_array_parameters(table, [key, *names])}) AS r(key, {', '.join(names)})"
 

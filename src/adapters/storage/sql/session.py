@@ -58,22 +58,16 @@ class DbSession(Protocol):
         """Rows of RETURNING: their number is how many rows changed. Raises Taken, Dangling, ReadOnly, Unavailable."""
         ...
 
-    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The same change for each of `rows`, all of which have the same keys."""
+    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
+        """Runs the statement once for each of `rows`, all of which have the same keys.
+
+        `defer`: SQLite runs it together with the transaction's next statement, or at its end, because a thread hop of its own
+        would cost more than the change. The next statement then raises its errors.
+        """
         ...
 
-    async def execute_many_deferred(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As `many`, but done with the transaction's next statement, or at its end, where waiting for it alone would cost more
-        than the change itself. What the database has against it is raised there."""
-        ...
-
-    async def bulk_write(self, pour: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
-        """Many rows by one statement, done as `later` is."""
-        ...
-
-    async def execute_driver_sql(self, sql: str, rows: Sequence[Any]) -> None:
-        """`sql` in the driver's own style: on SQLite it has a place for each column and is run for each row, on PostgreSQL for
-        the array of each column and is run once."""
+    async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
+        """Writes many rows at once; always deferred, as in `execute_many`."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None: ...

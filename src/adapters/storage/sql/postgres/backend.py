@@ -49,23 +49,15 @@ class PostgresSession:
         self._require_open(writing=True)
         return await self._execute(statement, dict(params))
 
-    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
         self._require_open(writing=True)
         if rows:
             await self._execute(statement, [dict(row) for row in rows])
 
-    async def execute_many_deferred(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
-        await self.execute_many(statement, rows)
-
-    async def bulk_write(self, pour: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
+    async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
         self._require_open(writing=True)
         if rows:
-            await self._execute_in_driver(pour.postgres_sql, pour.to_column_arrays(rows))
-
-    async def execute_driver_sql(self, sql: str, rows: Sequence[Any]) -> None:
-        self._require_open(writing=True)
-        if rows:
-            await self._execute_in_driver(sql, list(map(list, zip(*rows, strict=True))))
+            await self._execute_in_driver(statement.postgres_sql, statement.postgres_params(rows))
 
     async def _execute_in_driver(self, sql: str, columns: Sequence[Sequence[Any]]) -> None:
         """One statement with an array a column carries half as many rows again as one run for each row."""

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Table, TextClause, bindparam, delete, insert, select, text, update
 from sqlalchemy.dialects import postgresql
 
+from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.mapper import Mapper, enum_converter, to_json
 from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
@@ -134,6 +135,31 @@ LIST_ATTEMPTS = (
 GET_ATTEMPT = ATTEMPT.select().where(attempts.c.delivery_id == bindparam("at_id"))
 
 
+def _unnest(table: Table, *names: str) -> str:
+    """PostgreSQL's array parameters for these columns, as the rows `x`."""
+    dialect = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
+    kinds = [table.c[name].type.compile(dialect=dialect) for name in names]
+    arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, 1))
+    return f"unnest({arrays}) AS x({', '.join(names)})"
+
+
+_FINISH_COLUMNS = ("state", "attempts", "due_ms", "ready_ms", "no", "claimed_until_ms")
+FINISH_MANY = BulkStatement(
+    f"""
+UPDATE deliveries SET state = ?, attempts = ?, due_ms = ?, ready_ms = ?, claimed_until_ms = NULL
+WHERE no = ? AND {PENDING_DELIVERY.text} AND claimed_until_ms IS ?""",  # noqa: S608 - of constants
+    f"""
+WITH mine AS (
+  SELECT no, claimed_until_ms AS lease FROM deliveries WHERE no = ANY($5::bigint[]) AND {_STILL_PENDING} ORDER BY no FOR UPDATE
+)
+UPDATE deliveries d SET state = x.state, attempts = x.attempts, due_ms = x.due_ms, ready_ms = x.ready_ms, claimed_until_ms = NULL
+FROM {_unnest(deliveries, *_FINISH_COLUMNS)} JOIN mine USING (no)
+WHERE d.no = x.no AND mine.lease IS NOT DISTINCT FROM x.claimed_until_ms""",  # noqa: S608 - of constants
+    row_by_row=True,
+)
+"""PostgreSQL locks the rows in the order that all writers use, so that no two wait for each other."""
+_finish_values = attrgetter("state", "attempts", "due_ms", "due_ms", "no", "claimed_until_ms")
+
 _ATTEMPT_START_COLUMNS = (
     "delivery_id",
     "delivery_no",
@@ -145,56 +171,24 @@ _ATTEMPT_START_COLUMNS = (
     "created_ms",
     "succeeded",
 )
-_ATTEMPT_FINISH_COLUMNS = ("delivery_id", "finished_ms", "status_code", "error", "succeeded", "duration_ms", "next_attempt_ms")
-
-
-def _unnest(table: Table, *names: str) -> str:
-    """A list parameter of PostgreSQL for each of these columns, as the rows `x`."""
-    dialect = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
-    kinds = [table.c[name].type.compile(dialect=dialect) for name in names]
-    listed = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, 1))
-    return f"unnest({listed}) AS x({', '.join(names)})"
-
-
-_DELIVERY_FINISH_COLUMNS = ("no", "state", "attempts", "due_ms", "claimed_until_ms")
-FINISH_BULK = f"""
-WITH mine AS (
-  SELECT no, claimed_until_ms AS lease FROM deliveries WHERE no = ANY($1::bigint[]) AND {_STILL_PENDING} ORDER BY no FOR UPDATE
+_INSERT_ATTEMPT = f"INSERT INTO attempts ({', '.join(_ATTEMPT_START_COLUMNS)})"
+ADD_ATTEMPTS = BulkStatement(
+    f"{_INSERT_ATTEMPT} VALUES ({', '.join('?' * len(_ATTEMPT_START_COLUMNS))})",
+    f"{_INSERT_ATTEMPT} SELECT * FROM {_unnest(attempts, *_ATTEMPT_START_COLUMNS)}",  # noqa: S608 - of constants
+    row_by_row=True,
 )
-UPDATE deliveries d SET state = x.state, attempts = x.attempts, due_ms = x.due_ms, ready_ms = x.due_ms, claimed_until_ms = NULL
-FROM {_unnest(deliveries, *_DELIVERY_FINISH_COLUMNS)} JOIN mine USING (no)
-WHERE d.no = x.no AND mine.lease IS NOT DISTINCT FROM x.claimed_until_ms"""  # noqa: S608 - of constants
-"""On PostgreSQL one statement for a whole turn; rows are locked in the order of all writers, so that none wait for each other."""
-START_ATTEMPT_BULK = (
-    f"INSERT INTO attempts ({', '.join(_ATTEMPT_START_COLUMNS)}) SELECT * FROM {_unnest(attempts, *_ATTEMPT_START_COLUMNS)}"  # noqa: S608
-)
-FINISH_ATTEMPT_BULK = (
-    f"UPDATE attempts a SET {', '.join(f'{name} = x.{name}' for name in _ATTEMPT_FINISH_COLUMNS[1:])} "  # noqa: S608
-    f"FROM {_unnest(attempts, *_ATTEMPT_FINISH_COLUMNS)} WHERE a.delivery_id = x.delivery_id AND a.delivery_id = ANY($1::text[])"
-)
-"""`ANY` keeps it to the index: a join alone is planned by how many rows there are, and reads all of a table that is not large."""
+_attempt_start_values = attrgetter(*_ATTEMPT_START_COLUMNS)
 
-
-FINISH_ROW = f"""
-UPDATE deliveries SET state = ?, attempts = ?, due_ms = ?, ready_ms = ?, claimed_until_ms = NULL
-WHERE no = ? AND {PENDING_DELIVERY.text} AND claimed_until_ms IS ?"""  # noqa: S608 - of constants
-START_ATTEMPT_ROW = (
-    f"INSERT INTO attempts ({', '.join(_ATTEMPT_START_COLUMNS)}) VALUES ({', '.join('?' * len(_ATTEMPT_START_COLUMNS))})"  # noqa: S608
+_ATTEMPT_RESULT_COLUMNS = ("finished_ms", "status_code", "error", "succeeded", "duration_ms", "next_attempt_ms")
+FINISH_ATTEMPTS = BulkStatement(
+    f"UPDATE attempts SET {', '.join(f'{name} = ?' for name in _ATTEMPT_RESULT_COLUMNS)} WHERE delivery_id = ?",  # noqa: S608
+    f"UPDATE attempts a SET {', '.join(f'{name} = x.{name}' for name in _ATTEMPT_RESULT_COLUMNS)} "  # noqa: S608
+    f"FROM {_unnest(attempts, *_ATTEMPT_RESULT_COLUMNS, 'delivery_id')} "
+    "WHERE a.delivery_id = x.delivery_id AND a.delivery_id = ANY($7::text[])",
+    row_by_row=True,
 )
-FINISH_ATTEMPT_ROW = (
-    f"UPDATE attempts SET {', '.join(f'{name} = ?' for name in _ATTEMPT_FINISH_COLUMNS[1:])} WHERE delivery_id = ?"  # noqa: S608
-)
-"""On SQLite a row at a time, in the driver's own style: three rows a delivery are what a turn costs."""
-_delivery_finish_values = attrgetter("state", "attempts", "due_ms", "due_ms", "no", "claimed_until_ms")
-_attempt_start_values, _attempt_finish_values = (
-    attrgetter(*_ATTEMPT_START_COLUMNS),
-    attrgetter(*_ATTEMPT_FINISH_COLUMNS[1:], "delivery_id"),
-)
-
-
-def _column_arrays(names: Sequence[str], items: Sequence[Any]) -> list[tuple[list[Any], ...]]:
-    """What the statements above take: one row, of lists."""
-    return [tuple(list(column) for column in zip(*map(attrgetter(*names), items), strict=True))] if items else []
+"""`ANY` makes PostgreSQL use the index. It plans a join alone by the number of rows, and reads all of a small table."""
+_attempt_result_values = attrgetter(*_ATTEMPT_RESULT_COLUMNS, "delivery_id")
 
 
 def _insert_row(delivery: Delivery) -> dict[str, Any]:
@@ -224,10 +218,7 @@ class SqlDeliveryRepository:
         return sorted((DELIVERY.from_row(row) for row in rows), key=lambda delivery: (delivery.due_ms, delivery.no))
 
     async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
-        if self._session.dialect == POSTGRES:
-            await self._session.execute_driver_sql(FINISH_BULK, _column_arrays(_DELIVERY_FINISH_COLUMNS, deliveries))
-            return
-        await self._session.execute_driver_sql(FINISH_ROW, list(map(_delivery_finish_values, deliveries)))
+        await self._session.bulk_write(FINISH_MANY, list(map(_finish_values, deliveries)))
 
     async def next_due_ms(self) -> int | None:
         rows = await self._session.read(NEXT_DUE)
@@ -240,16 +231,10 @@ class SqlDeliveryRepository:
         return bool(await self._session.read(HAS_PENDING, at_id=webhook_id))
 
     async def add_attempts(self, attempts: Sequence[Attempt]) -> None:
-        if self._session.dialect == POSTGRES:
-            await self._session.execute_driver_sql(START_ATTEMPT_BULK, _column_arrays(_ATTEMPT_START_COLUMNS, attempts))
-            return
-        await self._session.execute_driver_sql(START_ATTEMPT_ROW, list(map(_attempt_start_values, attempts)))
+        await self._session.bulk_write(ADD_ATTEMPTS, list(map(_attempt_start_values, attempts)))
 
     async def finish_attempts(self, attempts: Sequence[Attempt]) -> None:
-        if self._session.dialect == POSTGRES:
-            await self._session.execute_driver_sql(FINISH_ATTEMPT_BULK, _column_arrays(_ATTEMPT_FINISH_COLUMNS, attempts))
-            return
-        await self._session.execute_driver_sql(FINISH_ATTEMPT_ROW, list(map(_attempt_finish_values, attempts)))
+        await self._session.bulk_write(FINISH_ATTEMPTS, list(map(_attempt_result_values, attempts)))
 
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
         await self._session.execute_many(DELETE_ATTEMPT, [{"at_id": delivery_id} for delivery_id in delivery_ids])

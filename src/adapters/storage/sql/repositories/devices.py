@@ -214,7 +214,7 @@ class SqlDeviceRepository:
             among = sorted(device_id for device_id, relay in relays.items() if relay is state)
             if among:
                 rows = [{"at_listed": to_json(among), "at_relay": state}]
-                await self._session.execute_many_deferred(SET_RELAYS[self._session.dialect], rows)
+                await self._session.execute_many(SET_RELAYS[self._session.dialect], rows, defer=True)
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
         return bool(await self._session.write(SET_ONLINE, at_id=device_id, at_online=online))
@@ -230,11 +230,11 @@ class SqlDeviceRepository:
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
         if device_ids:
             among = to_json(sorted(device_ids))
-            await self._session.execute_many_deferred(INCREMENT_SCHED_REVS[self._session.dialect], [{"at_listed": among}])
+            await self._session.execute_many(INCREMENT_SCHED_REVS[self._session.dialect], [{"at_listed": among}], defer=True)
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
-        await self._session.execute_many_deferred(
-            SET_SCHED_REV_DEVICE, [{"at_id": device_id, "at_rev": rev} for device_id, rev in sorted(revs.items())]
+        await self._session.execute_many(
+            SET_SCHED_REV_DEVICE, [{"at_id": device_id, "at_rev": rev} for device_id, rev in sorted(revs.items())], defer=True
         )
 
     async def list_online(self) -> Sequence[Device]:

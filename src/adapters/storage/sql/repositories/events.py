@@ -171,8 +171,8 @@ class SqlEventRepository:
         rows = await self._session.write(DELETE_OLDER_THAN, at_before=at_ms, at_limit=limit)
         gone = Counter((account_id, kind, device_id or "") for _, account_id, kind, device_id in rows)
         await self._adjust_counts({counted: -number for counted, number in gone.items()})
-        await self._session.execute_many_deferred(
-            DELETE_ZERO_COUNT, [dict(zip(_COUNTER_PARAMETERS, counted, strict=True)) for counted in sorted(gone)]
+        await self._session.execute_many(
+            DELETE_ZERO_COUNT, [dict(zip(_COUNTER_PARAMETERS, counted, strict=True)) for counted in sorted(gone)], defer=True
         )
         return len(rows)
 

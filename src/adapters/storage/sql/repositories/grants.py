@@ -208,7 +208,7 @@ class SqlGrantRepository:
         return [row[0] for row in rows]
 
     async def add_use(self, grant_id: GrantId, at_ms: int) -> None:
-        await self._session.execute_many_deferred(ADD_USE, [{"grant_id": grant_id, "at_ms": at_ms}])
+        await self._session.execute_many(ADD_USE, [{"grant_id": grant_id, "at_ms": at_ms}], defer=True)
 
     async def delete_uses_older_than(self, at_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_OLD_USES, at_before=at_ms, at_limit=limit))

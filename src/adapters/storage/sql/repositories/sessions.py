@@ -145,7 +145,7 @@ class SqlStoredResponseRepository:
 
     async def mark_committed(self, claim: StoredResponse) -> None:
         row = {"at_caller": claim.caller, "at_key": claim.key, "at_ms_then": claim.at_ms}
-        await self._session.execute_many_deferred(MARK_COMMITTED, [row])
+        await self._session.execute_many(MARK_COMMITTED, [row], defer=True)
 
     async def complete(self, answer: StoredResponse) -> None:
         await self._session.write(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, BindParameter, TextClause, bindparam, select, text, tuple_
 
+from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.mapper import insert_or_ignore, upsert
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession
 from adapters.storage.sql.tables import device_latest, device_metrics, metric_names, readings
@@ -17,11 +18,12 @@ from domain.telemetry.ports import MAX_TIME_MS, MessageKey, PackedRow
 
 r = readings.c
 
-ADD = {
-    SQLITE: "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES (?, ?, ?, ?)",
-    POSTGRES: "INSERT INTO readings (device_no, ts, digest, packed) "
+ADD_MANY = BulkStatement(
+    "INSERT OR IGNORE INTO readings (device_no, ts, digest, packed) VALUES (?, ?, ?, ?)",
+    "INSERT INTO readings (device_no, ts, digest, packed) "
     "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING",
-}
+    row_by_row=True,
+)
 _TIME_RANGE = (
     r.device_no == bindparam("at_device"),
     r.ts >= bindparam("at_since"),
@@ -110,8 +112,7 @@ class SqlReadingRepository:
         self._session = session
 
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
-        if rows:
-            await self._session.execute_driver_sql(ADD[self._session.dialect], rows)
+        await self._session.bulk_write(ADD_MANY, rows)
 
     async def list_between(
         self, device_no: int, since_ms: int, until_ms: int, limit: int, *, newest_first: bool = True

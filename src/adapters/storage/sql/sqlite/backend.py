@@ -61,34 +61,27 @@ class SqliteSession:
         self._require_open(writing=True)
         return await self._fetch(statement, params)
 
-    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:
         self._require_open(writing=True)
-        if rows:
-            prepared = compile_statement(statement, rows[0])
-            await self._wait_for_flush()
-            await self._connection.execute_many(prepared.sql, [prepared.bind(row) for row in rows])
-            self._deferred.clear()
+        if not rows:
+            return
+        compiled = compile_statement(statement, rows[0])
+        params = [compiled.bind(row) for row in rows]
+        if defer:
+            self._defer(DeferredWrite(compiled.sql, params))
+            return
+        await self._wait_for_flush()
+        await self._connection.execute_many(compiled.sql, params)
+        self._deferred.clear()
 
-    async def execute_many_deferred(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def bulk_write(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
         self._require_open(writing=True)
         if rows:
-            prepared = compile_statement(statement, rows[0])
-            self._defer(DeferredWrite(prepared.sql, [prepared.bind(row) for row in rows]))
-
-    async def bulk_write(self, pour: BulkStatement, rows: Sequence[Sequence[Any]]) -> None:
-        self._require_open(writing=True)
-        if rows:
-            self._defer(DeferredWrite(pour.sqlite_sql, [(pour.to_json_rows(rows),)]))
+            self._defer(DeferredWrite(statement.sqlite_sql, statement.sqlite_params(rows)))
         if len(rows) >= EARLY_FLUSH_ROWS and (self._flush_task is None or self._flush_task.done()):
             await self._wait_for_flush()
-            self._flush_task = asyncio.create_task(self._connection.flush(), name="storage-pour")
+            self._flush_task = asyncio.create_task(self._connection.flush(), name="storage-flush")
             self._flush_task.add_done_callback(_retrieve_exception)
-
-    async def execute_driver_sql(self, sql: str, rows: Sequence[Any]) -> None:
-        self._require_open(writing=True)
-        await self._wait_for_flush()
-        await self._connection.execute_many(sql, rows)
-        self._deferred.clear()
 
     async def flush(self) -> None:
         """Pay what is still owed: the transaction is about to end."""
