@@ -110,21 +110,19 @@ class Filler:
         self.rows = 0
 
     def put(self, messages: list[tuple[int, int, bytes]]) -> None:
-        ingested = self._engine.ingest(_native.TelemetryBatch(messages))
+        result = self._engine.ingest(_native.TelemetryBatch(messages))
         self._database.execute("BEGIN")
-        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", ingested.new_metric_names)
-        metrics = [(device, metric, unit) for device, metric, _, unit in ingested.new_metrics]
+        self._database.executemany("INSERT OR IGNORE INTO metric_names VALUES (?, ?)", result.new_metric_names)
+        metrics = [(device, metric, unit) for device, metric, _, unit in result.new_metrics]
         self._database.executemany("INSERT OR REPLACE INTO device_metrics VALUES (?, ?, ?)", metrics)
-        self._database.executemany(INSERT, ingested.rows)
-        self._mark(ingested)
+        self._database.executemany(INSERT, result.rows)
+        self._mark(result)
         self._database.execute("COMMIT")
-        self.rows += ingested.message_count
+        self.rows += result.message_count
 
-    def _mark(self, ingested: Any) -> None:
-        hours = getattr(ingested, "hours", None)
-        if hours is not None:
-            marks = [(device, hour, 1) for device, hour in hours]
-            self._database.executemany("INSERT OR IGNORE INTO rollups_due (device_no, hour, marked_ms) VALUES (?, ?, ?)", marks)
+    def _mark(self, result: Any) -> None:
+        marks = [(device, hour, 1) for device, hour in result.rollup_hours]
+        self._database.executemany("INSERT OR IGNORE INTO rollups_due (device_no, hour, marked_ms) VALUES (?, ?, ?)", marks)
 
     def close(self) -> None:
         """With the last values, so that the next start has nothing to replay."""

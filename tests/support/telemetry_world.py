@@ -55,13 +55,13 @@ class TelemetryWorld(DeviceWorld):
         self.ingest = IngestService(
             ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.announcer
         )
-        self.telemetry = TelemetryQueryService(**shared, engine=self.engine, gate=self.gate)
-        self.downsampling = DownsamplingService(**shared, engine=self.engine, gate=self.gate)
+        self.telemetry = TelemetryQueryService(**shared, engine=self.engine, authorizer=self.gate)
+        self.downsampling = DownsamplingService(**shared, engine=self.engine, authorizer=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)
         self.trials = RuleDryRunService(
             **shared,
             engine=self.engine,
-            fresh_engine=ReferenceEngine,
+            create_engine=ReferenceEngine,
             make_batch=InMemoryTelemetryBatch.of,
             encode=lambda at_ms, values: json.dumps({"ts": at_ms, "m": values}).encode(),
         )

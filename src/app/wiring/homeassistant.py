@@ -1,4 +1,4 @@
-"""Joins Home Assistant's broker to the devices, where that is switched on."""
+"""Creates the Home Assistant worker, if it is configured."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from domain.homeassistant.bridge import HomeAssistantBridge
 def create_homeassistant_workers(
     settings: Settings, outside: Adapters, services: Services, metrics: Metrics
 ) -> tuple[HomeAssistantWorker, ...]:
-    """Empty where it is off, or where another instance holds the devices."""
+    """Empty if Home Assistant is not configured, or if this instance has no broker."""
     url, key = settings.homeassistant, settings.homeassistant_key
     if url is None or key is None or not settings.has_broker:
         return ()
-    from adapters.mqtt.homeassistant_client import (  # an MQTT client, which nobody else needs beside the built-in broker
+    from adapters.mqtt.homeassistant_client import (  # imports an MQTT client that is needed for nothing else
         BridgeClient,
         HomeAssistantBrokerSettings,
     )
@@ -29,16 +29,17 @@ def create_homeassistant_workers(
         uow=services.uow,
         clock=outside.clock,
         audience=AudienceService(uow=services.uow, clock=outside.clock),
-        callers=services.callers,
+        authenticator=services.callers,
         commands=services.commands,
-        values=outside.engine.engine,
+        latest_values=outside.engine.engine,
         secret=key.get_secret_value(),
-        discovery=settings.homeassistant_prefix,
+        discovery_prefix=settings.homeassistant_prefix,
     )
-    place = urlsplit(url.get_secret_value())
-    tls = place.scheme == "mqtts"
-    user, password = (None if part is None else unquote(part) for part in (place.username, place.password))
-    peer = HomeAssistantBrokerSettings(place.hostname or "127.0.0.1", place.port or (8883 if tls else 1883), user, password, tls)
-    loop = HomeAssistantWorker(bridge=bridge, peer=BridgeClient(peer), hub=outside.feed)
-    metrics.register_gauge("homeassistant", "What Home Assistant was told, and what it asked for.", loop.metrics)
-    return (loop,)
+    address = urlsplit(url.get_secret_value())
+    tls = address.scheme == "mqtts"
+    user, password = (None if part is None else unquote(part) for part in (address.username, address.password))
+    port = address.port or (8883 if tls else 1883)
+    broker = HomeAssistantBrokerSettings(address.hostname or "127.0.0.1", port, user, password, tls)
+    worker = HomeAssistantWorker(bridge=bridge, broker=BridgeClient(broker), hub=outside.feed)
+    metrics.register_gauge("homeassistant", "Messages to Home Assistant, and commands from it.", worker.metrics)
+    return (worker,)

@@ -230,15 +230,15 @@ class Services:
             ids=adapters.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder
         )
         self.telemetry = TelemetryQueryService(
-            uow=uow, clock=clock, engine=engine.engine, gate=self.authorizer, follows=lambda: not adapters.is_leader
+            uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_follower=lambda: not adapters.is_leader
         )
-        self.downsampling = DownsamplingService(uow=uow, clock=clock, engine=engine.engine, gate=self.authorizer)
+        self.downsampling = DownsamplingService(uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer)
         self.rollups = RollupService(uow=uow, clock=clock, engine=engine.engine)
         self.rule_dry_runs = RuleDryRunService(
             uow=uow,
             clock=clock,
             engine=engine.engine,
-            fresh_engine=engine.create_engine,
+            create_engine=engine.create_engine,
             make_batch=engine.make_batch,
             encode=_encode_telemetry,
         )

@@ -1,9 +1,10 @@
-"""Keeps Home Assistant's broker in step with the devices, and carries its commands in.
+"""Publishes the devices to Home Assistant's broker, and submits the commands that arrive from it.
 
-What is published is remembered and only differences go out. A change of a device is told at once because the feed says so; what
-may be seen is read anew when the log says that it may have changed, and every half minute besides. What is no longer to be seen
-is cleared, also what an earlier run left behind, and everything once the key is dead. A broker that is slow or away costs nothing
-but its own news: the feed's queue is bounded, and what was missed is made good by telling how things stand.
+The worker remembers what it has published and sends only differences. A device change arrives through the feed and is published
+at once. The visible devices are reloaded when access may have changed, and every 30 seconds. The worker clears the topics of
+devices that are no longer visible, topics that an earlier run has left, and every topic when the API key is disabled. A slow or
+unreachable broker affects only its own updates: the feed queue is bounded, and after an overflow the current state is published
+again.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ RECONNECT_BACKOFF = Backoff((0.5, 2.0, 5.0, 15.0, 30.0))
 STABLE_AFTER_S = 30.0
 REFRESH_INTERVAL_S = 30.0
 MIN_REFRESH_INTERVAL_S = 1.0
-"""A fleet that is being registered changes what may be seen with every device."""
+"""Registering a fleet changes the visible devices with every new device; this limits the reloads."""
 DEBOUNCE_S = 0.2
-"""News that comes together is told together."""
+"""Events that arrive within this time are published together."""
 MIN_READINGS_INTERVAL_S = 1.0
-"""A metric is told at most that often: Home Assistant writes down every one."""
+"""Shortest time between two updates of a metric: Home Assistant stores every update."""
 RETAINED_QUIET_S = 2.0
 CLEAR_TIMEOUT_S = 30.0
 BATCH_SIZE = 100
-"""Devices told between two looks at what else is to be done."""
+"""Devices per step; other work can run between steps."""
 COMMAND_PAYLOADS = frozenset({"ON", "OFF"})
 MAX_STALE_TOPICS = 10_000
 
@@ -69,9 +70,9 @@ class HomeAssistantBroker(Protocol):
 class HomeAssistantWorker:
     name = "homeassistant"
 
-    def __init__(self, *, bridge: HomeAssistantBridge, peer: HomeAssistantBroker, hub: FeedHub) -> None:
+    def __init__(self, *, bridge: HomeAssistantBridge, broker: HomeAssistantBroker, hub: FeedHub) -> None:
         self._bridge = bridge
-        self._broker = peer
+        self._broker = broker
         self._hub = hub
         self._is_cleared = False
         self._counts = dict.fromkeys(("connected", "connections", "commands", "refused", "ignored"), 0)
@@ -83,18 +84,18 @@ class HomeAssistantWorker:
     async def run(self) -> None:
         loop, attempt = asyncio.get_running_loop(), 0
         while True:
-            began = loop.time()
+            started = loop.time()
             try:
                 await self._run_connection()
             except DomainError as error:
-                attempt = 0 if loop.time() - began > STABLE_AFTER_S else attempt
+                attempt = 0 if loop.time() - started > STABLE_AFTER_S else attempt
                 attempt += 1
                 pause_s = RECONNECT_BACKOFF.pause_s(attempt)
-                log.warning("Home Assistant is not told anything", error=error.message, pause_s=pause_s)
+                log.warning("cannot update Home Assistant; connecting again later", error=error.message, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
 
     async def _run_connection(self) -> None:
-        """Until the connection is lost or the key is dead."""
+        """Run until the connection is lost or the API key is disabled."""
         accounts = await self._bridge.list_account_ids()
         try:
             caller, topics = await self._bridge.authenticate()
@@ -103,12 +104,12 @@ class HomeAssistantWorker:
                 await self._clear_retained(accounts)
             raise
         self._is_cleared = False
-        async with self._broker.connect(topics.discovery_filters(), topics.command_filter, topics.status_topic) as line:
+        async with self._broker.connect(topics.discovery_filters(), topics.command_filter, topics.status_topic) as connection:
             self._counts["connections"] += 1
             self._counts["connected"] = 1
-            self._publisher.reset(line)
+            self._publisher.reset(connection)
             tasks = (
-                asyncio.create_task(self._receive(line, topics, accounts)),
+                asyncio.create_task(self._receive(connection, topics, accounts)),
                 asyncio.create_task(self._publish_changes(caller, topics)),
             )
             try:
@@ -120,96 +121,100 @@ class HomeAssistantWorker:
                 await _cancel_tasks(tasks)
 
     async def _clear_retained(self, accounts: frozenset[AccountId]) -> None:
-        """The key is dead, so whatever stands on the broker for any account of ours goes."""
+        """Clear every retained topic of our accounts, because the API key is disabled."""
         filters = self._bridge.owned_topic_filters()
-        async with self._broker.connect(filters) as line:
-            left: set[str] = set()
-            heard = line.messages()
+        async with self._broker.connect(filters) as connection:
+            stale_topics: set[str] = set()
+            messages = connection.messages()
             try:
                 async with asyncio.timeout(CLEAR_TIMEOUT_S):
-                    while len(left) < MAX_STALE_TOPICS:
+                    while len(stale_topics) < MAX_STALE_TOPICS:
                         async with asyncio.timeout(RETAINED_QUIET_S):
-                            message = await anext(heard)
-                        left |= find_stale_topics(accounts, message.topic, message.payload)
+                            message = await anext(messages)
+                        stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
             except (TimeoutError, StopAsyncIteration):
                 pass
-            self._publisher.reset(line)
-            self._publisher.stale_topics = left
+            self._publisher.reset(connection)
+            self._publisher.stale_topics = stale_topics
             await self._publisher.clear_stale()
         self._is_cleared = True
 
     async def _publish_changes(self, caller: ApiKeyCaller, topics: HomeAssistantTopics) -> None:
         while True:
             self._publisher.forget_states()
-            with self._hub.subscribe(FeedFilter(caller.account_id)) as news:
-                await self._follow_feed(caller, topics, news)
+            with self._hub.subscribe(FeedFilter(caller.account_id)) as subscription:
+                await self._follow_feed(caller, topics, subscription)
 
-    async def _follow_feed(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, news: FeedSubscription) -> None:
-        """Until the queue has run over; then all is told anew."""
-        loop, later = asyncio.get_running_loop(), set[DeviceId]()
-        look_at = looked_at = readings_at = 0.0
-        while not news.overflowed:
-            due_at = min(look_at, looked_at + MIN_REFRESH_INTERVAL_S) if news.access_stale else look_at
+    async def _follow_feed(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, feed: FeedSubscription) -> None:
+        """Publish changes until the feed queue overflows; the caller then publishes the whole state again."""
+        loop, delayed = asyncio.get_running_loop(), set[DeviceId]()
+        refresh_at = refreshed_at = readings_at = 0.0
+        while not feed.overflowed:
+            due_at = min(refresh_at, refreshed_at + MIN_REFRESH_INTERVAL_S) if feed.access_stale else refresh_at
             if loop.time() >= due_at:
-                due_at = look_at = loop.time() + await self._refresh(caller, topics, news)
-                looked_at = loop.time()
-            await news.wait(max(0.0, min(due_at, readings_at if later else due_at) - loop.time()))
+                due_at = refresh_at = loop.time() + await self._refresh(caller, topics, feed)
+                refreshed_at = loop.time()
+            await feed.wait(max(0.0, min(due_at, readings_at if delayed else due_at) - loop.time()))
             await asyncio.sleep(DEBOUNCE_S)
-            if news.access_stale:
-                continue  # nothing is told before it is known who may see it
-            prompt = set[DeviceId]()
-            for frame in news.drain():
-                if frame.device_id is not None and frame.device_id in (news.allowed_devices or ()):
-                    (later if frame.kind == TELEMETRY else prompt).add(frame.device_id)
+            if feed.access_stale:
+                continue  # refresh first: publish nothing that the key may no longer see
+            due = set[DeviceId]()
+            for frame in feed.drain():
+                if frame.device_id is not None and frame.device_id in (feed.allowed_devices or ()):
+                    (delayed if frame.kind == TELEMETRY else due).add(frame.device_id)
             if loop.time() >= readings_at:
-                prompt, later, readings_at = prompt | later, set(), loop.time() + MIN_READINGS_INTERVAL_S
-            await self._publish_devices(topics, prompt)
+                due, delayed, readings_at = due | delayed, set(), loop.time() + MIN_READINGS_INTERVAL_S
+            await self._publish_devices(topics, due)
 
-    async def _refresh(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, news: FeedSubscription) -> float:
-        """What may be seen, and how it stands; the seconds until it must be asked again."""
-        news.access_stale = False
-        news.allowed_devices = None  # all is queued while we look, and chosen afterwards
-        seen = await self._bridge.find_visible_devices(caller)
-        if seen is None:
+    async def _refresh(self, caller: ApiKeyCaller, topics: HomeAssistantTopics, feed: FeedSubscription) -> float:
+        """Load the visible devices and publish their state. Returns the seconds until the next refresh is due."""
+        feed.access_stale = False
+        feed.allowed_devices = None  # queue every event during the load and filter afterwards
+        visible = await self._bridge.find_visible_devices(caller)
+        if visible is None:
             await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids})
             raise Unauthenticated("The API key of Home Assistant has been revoked or disabled.")
-        news.allowed_devices = frozenset(device.device_id for device in seen.devices)
-        await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids - news.allowed_devices})
-        changed = self._publisher.diff(seen.devices)
+        feed.allowed_devices = frozenset(device.device_id for device in visible.devices)
+        await self._publisher.publish({device_id: {} for device_id in self._publisher.device_ids - feed.allowed_devices})
+        changed = self._publisher.diff(visible.devices)
         for start in range(0, len(changed), BATCH_SIZE):
             await self._publisher.publish(self._bridge.retained_by_device(topics, changed[start : start + BATCH_SIZE]))
             await asyncio.sleep(0)
         await self._publisher.clear_stale()
-        return min(REFRESH_INTERVAL_S, seen.valid_for_s)
+        return min(REFRESH_INTERVAL_S, visible.valid_for_s)
 
     async def _publish_devices(self, topics: HomeAssistantTopics, device_ids: Iterable[DeviceId]) -> None:
-        waiting = list(device_ids)
-        for start in range(0, len(waiting), BATCH_SIZE):
-            stretch = waiting[start : start + BATCH_SIZE]
-            devices = await self._bridge.reload_devices(topics, stretch)
+        due = list(device_ids)
+        for start in range(0, len(due), BATCH_SIZE):
+            batch = due[start : start + BATCH_SIZE]
+            devices = await self._bridge.reload_devices(topics, batch)
             self._publisher.diff(devices)
-            await self._publisher.publish({each: {} for each in stretch} | dict(self._bridge.retained_by_device(topics, devices)))
+            await self._publisher.publish(
+                {device_id: {} for device_id in batch} | dict(self._bridge.retained_by_device(topics, devices))
+            )
 
-    async def _receive(self, line: HomeAssistantConnection, topics: HomeAssistantTopics, accounts: frozenset[AccountId]) -> None:
-        async for message in line.messages():
+    async def _receive(
+        self, connection: HomeAssistantConnection, topics: HomeAssistantTopics, accounts: frozenset[AccountId]
+    ) -> None:
+        async for message in connection.messages():
             device_id = topics.parse_command_topic(message.topic)
             if device_id is not None:
                 await self._submit_command(device_id, message)
             elif message.payload and len(self._publisher.stale_topics) < MAX_STALE_TOPICS:
                 self._publisher.stale_topics |= find_stale_topics(accounts, message.topic, message.payload)
-        raise Unavailable("The connection to Home Assistant's broker has ended.")
+        raise Unavailable("The connection to Home Assistant's broker was closed.")
 
     async def _submit_command(self, device_id: DeviceId, message: HomeAssistantMessage) -> None:
-        word = message.payload.strip().decode("ascii", "replace")
-        if word not in COMMAND_PAYLOADS or message.retain:
+        command = message.payload.strip().decode("ascii", "replace")
+        if command not in COMMAND_PAYLOADS or message.retain:
             self._counts["ignored"] += 1
             return
         self._counts["commands"] += 1
         try:
-            await self._bridge.submit_command(device_id, word)
+            await self._bridge.submit_command(device_id, command)
         except DomainError as error:
             self._counts["refused"] += 1
-            log.warning("Home Assistant was refused a command", device_id=device_id, cmd=word, code=error.code)
+            log.warning("denied a command of Home Assistant", device_id=device_id, cmd=command, code=error.code)
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -1,7 +1,7 @@
-"""What a feed client is shown: the devices it may see, their present state, and what it missed.
+"""What a feed client may see: its devices, their current state, and the events that it missed.
 
-The state and the position it belongs to are read in one snapshot, so that whoever listened before it was taken can tell which of
-the events heard meanwhile are in it already.
+The state and its log position are read in one snapshot. So a client that subscribed before the snapshot can tell which of the
+events received in the meantime the state already contains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Viewer = Session | ApiKeyCaller
 
 @dataclass(frozen=True, slots=True)
 class FeedVisibility:
-    """`allowed` None: all of the account. `until_ms`: when this must be asked again at the latest, because a grant runs out."""
+    """`allowed_devices` None means all devices of the account. At `valid_until_ms` (Unix ms) a grant expires: load it again."""
 
     allowed_devices: frozenset[DeviceId] | None
     valid_until_ms: int
@@ -42,8 +42,7 @@ class FeedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class MissedEvents:
-    """A page of the log. `position` is where it ends, `more` whether another follows. `events` None: what was missed has been
-    forgotten meanwhile."""
+    """A page of the event log. `position` is where the page ends. `events` is None if missed events have been deleted already."""
 
     events: Sequence[Event] | None
     position: int
@@ -56,19 +55,19 @@ class AudienceService:
         self._clock = clock
 
     async def snapshot(self, viewer: Viewer) -> FeedSnapshot | None:
-        """None when the viewer has been shut out."""
+        """None if the viewer has lost access to the account."""
         async with self._uow.read() as tx:
             if not await _is_authorized(tx, viewer):
                 return None
             position = await tx.events.account_newest_position(viewer.account_id)
             devices = await _list_devices(tx, viewer)
-            view = await self._visibility(tx, viewer, devices)
-        if view.allowed_devices is not None:
-            devices = [device for device in devices if device.device_id in view.allowed_devices]
-        return FeedSnapshot(position, devices, view)
+            visibility = await self._visibility(tx, viewer, devices)
+        if visibility.allowed_devices is not None:
+            devices = [device for device in devices if device.device_id in visibility.allowed_devices]
+        return FeedSnapshot(position, devices, visibility)
 
     async def get_visibility(self, viewer: Viewer) -> FeedVisibility | None:
-        """What the viewer may see now; None when it has been shut out."""
+        """What the viewer may see now; None if it has lost access to the account."""
         async with self._uow.read() as tx:
             if not await _is_authorized(tx, viewer):
                 return None
@@ -76,28 +75,31 @@ class AudienceService:
             return await self._visibility(tx, viewer, devices)
 
     async def list_missed(self, viewer: Viewer, after: int) -> MissedEvents:
-        """Public events behind position `after`, oldest first."""
+        """A page of public events after the position `after`, oldest first."""
         async with self._uow.read() as tx:
             if not await _is_still_complete(tx, viewer, after):
                 return MissedEvents(None, after, False)
             newest = await tx.events.account_newest_position(viewer.account_id)
             events = await tx.events.list_public_after(viewer.account_id, after, PAGE_EVENTS)
-        more = len(events) >= PAGE_EVENTS
-        return MissedEvents(events, events[-1].position if more else max(newest, after), more)
+        has_more = len(events) >= PAGE_EVENTS
+        return MissedEvents(events, events[-1].position if has_more else max(newest, after), has_more)
 
     async def _visibility(self, tx: GrantsTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):
             return FeedVisibility(None, NEVER_EXPIRES_MS)
         now_ms = self._clock.now_ms()
-        sight = Visibility.from_grants(await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id)))
-        seen = [device.device_id for device in devices if sight.can_see(device.device_id, device.project_id, now_ms)]
-        return FeedVisibility(frozenset(seen), sight.next_expiry_ms(now_ms))
+        visibility = Visibility.from_grants(
+            await tx.grants.list_by_subject(viewer.account_id, GrantSubject(key_id=viewer.key_id))
+        )
+        visible = [device.device_id for device in devices if visibility.can_see(device.device_id, device.project_id, now_ms)]
+        return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
 
 
 async def _is_still_complete(tx: EventsTx, viewer: Viewer, after: int) -> bool:
-    """Whether nothing behind `after` has been forgotten. Only old events are, in order: so if `after` is still there, all is."""
+    """Whether no event after `after` has been deleted. Retention deletes the oldest events first, so checking `after`
+    suffices."""
     if after > await tx.events.account_newest_position(viewer.account_id):
-        return False  # of another database, or of before a restored backup
+        return False  # a position of another database, or of one before a backup was restored
     return after == 0 or await tx.events.account_oldest_position(viewer.account_id) <= after
 
 

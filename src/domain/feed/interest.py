@@ -1,4 +1,4 @@
-"""Which devices somebody looks at, so that their telemetry is worth telling: feed clients and webhooks, all together."""
+"""Finds the devices whose telemetry has live subscribers: feed clients and webhooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LiveSubscriptions:
         self._clock = clock
 
     async def list_watched_devices(self, interests: Iterable[FeedFilter]) -> set[int]:
-        """Device numbers. A feed client counts with all of its account's devices: what it may not see, it is not sent."""
+        """Device numbers. A feed client counts for all devices of its account; the feed drops what the client may not see."""
         wanted = _interests_by_account(interests)
         numbers: set[int] = set()
         async with self._uow.read() as tx:
@@ -28,28 +28,28 @@ class LiveSubscriptions:
 
     async def _watched_in_account(self, tx: WebhooksTx, account_id: AccountId, devices: frozenset[DeviceId] | None) -> set[int]:
         now_ms = self._clock.now_ms()
-        scope = (await load_recipients(tx, [account_id]))[account_id]
-        if devices is not None and not devices and not scope.webhooks:
+        recipients = (await load_recipients(tx, [account_id]))[account_id]
+        if devices is not None and not devices and not recipients.webhooks:
             return set()
-        sights = [sight for _, sight in scope.webhooks.values()]
+        visibilities = [visibility for _, visibility in recipients.webhooks.values()]
         return {
             device.device_no
             for device in await tx.devices.list(account_id)
             if devices is None
             or device.device_id in devices
-            or any(sight.can_see(device.device_id, device.project_id, now_ms) for sight in sights)
+            or any(visibility.can_see(device.device_id, device.project_id, now_ms) for visibility in visibilities)
         }
 
 
 def _interests_by_account(interests: Iterable[FeedFilter]) -> dict[AccountId, frozenset[DeviceId] | None]:
-    """Devices feed clients asked for by account; None for all of them."""
+    """The devices that feed clients want, by account; None means all devices of the account."""
     wanted: dict[AccountId, frozenset[DeviceId] | None] = {}
     for interest in interests:
         if interest.kinds and TELEMETRY not in interest.kinds:
             continue
-        before = wanted.get(interest.account_id, frozenset())
-        if interest.device_id is None or before is None:
+        devices = wanted.get(interest.account_id, frozenset())
+        if interest.device_id is None or devices is None:
             wanted[interest.account_id] = None
         else:
-            wanted[interest.account_id] = before | {interest.device_id}
+            wanted[interest.account_id] = devices | {interest.device_id}
     return wanted

@@ -1,9 +1,9 @@
-"""What Home Assistant is told of a device, and what it may ask of one.
+"""The bridge to Home Assistant: MQTT discovery messages and states of devices out, switch commands in.
 
-Home Assistant is an API key: it sees the devices that key's grants let it read, and its switch commands go the way of any command
-of that key, through the same grants, windows, limits and approvals. It talks to topics of ours on its own broker and never to a
-device. What it is told is a map from topic to retained payload; whoever keeps the connection publishes the difference to what
-stands there, and clears what is no longer in the map.
+Home Assistant acts as an API key: it sees the devices that the key may read, and its switch commands pass the same grants,
+windows, limits and approvals as any command of that key. It uses topics on its own broker and never talks to a device. The bridge
+maps each device to retained messages (topic → payload); the worker publishes the differences and clears topics that are no longer
+in the map.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from domain.rules.model import LatestReading
 from domain.telemetry.ports import TelemetryTx
 
 MAX_SENSORS = 64
-"""Of one device, those it reported first."""
+"""Per device; the metrics that it reported first."""
 _UNITS = {
     "celsius": ("°C", "temperature"),
     "c": ("°C", "temperature"),
@@ -73,7 +73,8 @@ class LatestValueSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HomeAssistantTopics:
-    """`discovery` is where Home Assistant looks (`homeassistant`); what is ours lies below `latchboard/<account>`."""
+    """Topics of an account: discovery messages below `discovery_prefix` (`homeassistant`), all others below
+    `latchboard/<account>`."""
 
     discovery_prefix: str
     account_id: AccountId
@@ -91,30 +92,31 @@ class HomeAssistantTopics:
         return f"{self.base_topic}/+/set"
 
     def discovery_filters(self) -> tuple[str, str]:
-        """Filters for the discovery messages we write."""
+        """Topic filters that match our discovery messages."""
         return f"{self.discovery_prefix}/switch/+/config", f"{self.discovery_prefix}/sensor/+/+/config"
 
     def device_topic(self, device_id: DeviceId, below: str) -> str:
         return f"{self.base_topic}/{device_id}/{below}"
 
     def parse_command_topic(self, topic: str) -> DeviceId | None:
-        """The device a command topic is about."""
+        """The device of a command topic; None for any other topic."""
         parts = topic.removeprefix(self.base_topic + "/").split("/")
-        fits = topic.startswith(self.base_topic + "/") and len(parts) == 2 and parts[1] == "set"
-        return DeviceId(parts[0]) if fits and _DEVICE_ID.fullmatch(parts[0]) else None
+        matches = topic.startswith(self.base_topic + "/") and len(parts) == 2 and parts[1] == "set"
+        return DeviceId(parts[0]) if matches and _DEVICE_ID.fullmatch(parts[0]) else None
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleDevices:
-    """`lasts_s`: how long that may be believed, because a grant runs out."""
+    """`valid_for_s`: seconds until a grant expires and the devices must be loaded again."""
 
     devices: Sequence[Device]
     valid_for_s: float
 
 
 def find_stale_topics(accounts: Collection[AccountId], topic: str, payload: bytes) -> frozenset[str]:
-    """What stands on the broker on `topic` and belongs to one of these accounts, with the topics it names; else nothing. The
-    broker is shared: others put there what they like, other Latchboards too."""
+    """The topic and the topics that its discovery message names, if they belong to one of these accounts; else nothing.
+
+    The broker is shared: other programs, other Latchboards included, may publish anything there."""
     parts = topic.split("/")
     if parts[0] == _TOPIC_ROOT:
         return frozenset({topic}) if parts[1:2] and parts[1] in accounts else frozenset()
@@ -130,12 +132,12 @@ def find_stale_topics(accounts: Collection[AccountId], topic: str, payload: byte
 
 
 def device_fingerprint(device: Device) -> DeviceFingerprint:
-    """All of a device that Home Assistant is told, but for its readings."""
+    """Everything about a device that Home Assistant shows, without its readings."""
     return device.status, device.is_online, device.relay, device.name, device.about
 
 
 def retained_messages(topics: HomeAssistantTopics, device: Device, readings: Iterable[LatestReading]) -> RetainedMessages:
-    """Everything that stands on the broker for one device; nothing for one that cannot connect."""
+    """All retained messages of a device; none for a device that may not connect."""
     if device.status is not DeviceStatus.ACTIVE:
         return {}
     about = _device_info(device)
@@ -152,12 +154,12 @@ def retained_messages(topics: HomeAssistantTopics, device: Device, readings: Ite
         "payload_off": "OFF",
         "qos": 1,
     }
-    found = {
+    messages = {
         f"{topics.discovery_prefix}/switch/{device.device_id}/config": _to_json(switch),
         topics.device_topic(device.device_id, "availability"): "online" if device.is_online else "offline",
     }
     if device.relay is not None:
-        found[relay] = "ON" if device.relay else "OFF"
+        messages[relay] = "ON" if device.relay else "OFF"
     for reading in list(readings)[:MAX_SENSORS]:
         name = _topic_slug(reading.metric)
         state = topics.device_topic(device.device_id, f"metric/{name}")
@@ -170,9 +172,9 @@ def retained_messages(topics: HomeAssistantTopics, device: Device, readings: Ite
                 "state_topic": state,
             }
         )
-        found[f"{topics.discovery_prefix}/sensor/{device.device_id}/{name}/config"] = _to_json(sensor)
-        found[state] = reading.value[:255] if isinstance(reading.value, str) else f"{float(reading.value):.10g}"
-    return found
+        messages[f"{topics.discovery_prefix}/sensor/{device.device_id}/{name}/config"] = _to_json(sensor)
+        messages[state] = reading.value[:255] if isinstance(reading.value, str) else f"{float(reading.value):.10g}"
+    return messages
 
 
 def _device_info(device: Device) -> dict[str, Json]:
@@ -182,20 +184,20 @@ def _device_info(device: Device) -> dict[str, Json]:
 
 
 def _measurement_config(reading: LatestReading) -> dict[str, Json]:
-    """Home Assistant refuses a unit that does not belong to the class, so a class is named only with a unit it knows."""
+    """Home Assistant rejects a unit that does not fit the device class, so a class is set only together with a known unit."""
     if isinstance(reading.value, str):
         return {}
-    found: dict[str, Json] = {"state_class": "measurement"}
+    config: dict[str, Json] = {"state_class": "measurement"}
     if reading.unit:
         unit, device_class = _UNITS.get(reading.unit.lower(), (reading.unit[:32], None))
-        found["unit_of_measurement"] = unit
+        config["unit_of_measurement"] = unit
         if device_class is not None:
-            found["device_class"] = device_class
-    return found
+            config["device_class"] = device_class
+    return config
 
 
 def _topic_slug(metric: str) -> str:
-    """A metric's name as part of a topic; two names never give the same."""
+    """A metric's name as a topic level; different names give different slugs."""
     plain = _UNSAFE_IN_TOPIC.sub("_", metric)
     if plain == metric and len(metric) <= 64:
         return metric
@@ -213,48 +215,48 @@ class HomeAssistantBridge:
         uow: UnitOfWork[TelemetryTx],
         clock: Clock,
         audience: AudienceService,
-        callers: KeyAuthenticator,
+        authenticator: KeyAuthenticator,
         commands: CommandSubmitter,
-        values: LatestValueSource,
+        latest_values: LatestValueSource,
         secret: str,
-        discovery: str,
+        discovery_prefix: str,
     ) -> None:
-        """`secret` is the API key Home Assistant acts as."""
+        """`secret` is the API key that Home Assistant acts as; `discovery_prefix` is Home Assistant's own setting."""
         self._uow = uow
         self._clock = clock
         self._audience = audience
-        self._authenticator = callers
+        self._authenticator = authenticator
         self._commands = commands
-        self._latest_values = values
+        self._latest_values = latest_values
         self._secret = secret
-        self._discovery_prefix = discovery
+        self._discovery_prefix = discovery_prefix
 
     async def authenticate(self) -> tuple[ApiKeyCaller, HomeAssistantTopics]:
-        """Raises Unauthenticated for a key that is unknown or disabled."""
+        """The caller and its topics. Raises Unauthenticated for an unknown or disabled key."""
         caller = await self._authenticator.authenticate_key(self._secret, "homeassistant")
         return caller, HomeAssistantTopics(self._discovery_prefix, caller.account_id)
 
     async def list_account_ids(self) -> frozenset[AccountId]:
-        """Those of this database."""
+        """Every account in this database."""
         async with self._uow.read() as tx:
             return frozenset(await tx.accounts.list_ids())
 
     def owned_topic_filters(self) -> tuple[str, ...]:
-        """Filters for all that this bridge writes, whatever the account."""
+        """Topic filters that match everything the bridge publishes, for any account."""
         return (f"{self._discovery_prefix}/switch/+/config", f"{self._discovery_prefix}/sensor/+/+/config", f"{_TOPIC_ROOT}/#")
 
     async def find_visible_devices(self, caller: ApiKeyCaller) -> VisibleDevices | None:
-        """The devices the key may read; None when it has been shut out."""
+        """The devices that the key may read; None if the key has been disabled or deleted."""
         snapshot = await self._audience.snapshot(caller)
         if snapshot is None:
             return None
         return VisibleDevices(snapshot.devices, max(0.0, (snapshot.visibility.valid_until_ms - self._clock.now_ms()) / SECOND_MS))
 
     async def reload_devices(self, topics: HomeAssistantTopics, device_ids: Collection[DeviceId]) -> Sequence[Device]:
-        """Those that were seen, as they are now."""
+        """Load the current state of these devices of the account."""
         async with self._uow.read() as tx:
-            found = await tx.devices.list_by_ids(device_ids)
-        return [device for device in found if device.account_id == topics.account_id]
+            devices = await tx.devices.list_by_ids(device_ids)
+        return [device for device in devices if device.account_id == topics.account_id]
 
     def retained_by_device(self, topics: HomeAssistantTopics, devices: Iterable[Device]) -> Mapping[DeviceId, RetainedMessages]:
         return {
@@ -262,8 +264,8 @@ class HomeAssistantBridge:
             for device in devices
         }
 
-    async def submit_command(self, device_id: DeviceId, word: str) -> Execution | None:
-        """As the key, which is looked up anew. None when it waits for approval. Raises what refuses any other command of it."""
+    async def submit_command(self, device_id: DeviceId, command: str) -> Execution | None:
+        """Submit as the key, which is authenticated again. Returns None if the command waits for approval. Raises any denial."""
         caller, _ = await self.authenticate()
-        submitted = await self._commands.submit(caller, device_id, word)
+        submitted = await self._commands.submit(caller, device_id, command)
         return submitted.execution

@@ -1,9 +1,8 @@
-"""Telemetry downsampled: minimum, maximum, mean and more per stretch of time.
+"""Downsamples telemetry: minimum, maximum, mean and more per time bucket.
 
-Stretches of whole hours are put together from hourly roll-ups. An hour that is marked as having readings its roll-up does not
-know (the one under way above all) is read from its readings, and so are the parts of hours at both ends. Roll-ups, marks and
-readings are read in one snapshot, so the answer is what the readings alone would give, to the last bit, and goes on beyond the
-time for which readings are kept.
+Buckets of full hours are combined from hourly roll-ups. Readings are used for hours that are marked as due (above all the current
+one) and for the partial hours at both ends. Roll-ups, marks and readings are read in one snapshot, so the result equals what the
+readings alone would give, to the last bit, and reaches beyond the retention of readings.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from domain.telemetry.queries.paging import TimeRange, iterate_pages
 PAGE_MESSAGES = 2_000
 PAGE_HOURS = 1_000
 MAX_MESSAGES = 1_000_000
-"""What one question may read, some seconds of a reader's time: ten days of a message a second."""
+"""Messages that a query may read, which takes some seconds: ten days at one message per second."""
 MAX_BUCKETS = 1_000
 
 
@@ -40,18 +39,18 @@ class _AggregationQuery:
 
 
 class DownsamplingService:
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, gate: Authorizer) -> None:
+    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock
         self._engine = engine
-        self._authorizer = gate
+        self._authorizer = authorizer
 
     async def query_buckets(
         self, caller: Caller, device_id: DeviceId, span: TimeRange, *, metric: str | None, step_ms: int, limit: int
     ) -> list[TimeBucket]:
-        """At most `limit` buckets, newest first. An open end is now, and an open begin follows from `limit`.
+        """At most `limit` buckets, newest first. An open end means now; an open start follows from `limit`.
 
-        Raises NotFound, Refused, and Invalid when the span has too many stretches or readings."""
+        Raises NotFound, PermissionDenied, and ValidationFailed if the range has too many buckets or messages."""
         async with self._uow.read() as tx:
             device = await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
             names = await MetricNames.load(tx, device)
@@ -61,7 +60,7 @@ class DownsamplingService:
             span = await self._clip_range(tx, device.device_no, span, step_ms, limit)
             if (span.until_ms - span.since_ms) // step_ms > MAX_BUCKETS:
                 raise ValidationFailed.for_field(
-                    "step", f"gives more than {MAX_BUCKETS} stretches; take a longer step or a shorter time."
+                    "step", f"gives more than {MAX_BUCKETS} buckets; use a longer step or a shorter time range."
                 )
             cells = await self._aggregate(tx, _AggregationQuery(device.device_no, span, number, step_ms))
         return [
@@ -70,7 +69,7 @@ class DownsamplingService:
         ]
 
     async def _clip_range(self, tx: TelemetryTx, device_no: int, span: TimeRange, step_ms: int, count: int) -> TimeRange:
-        """The last `count` stretches of the span that can hold readings."""
+        """The last `count` buckets of the range that can contain readings."""
         until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
         if until_ms == span.until_ms and span.since_ms > 0:
             return span
@@ -81,47 +80,47 @@ class DownsamplingService:
         first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
         return TimeRange(max(span.since_ms, first_ms, 0), until_ms)
 
-    async def _aggregate(self, tx: TelemetryTx, asked: _AggregationQuery) -> list[AggregateCell]:
-        since_ms, until_ms = asked.span.since_ms, asked.span.until_ms
-        if asked.step_ms % HOUR_MS:
-            return await self._aggregate_readings(tx, asked, asked.span, asked.step_ms)
+    async def _aggregate(self, tx: TelemetryTx, query: _AggregationQuery) -> list[AggregateCell]:
+        since_ms, until_ms = query.span.since_ms, query.span.until_ms
+        if query.step_ms % HOUR_MS:
+            return await self._aggregate_readings(tx, query, query.span, query.step_ms)
         first, end = -(-since_ms // HOUR_MS), until_ms // HOUR_MS
         if first >= end:
-            return combine_cells(await self._aggregate_readings(tx, asked, asked.span, HOUR_MS), asked.step_ms)
-        cells = await self._aggregate_readings(tx, asked, TimeRange(end * HOUR_MS, until_ms), HOUR_MS)
-        cells += await self._aggregate_whole_hours(tx, asked, first, end)
-        cells += await self._aggregate_readings(tx, asked, TimeRange(since_ms, first * HOUR_MS), HOUR_MS)
-        return combine_cells(cells, asked.step_ms)
+            return combine_cells(await self._aggregate_readings(tx, query, query.span, HOUR_MS), query.step_ms)
+        cells = await self._aggregate_readings(tx, query, TimeRange(end * HOUR_MS, until_ms), HOUR_MS)
+        cells += await self._aggregate_whole_hours(tx, query, first, end)
+        cells += await self._aggregate_readings(tx, query, TimeRange(since_ms, first * HOUR_MS), HOUR_MS)
+        return combine_cells(cells, query.step_ms)
 
     async def _aggregate_whole_hours(
-        self, tx: TelemetryTx, asked: _AggregationQuery, first: int, end: int
+        self, tx: TelemetryTx, query: _AggregationQuery, first: int, end: int
     ) -> list[AggregateCell]:
-        """Cells of whole hours with first ≤ hour < end."""
-        due = await tx.rollups.list_due_hours(asked.device_no, first, end)
+        """Cells of the full hours with first ≤ hour < end."""
+        due = await tx.rollups.list_due_hours(query.device_no, first, end)
         cells: list[AggregateCell] = []
         for hour in due:
-            cells += await self._aggregate_readings(tx, asked, TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
+            cells += await self._aggregate_readings(tx, query, TimeRange(hour * HOUR_MS, (hour + 1) * HOUR_MS), HOUR_MS)
         readings_only, before = frozenset(due), end
         while True:
-            rows = await tx.rollups.list_between(asked.device_no, first, before, PAGE_HOURS)
+            rows = await tx.rollups.list_between(query.device_no, first, before, PAGE_HOURS)
             for hour, packed in rows:
                 if hour not in readings_only:
-                    cells += unpack_rollup(hour, packed, asked.metric_no)
+                    cells += unpack_rollup(hour, packed, query.metric_no)
             if len(rows) < PAGE_HOURS:
                 return cells
             before = rows[-1][0]
 
     async def _aggregate_readings(
-        self, tx: TelemetryTx, asked: _AggregationQuery, span: TimeRange, step_ms: int
+        self, tx: TelemetryTx, query: _AggregationQuery, span: TimeRange, step_ms: int
     ) -> list[AggregateCell]:
-        """Cells out of the readings themselves."""
-        tally = self._engine.create_aggregator(step_ms, asked.metric_no)
+        """Cells computed from the readings."""
+        aggregator = self._engine.create_aggregator(step_ms, query.metric_no)
         if span.since_ms < span.until_ms:
-            async for rows in iterate_pages(tx, asked.device_no, span, PAGE_MESSAGES):
-                tally.add(rows)
-                asked.messages_read += len(rows)
-                if asked.messages_read > MAX_MESSAGES:
+            async for rows in iterate_pages(tx, query.device_no, span, PAGE_MESSAGES):
+                aggregator.add(rows)
+                query.messages_read += len(rows)
+                if query.messages_read > MAX_MESSAGES:
                     raise ValidationFailed.for_field(
-                        "since", f"reaches over more than {MAX_MESSAGES:,} messages; take a shorter time."
+                        "since", f"covers more than {MAX_MESSAGES:,} messages; use a shorter time range."
                     )
-        return tally.cells()
+        return aggregator.cells()

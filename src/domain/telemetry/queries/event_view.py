@@ -1,7 +1,7 @@
-"""The readings told as events, for `GET /events?type=telemetry`: newest first, over one device or all of an account.
+"""Shows readings as events, for `GET /events?type=telemetry`: newest first, of one device or of all devices of an account.
 
-Readings are not in the log, so they are merged here from the devices' own rows, a page of messages at a time and never more of
-them than the page that was asked for needs.
+Readings are not in the event log, so they are merged from the rows of each device. No device is read further than the requested
+page needs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from domain.rules.engine_port import TelemetryEngine
 from domain.telemetry.ports import TelemetryTx
 
 MAX_DEVICES = 200
-"""The devices heard of last: a page of 200 readings cannot hold more."""
+"""The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 
 class TelemetryEventQueryService:
-    """The events part's `TelemetryLog`."""
+    """Implements the port of the events part for telemetry."""
 
     def __init__(self, *, uow: UnitOfWork[TelemetryTx], engine: TelemetryEngine) -> None:
         self._uow = uow
@@ -30,7 +30,7 @@ class TelemetryEventQueryService:
     async def page(
         self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
     ) -> Sequence[TelemetryRecord]:
-        """Newest first: readings of at most `before_ms`, without the first `skip`."""
+        """Readings at or before `before_ms` (Unix ms), newest first, without the first `skip`."""
         wanted = limit + skip
         async with self._uow.read() as tx:
             devices = await self._list_devices(tx, account_id, device_id)
@@ -42,8 +42,8 @@ class TelemetryEventQueryService:
         if device_id is not None:
             device = await tx.devices.get(account_id, device_id)
             return [] if device is None else [device]
-        heard = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
-        return sorted(heard, key=lambda device: -(device.last_seen_ms or 0))[:MAX_DEVICES]
+        seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
+        return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))[:MAX_DEVICES]
 
     async def _newest_records(self, tx: TelemetryTx, device: Device, before_ms: int, wanted: int) -> list[TelemetryRecord]:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)

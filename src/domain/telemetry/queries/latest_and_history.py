@@ -1,4 +1,4 @@
-"""Reading telemetry back: the latest values, the history, and whole exports in bounded pages. Downsampled: `stretches.py`."""
+"""Queries of telemetry: latest values, history, and exports in bounded pages. For time buckets see `downsampling.py`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
+from domain.telemetry.packing import value_columns
 from domain.telemetry.ports import MessageKey, TelemetryTx
 from domain.telemetry.queries.paging import TimeRange, iterate_pages, read_page
 
 PAGE_MESSAGES = 1_000
 EXPORT_PAGE_MESSAGES = 250
-"""A page of an export. Between pages others have their turn: some five milliseconds, not twenty."""
+"""Messages per page of an export. Other tasks run between pages: they wait some 5 ms, not 20."""
 MAX_SCANNED_MESSAGES = 200_000
-"""A query for a rare metric reads no further back than this many messages; narrow it with `since` and `until`."""
+"""A query for a rare metric reads at most this many messages; narrow it with `since` and `until`."""
 FOLLOWER_REPLAY_ROWS = 200
-"""Messages an engine that follows is shown before it is asked: a metric that is rarer than that is as new as the start."""
+"""Messages that a follower's engine replays before it is read. A rarer metric is as old as the start of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class DeviceLatestReadings:
 
 @dataclass(frozen=True, slots=True)
 class MetricNames:
-    """The device's metrics: number → (name, unit)."""
+    """The metrics of a device: number → (name, unit)."""
 
     by_number: dict[int, tuple[str, str | None]]
 
@@ -61,25 +62,27 @@ class TelemetryQueryService:
         uow: UnitOfWork[TelemetryTx],
         clock: Clock,
         engine: TelemetryEngine,
-        gate: Authorizer,
-        follows: Callable[[], bool] = lambda: False,
+        authorizer: Authorizer,
+        is_follower: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`follows`: whether another instance takes the telemetry in now. Then our engine is shown what is new before it is
-        asked."""
+        """`is_follower`: whether another instance ingests telemetry now. If so, the engine replays new messages before it is
+        read."""
         self._uow = uow
         self._clock = clock
-        self._is_follower = follows
+        self._is_follower = is_follower
         self._engine = engine
-        self._authorizer = gate
+        self._authorizer = authorizer
 
     async def latest(self, caller: Caller, device_id: DeviceId) -> DeviceLatestReadings:
-        """Straight from the engine: the last value of each metric, by name."""
+        """The latest value of each metric from the engine, ordered by name. Raises NotFound, PermissionDenied."""
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             if self._is_follower():
                 await self._replay_newest(tx, device)
         values = sorted(self._engine.latest(device.device_no), key=lambda reading: reading.metric)
-        return DeviceLatestReadings(device, tuple(_to_reading(r.metric, r.value, r.unit, r.ts_ms) for r in values))
+        return DeviceLatestReadings(
+            device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
+        )
 
     async def _replay_newest(self, tx: TelemetryTx, device: Device) -> None:
         self._engine.add_metric_names(await tx.readings.list_metric_names())
@@ -90,7 +93,7 @@ class TelemetryQueryService:
     async def history(
         self, caller: Caller, device_id: DeviceId, span: TimeRange, *, metric: str | None, limit: int
     ) -> list[Reading]:
-        """At most `limit` readings, newest first. Raises NotFound, Refused."""
+        """At most `limit` readings, newest first. Raises NotFound, PermissionDenied."""
         found: list[Reading] = []
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
@@ -109,9 +112,9 @@ class TelemetryQueryService:
     async def export(
         self, caller: Caller, device_id: DeviceId, span: TimeRange, *, metric: str | None
     ) -> AsyncIterator[list[Reading]]:
-        """Oldest first, a page of messages at a time; each page is its own short read, so that an export holds nothing up.
+        """Readings, oldest first, a page of messages at a time. Each page is a short read of its own, so an export blocks nobody.
 
-        Refusals are raised with the first page."""
+        Raises NotFound and PermissionDenied with the first page."""
         async with self._uow.read() as tx:
             device = await self._get_readable_device(tx, caller, device_id)
             names = await MetricNames.load(tx, device)
@@ -130,17 +133,10 @@ class TelemetryQueryService:
         return await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
 
 
-async def get_readable_device(tx: TelemetryTx, gate: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int) -> Device:
-    """The device, for whom may read it. Raises NotFound, Refused."""
+async def get_readable_device(
+    tx: TelemetryTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
+) -> Device:
+    """The device, if the caller may read it. Raises NotFound, PermissionDenied."""
     device = await get_device(tx, caller.account_id, device_id)
-    await gate.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
+    await authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
     return device
-
-
-def _to_reading(metric: str, value: bool | float | str, unit: str | None, at_ms: int) -> Reading:
-    """A boolean reads as 1 or 0 with its word, text as text."""
-    if isinstance(value, bool):
-        return Reading(metric, float(value), "true" if value else "false", unit, at_ms)
-    if isinstance(value, str):
-        return Reading(metric, None, value, unit, at_ms)
-    return Reading(metric, value, None, unit, at_ms)

@@ -1,7 +1,7 @@
-"""Reading a device's messages page by page, in the order of their keys: (time, digest).
+"""Reads the messages of a device page by page, in the order of their keys: (time, digest).
 
-A page goes on behind the last key of the one before, so that no message is passed over or given twice, however many a device with
-a stopped clock has sent of one instant.
+A page continues after the last key of the previous page. So no message is skipped or returned twice, even if a device with a
+stopped clock has sent many messages with the same time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class TimeRange:
 async def read_page(
     tx: TelemetryTx, device_no: int, span: TimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
 ) -> tuple[PackedRows, MessageKey | None]:
-    """The rows, and where the next page begins; None when this was the last."""
+    """The rows, and the key after which the next page starts; None after the last page."""
     found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
     rows = [(at_ms, packed) for at_ms, _, packed in found]
     return rows, None if len(found) < size else found[-1][:2]
 
 
 async def iterate_pages(tx: TelemetryTx, device_no: int, span: TimeRange, size: int) -> AsyncIterator[PackedRows]:
-    """Newest first, in the transaction's snapshot."""
+    """Yield all pages, newest first, in the snapshot of the transaction."""
     after: MessageKey | None = None
     while True:
         rows, after = await read_page(tx, device_no, span, size, after)

@@ -1,7 +1,7 @@
-"""What a rule would have done: against readings given by hand, or over the telemetry that is stored.
+"""Dry runs of a rule: against given readings, or over stored telemetry.
 
-A trial over history runs the very engine that runs live, in a fresh copy that knows one device and one rule: its answer cannot
-differ from what would happen. It changes nothing.
+A dry run over history uses the same engine code that runs live, in a new instance with one device and one rule, so the result is
+what would happen. It changes nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TelemetryMessages = list[tuple[int, int, bytes]]
 
 
 class TelemetryEncoder(Protocol):
-    """Readings of one instant as a native telemetry payload."""
+    """Encodes the readings of one instant as a native telemetry payload."""
 
     def __call__(self, at_ms: int, values: Mapping[str, MetricValue]) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryDryRun:
-    """`fired_ms`: when the action would have run. `complete` is False when a bound cut it short; `messages` were looked at."""
+    """`fired_ms`: when the action would have run (Unix ms). `is_complete` is False if a limit ended the run early."""
 
     fired_ms: tuple[int, ...]
     message_count: int
@@ -53,14 +53,14 @@ class RuleDryRunService:
         uow: UnitOfWork[TelemetryTx],
         clock: Clock,
         engine: TelemetryEngine,
-        fresh_engine: Callable[[], TelemetryEngine],
+        create_engine: Callable[[], TelemetryEngine],
         make_batch: Callable[[TelemetryMessages], TelemetryBatch],
         encode: TelemetryEncoder,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._engine = engine
-        self._fresh_engine = fresh_engine
+        self._create_engine = create_engine
         self._make_batch = make_batch
         self._encode = encode
 
@@ -79,15 +79,15 @@ class RuleDryRunService:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
             names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
-        engine = self._fresh_engine()
+        engine = self._create_engine()
         engine.set_rules(device.device_no, [_enabled_spec(rule)])
         run = _HistoryReplay(engine, self._make_batch, self._encode, device.device_no, names)
         complete = await self._replay_history(run, device, span)
-        verdict = engine.dry_run(device.device_no, _enabled_spec(rule), {}, span.until_ms if complete else run.last_message_ms)
-        return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, verdict)
+        evaluation = engine.dry_run(device.device_no, _enabled_spec(rule), {}, span.until_ms if complete else run.last_message_ms)
+        return HistoryDryRun(tuple(run.fired_ms[:MAX_FIRINGS]), run.message_count, complete, evaluation)
 
     async def _replay_history(self, run: _HistoryReplay, device: Device, span: TimeRange) -> bool:
-        """A page is its own short read: a long trial holds nobody up."""
+        """Replay stored messages; each page is a short read of its own. Returns whether the whole range was replayed."""
         after: MessageKey | None = None
         while run.message_count < MAX_MESSAGES and len(run.fired_ms) < MAX_FIRINGS:
             async with self._uow.read() as tx:
@@ -100,7 +100,7 @@ class RuleDryRunService:
 
 
 class _HistoryReplay:
-    """One trial's private engine, fed instant by instant in the order of the readings' own times."""
+    """Feeds stored readings to an engine instant by instant, in the order of their own times."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _HistoryReplay:
         self.fired_ms: list[int] = []
         self.message_count = 0
         self.last_message_ms = 0
-        """The time of the last message looked at."""
+        """Time of the last replayed message, Unix ms."""
 
     def feed_rows(self, rows: Sequence[tuple[int, bytes]]) -> None:
         instants: dict[int, dict[str, MetricValue]] = {}
@@ -134,11 +134,11 @@ class _HistoryReplay:
         self.message_count += len(rows)
 
     def run_due_timers(self, until_ms: int) -> None:
-        """Let every timer run that is due before `until_ms`."""
+        """Run every timer that is due at or before `until_ms`."""
         while (due_ms := self._engine.next_timer_ms()) is not None and due_ms <= until_ms:
             self.fired_ms += [fired.at_ms for fired in self._engine.tick(due_ms).rule_firings]
             if self._engine.next_timer_ms() == due_ms:
-                return  # an engine that does not move on would keep us here for ever
+                return  # the engine made no progress: avoid an endless loop
 
 
 def _enabled_spec(rule: Rule) -> RuleSpec:
