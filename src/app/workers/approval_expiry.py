@@ -5,6 +5,8 @@ Woken by the bell (a command began to wait) or by the earliest expiry; between t
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.workers.base_worker import DueWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.approvals.service import ApprovalService
@@ -14,7 +16,7 @@ from domain.kernel.clock import Clock
 class ApprovalExpiryWorker(DueWorker):
     name = "approvals"
 
-    def __init__(self, *, approvals: ApprovalService, clock: Clock, bell: WakeEvent) -> None:
+    def __init__(self, *, approvals: ApprovalService[Any], clock: Clock, bell: WakeEvent) -> None:
         self._approvals = approvals
         self._clock = clock
         super().__init__(bell)

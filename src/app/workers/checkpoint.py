@@ -7,20 +7,25 @@ that are newer than a device's checkpoint.
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 import structlog
 
 from app.workers.last_seen import LastSeenBuffer
+from domain.devices.ports import HasDevices
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
-from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.ports import HasReadings
 
 INTERVAL_S = 5.0
 BATCH_SIZE = 2_000
 """Devices per transaction: a few milliseconds of the writer's time."""
 
 log = structlog.get_logger("checkpoint")
+
+
+class CheckpointTx(HasDevices, HasReadings, Protocol): ...
 
 
 class CheckpointWorker:
@@ -30,7 +35,7 @@ class CheckpointWorker:
         self,
         *,
         engine: TelemetryEngine,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[CheckpointTx],
         last_seen: LastSeenBuffer,
         engine_commit_lock: asyncio.Lock,
     ) -> None:

@@ -13,7 +13,7 @@ from app.runtime.peer_changes import PeerChangeHandler
 from app.runtime.supervisor import FatalWorkerError
 from app.workers.base_worker import DueWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.ports import EventsTx
+from domain.events.ports import HasEvents
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -28,7 +28,7 @@ class EventLogFollower(DueWorker):
     name = "log"
 
     def __init__(
-        self, *, uow: UnitOfWork[EventsTx], feed: LogOrderedFeedPublisher, neighbours: PeerChangeHandler, bell: WakeEvent
+        self, *, uow: UnitOfWork[HasEvents], feed: LogOrderedFeedPublisher, neighbours: PeerChangeHandler, bell: WakeEvent
     ) -> None:
         super().__init__(bell)
         self._uow = uow

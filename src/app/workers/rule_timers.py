@@ -7,12 +7,11 @@ import asyncio
 import structlog
 
 from app.workers.wake_event import WakeEvent
-from domain.ingest.telemetry import IngestResult, IngestService
+from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
-from domain.telemetry.ports import TelemetryTx
 
 MAX_SLEEP_S = 30.0
 """The wall clock may be adjusted while the worker sleeps; this bounds the delay until it notices."""
@@ -29,7 +28,7 @@ class RuleTimerWorker:
         *,
         engine: TelemetryEngine,
         ingest: IngestService,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[IngestTx],
         clock: Clock,
         engine_commit_lock: asyncio.Lock,
         wake_event: WakeEvent,

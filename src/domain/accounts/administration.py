@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from domain.accounts.model import Account, Member, Membership, Project, User
 from domain.accounts.policy import check_email, check_name, check_password
-from domain.accounts.ports import AccountsTx, PasswordHasher
+from domain.accounts.ports import HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, PasswordHasher
 from domain.accounts.team import check_email_is_free
 from domain.kernel.caller import Role, SystemCaller
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, IdGenerator, IdPrefix, MembershipId, ProjectId, UserId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 DEFAULT_PLAN = "self-hosted"
 DEFAULT_PROJECT_NAME = "Default"
+
+
+class AccountAdminTx(Transaction, HasAccounts, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class CreatedAccount:
 
 
 class AccountAdminService:
-    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
+    def __init__(self, *, uow: UnitOfWork[AccountAdminTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -103,7 +107,7 @@ class AccountAdminService:
         shown = check_name(name or email.partition("@")[0])
         return User(UserId(self._ids.new_id(IdPrefix.USER)), email, shown, password_hash, True, now_ms, now_ms)
 
-    async def _add_member(self, tx: AccountsTx, account_id: AccountId, user: User, role: Role) -> Member:
+    async def _add_member(self, tx: AccountAdminTx, account_id: AccountId, user: User, role: Role) -> Member:
         membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
         membership = Membership(membership_id, account_id, user.user_id, role, self._clock.now_ms())
         await tx.users.add(user)
@@ -111,6 +115,6 @@ class AccountAdminService:
         await self._emit(tx, account_id, "member_changed", f"{user.name} was added as {role}")
         return Member(membership, user)
 
-    async def _emit(self, tx: AccountsTx, account_id: AccountId, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: AccountAdminTx, account_id: AccountId, kind: EventKind, description: str) -> None:
         caller = SystemCaller(account_id, "operator")
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))

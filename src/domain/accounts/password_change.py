@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import replace
+from typing import Protocol
 
 from domain.accounts.model import OneTimeCode, User
 from domain.accounts.policy import CODE_COOLDOWN_MS, CODE_DIGITS, CODE_MAX_ATTEMPTS, CODE_TTL_MS, check_password
-from domain.accounts.ports import AccountsTx, Mailer, PasswordHasher, SecretHasher
+from domain.accounts.ports import HasOneTimeCodes, HasRefreshTokens, HasUsers, Mailer, PasswordHasher, SecretHasher
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import MINUTE_MS, SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import RateLimited, Unauthenticated, Unavailable, ValidationFailed
 from domain.kernel.ids import IdGenerator
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAIL_SUBJECT = "Your Latchboard code"
 MAIL_TEXT = """Hello {name},
@@ -28,11 +29,14 @@ If you did not ask for it, somebody is signed in as you: change your password an
 """
 
 
+class PasswordTx(Transaction, HasOneTimeCodes, HasRefreshTokens, HasUsers, Protocol): ...
+
+
 class PasswordService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[AccountsTx],
+        uow: UnitOfWork[PasswordTx],
         clock: Clock,
         ids: IdGenerator,
         hasher: PasswordHasher,
@@ -89,7 +93,7 @@ class PasswordService:
                 "otp", "is wrong, expired or used up. Check it, or request a new code.", code="OTP_INVALID"
             )
 
-    async def _verify_code(self, tx: AccountsTx, user: User, code: str, now_ms: int) -> bool:
+    async def _verify_code(self, tx: PasswordTx, user: User, code: str, now_ms: int) -> bool:
         kept = await tx.one_time_codes.get_for_update(user.user_id)
         if kept is None or kept.used or now_ms >= kept.expires_ms or kept.tries >= CODE_MAX_ATTEMPTS:
             return False
@@ -112,7 +116,7 @@ def _check_cooldown(earlier: OneTimeCode | None, now_ms: int) -> None:
         )
 
 
-async def _get_user_for_update(tx: AccountsTx, caller: Session) -> User:
+async def _get_user_for_update(tx: PasswordTx, caller: Session) -> User:
     user = await tx.users.get_for_update(caller.user_id)
     if user is None:
         raise Unauthenticated("This user does not exist any more.")

@@ -15,9 +15,7 @@ from domain.accounts.model import (
     RefreshToken,
     User,
 )
-from domain.kernel.idempotency import StoredResponseRepository
 from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
-from domain.kernel.unit_of_work import Transaction
 
 
 class AccountRepository(Protocol):
@@ -130,30 +128,39 @@ class LoginFailureRepository(Protocol):
     async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int: ...
 
 
-class AccountsTx(Transaction, Protocol):
+class HasAccounts(Protocol):
     @property
     def accounts(self) -> AccountRepository: ...
 
+
+class HasUsers(Protocol):
     @property
     def users(self) -> UserRepository: ...
 
+
+class HasMemberships(Protocol):
     @property
     def memberships(self) -> MembershipRepository: ...
 
+
+class HasProjects(Protocol):
     @property
     def projects(self) -> ProjectRepository: ...
 
+
+class HasRefreshTokens(Protocol):
     @property
     def refresh_tokens(self) -> RefreshTokenRepository: ...
 
+
+class HasOneTimeCodes(Protocol):
     @property
     def one_time_codes(self) -> OneTimeCodeRepository: ...
 
+
+class HasLoginFailures(Protocol):
     @property
     def login_failures(self) -> LoginFailureRepository: ...
-
-    @property
-    def stored_responses(self) -> StoredResponseRepository: ...
 
 
 class PasswordHasher(Protocol):

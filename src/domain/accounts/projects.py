@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from domain.accounts.model import Project
 from domain.accounts.policy import check_name
-from domain.accounts.ports import AccountsTx
+from domain.accounts.ports import HasProjects
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, ProjectId, has_id_format
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+
+class ProjectTx(Transaction, HasProjects, Protocol): ...
 
 
 class ProjectService:
-    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdGenerator) -> None:
+    def __init__(self, *, uow: UnitOfWork[ProjectTx], clock: Clock, ids: IdGenerator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -60,11 +64,11 @@ class ProjectService:
             await tx.projects.delete(project.project_id)
             await self._emit(tx, caller, "project_deleted", f"Project {project.name} was deleted")
 
-    async def _emit(self, tx: AccountsTx, caller: Session, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: ProjectTx, caller: Session, kind: EventKind, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
-async def _get_project(tx: AccountsTx, caller: Session, project_id: str) -> tuple[Project, int]:
+async def _get_project(tx: ProjectTx, caller: Session, project_id: str) -> tuple[Project, int]:
     if has_id_format(IdPrefix.PROJECT, project_id):
         for project, devices in await tx.projects.list_with_device_counts(caller.account_id):
             if project.project_id == project_id:

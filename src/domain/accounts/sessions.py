@@ -8,6 +8,7 @@ and in work done.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from domain.accounts.model import Account, LoginFailures, Member, Membership, RefreshToken, User
 from domain.accounts.policy import (
@@ -21,16 +22,31 @@ from domain.accounts.policy import (
     increment_failures,
     normalize_email,
 )
-from domain.accounts.ports import AccessTokenCodec, AccountsTx, PasswordHasher, SecretHasher
+from domain.accounts.ports import (
+    AccessTokenCodec,
+    HasAccounts,
+    HasLoginFailures,
+    HasMemberships,
+    HasProjects,
+    HasRefreshTokens,
+    HasUsers,
+    PasswordHasher,
+    SecretHasher,
+)
 from domain.kernel.caller import Session
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import RateLimited, Unauthenticated
 from domain.kernel.ids import IdGenerator
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_THROTTLED_PAIRS = 1_000
 """Pairs of email and address counted between two flushes; of more, the rest goes uncounted."""
+
+
+class SessionTx(
+    Transaction, HasAccounts, HasLoginFailures, HasMemberships, HasProjects, HasRefreshTokens, HasUsers, Protocol
+): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +83,7 @@ class SessionService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[AccountsTx],
+        uow: UnitOfWork[SessionTx],
         clock: Clock,
         ids: IdGenerator,
         hasher: PasswordHasher,
@@ -145,7 +161,7 @@ class SessionService:
 
     async def _complete_login(
         self,
-        tx: AccountsTx,
+        tx: SessionTx,
         known: _LoginCandidate,
         new_hash: str | None,
         subjects: LoginThrottleSubjects,
@@ -165,7 +181,7 @@ class SessionService:
         await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
         return LoginResult(tokens, Member(membership, user), known.account)
 
-    async def _issue_tokens(self, tx: AccountsTx, membership: Membership, family: str, now_ms: int) -> TokenPair:
+    async def _issue_tokens(self, tx: SessionTx, membership: Membership, family: str, now_ms: int) -> TokenPair:
         refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
         await tx.refresh_tokens.add(
             RefreshToken(
@@ -224,7 +240,7 @@ class SessionService:
         return UserProfile(Member(membership, user), account, sum(count for _, count in projects))
 
 
-async def _get_token_for_update(tx: AccountsTx, token_hash: bytes) -> RefreshToken | None:
+async def _get_token_for_update(tx: SessionTx, token_hash: bytes) -> RefreshToken | None:
     """As it stands while nobody else changes this user's tokens: one made meanwhile would outlive the end of its family."""
     token = await tx.refresh_tokens.get(token_hash)
     if token is None or await tx.users.get_for_update(token.user_id) is None:
@@ -232,7 +248,7 @@ async def _get_token_for_update(tx: AccountsTx, token_hash: bytes) -> RefreshTok
     return await tx.refresh_tokens.get(token_hash)
 
 
-async def _find_candidate(tx: AccountsTx, email: str) -> _LoginCandidate | None:
+async def _find_candidate(tx: SessionTx, email: str) -> _LoginCandidate | None:
     user = await tx.users.find_by_email(email)
     memberships = await tx.memberships.list_by_user(user.user_id) if user is not None else ()
     if user is None or not memberships:
@@ -241,7 +257,7 @@ async def _find_candidate(tx: AccountsTx, email: str) -> _LoginCandidate | None:
     return _LoginCandidate(user, memberships[0], account) if account is not None else None
 
 
-async def _check_login_backoff(tx: AccountsTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
+async def _check_login_backoff(tx: SessionTx, subjects: LoginThrottleSubjects, now_ms: int) -> None:
     check_login_backoff(await tx.login_failures.get_for_update(subjects.pair), now_ms)
     check_login_backoff(await tx.login_failures.get_for_update(subjects.address), now_ms)
     if await tx.login_failures.get_for_update(subjects.known_login) is None:
@@ -249,7 +265,7 @@ async def _check_login_backoff(tx: AccountsTx, subjects: LoginThrottleSubjects, 
 
 
 async def _count_failure(
-    tx: AccountsTx, known: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
+    tx: SessionTx, known: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
 ) -> None:
     for subject in subjects.counted_subjects():
         before = await tx.login_failures.get_for_update(subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from domain.accounts.model import Member, Membership, User
 from domain.accounts.policy import (
@@ -14,17 +15,20 @@ from domain.accounts.policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.ports import AccountsTx, PasswordHasher
+from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Conflict, NotFound, PermissionDenied
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+
+class TeamTx(Transaction, HasMemberships, HasUsers, Protocol): ...
 
 
 class TeamService:
-    def __init__(self, *, uow: UnitOfWork[AccountsTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
+    def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -88,17 +92,17 @@ class TeamService:
                 await tx.users.delete(target.user.user_id)
             await self._emit(tx, caller, f"{target.user.name} was removed")
 
-    async def _emit(self, tx: AccountsTx, caller: Session, description: str) -> None:
+    async def _emit(self, tx: TeamTx, caller: Session, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, "member_changed", description, self._clock.now_ms()))
 
 
-async def check_email_is_free(tx: AccountsTx, email: str) -> None:
+async def check_email_is_free(tx: HasUsers, email: str) -> None:
     """Raises Conflict `EMAIL_TAKEN`; an address has one user in the whole installation."""
     if await tx.users.find_by_email(email) is not None:
         raise Conflict("This email address has a user here already. Take another address.", code="EMAIL_TAKEN")
 
 
-async def _with_current_role(tx: AccountsTx, caller: Session) -> Session:
+async def _with_current_role(tx: TeamTx, caller: Session) -> Session:
     """With the role the caller has now: of two who take each other's role at the same moment, the second has lost theirs. Raises
     Refused."""
     membership = await tx.memberships.get(caller.membership_id)
@@ -107,7 +111,7 @@ async def _with_current_role(tx: AccountsTx, caller: Session) -> Session:
     return replace(caller, role=membership.role)
 
 
-async def _get_member_for_update(tx: AccountsTx, caller: Session, membership_id: str) -> Member:
+async def _get_member_for_update(tx: TeamTx, caller: Session, membership_id: str) -> Member:
     if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
         membership = await tx.memberships.get(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
-from domain.grants.ports import GrantsTx
+from domain.devices.ports import HasDevices
 from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId
+from domain.kernel.unit_of_work import Transaction
 
 
 class ApprovalRepository(Protocol):
@@ -46,13 +47,19 @@ class ApprovalRepository(Protocol):
         ...
 
 
-class ApprovalsTx(GrantsTx, Protocol):
+class HasApprovals(Protocol):
     @property
     def approvals(self) -> ApprovalRepository: ...
 
 
-class ApprovedCommandSubmitter(Protocol):
+class ApprovalTx(Transaction, HasApprovals, HasDevices, Protocol): ...
+
+
+TxT_contra = TypeVar("TxT_contra", contravariant=True)
+
+
+class ApprovedCommandSubmitter(Protocol[TxT_contra]):
     """Checks the requester's grant and the device anew and queues the command, all in `tx`. Raises what a refused command
     raises. Implemented by the commands part, which stands above this one."""
 
-    async def submit_approved(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId: ...
+    async def submit_approved(self, tx: TxT_contra, approval: Approval, device: Device, now_ms: int) -> ExecutionId: ...

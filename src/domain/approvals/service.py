@@ -9,10 +9,11 @@ once the reason is gone, denied, or left to expire. It never runs without all it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from domain.approvals import policy
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.approvals.ports import ApprovalsTx, ApprovedCommandSubmitter
+from domain.approvals.ports import ApprovalTx, ApprovedCommandSubmitter
 from domain.devices.lookup import get_device
 from domain.kernel.caller import Caller, Role, Session, SystemCaller, require_role
 from domain.kernel.clock import Clock
@@ -26,8 +27,11 @@ EXPIRY_BATCH_SIZE = 100
 LIST_LIMIT = 200
 
 
-class ApprovalService:
-    def __init__(self, *, uow: UnitOfWork[ApprovalsTx], clock: Clock, release: ApprovedCommandSubmitter) -> None:
+TxT = TypeVar("TxT", bound=ApprovalTx)
+
+
+class ApprovalService(Generic[TxT]):
+    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, release: ApprovedCommandSubmitter[TxT]) -> None:
         self._uow = uow
         self._clock = clock
         self._submitter = release
@@ -102,7 +106,7 @@ class ApprovalService:
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
 
-async def _get_approval(tx: ApprovalsTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
+async def _get_approval(tx: ApprovalTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
     await get_device(tx, caller.account_id, device_id)
     approval = await tx.approvals.get(caller.account_id, approval_id)
     if approval is None or approval.device_id != device_id:
@@ -110,7 +114,7 @@ async def _get_approval(tx: ApprovalsTx, caller: Session, device_id: DeviceId, a
     return approval
 
 
-async def _save_decision(tx: ApprovalsTx, approval: Approval, caller: Session) -> None:
+async def _save_decision(tx: ApprovalTx, approval: Approval, caller: Session) -> None:
     """Raises Conflict when somebody else was first; the transaction, and with it the command let go, is undone."""
     if not await tx.approvals.decide_if_pending(approval):
         raise Conflict("Somebody else decided this at the same moment. Exactly one decision counts.", code=policy.ALREADY_DECIDED)

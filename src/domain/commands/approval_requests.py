@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from domain.accounts.ports import HasMemberships, HasUsers
 from domain.approvals.model import APPROVAL_TTL_MS, MAX_PENDING_PER_DEVICE, Approval, ApprovalStatus, Requester
+from domain.approvals.ports import HasApprovals
 from domain.commands.model import CommandRequest
-from domain.commands.ports import CommandsTx
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import ApprovalId, GrantId
+from domain.keys.ports import HasApiKeys
+
+
+class ApprovalRequestTx(HasApiKeys, HasApprovals, HasMemberships, HasUsers, Protocol): ...
 
 
 async def create_approval(
-    tx: CommandsTx,
+    tx: ApprovalRequestTx,
     approval_id: ApprovalId,
     caller: Session | ApiKeyCaller,
     request: CommandRequest,
@@ -42,14 +49,14 @@ async def create_approval(
     return approval
 
 
-async def _requester_from_caller(tx: CommandsTx, caller: Session | ApiKeyCaller) -> Requester:
+async def _requester_from_caller(tx: HasUsers, caller: Session | ApiKeyCaller) -> Requester:
     if isinstance(caller, ApiKeyCaller):
         return Requester(caller.name, key_id=caller.key_id)
     user = await tx.users.get(caller.user_id)
     return Requester(user.name if user else "", membership_id=caller.membership_id, user_id=caller.user_id)
 
 
-async def resolve_requester(tx: CommandsTx, approval: Approval) -> Session | ApiKeyCaller:
+async def resolve_requester(tx: ApprovalRequestTx, approval: Approval) -> Session | ApiKeyCaller:
     """Who asked, as they stand now. Raises Refused `GRANT_MISSING` when they are gone."""
     who = approval.requested_by
     if who.key_id is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from domain.commands.model import CommandContext, CommandDefinition
-from domain.commands.ports import CommandsTx
+from domain.commands.ports import AutomationTx, HasCommandContexts
 from domain.devices.model import Device, DeviceStatus
 from domain.grants.authorizer import grant_subject_of
 from domain.grants.model import GrantSubject
@@ -17,7 +17,7 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId
 
 
-async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
+async def load_contexts(tx: AutomationTx, devices: Sequence[Device]) -> Mapping[DeviceId, CommandContext]:
     """The contexts of these devices, without grants."""
     by_id = {device.device_id: device for device in devices}
     types = {device.device_type_id for device in devices if device.device_type_id is not None}
@@ -36,12 +36,14 @@ async def load_contexts(tx: CommandsTx, devices: Sequence[Device]) -> Mapping[De
     }
 
 
-async def get_context_for_caller(tx: CommandsTx, caller: Session | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
+async def get_context_for_caller(tx: HasCommandContexts, caller: Session | ApiKeyCaller, device_id: DeviceId) -> CommandContext:
     """The device's context with the caller's grants. Raises NotFound."""
     return await get_context(tx, caller.account_id, device_id, grant_subject_of(caller))
 
 
-async def get_context(tx: CommandsTx, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None) -> CommandContext:
+async def get_context(
+    tx: HasCommandContexts, account_id: AccountId, device_id: DeviceId, subject: GrantSubject | None
+) -> CommandContext:
     """The device's context with the grants of `subject`. Raises NotFound."""
     context = await tx.command_contexts.get(account_id, device_id, subject)
     if context is None or context.device.status is DeviceStatus.DELETING:

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from domain.commands import policy
 from domain.commands.model import CommandDefinition, CommandKind, CommandWidget
-from domain.commands.ports import CommandsTx, ParamsValidator
+from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.commands.service import CommandService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
+from domain.devices.ports import HasDevices, HasDeviceTypes
 from domain.grants.authorizer import Authorizer
+from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import Caller, Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json, JsonObject
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, IdGenerator, IdPrefix
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+
+
+class DefinitionTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasDevices, HasDeviceTypes, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class CommandDefinitionService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[CommandsTx],
+        uow: UnitOfWork[DefinitionTx],
         clock: Clock,
         ids: IdGenerator,
         authorizer: Authorizer,
@@ -143,22 +148,22 @@ class CommandDefinitionService:
             await self._check_no_new_query(tx, caller, device, before)
             await self._emit(tx, caller, definition, "command_removed", now_ms)
 
-    async def _check_keeps_approval(self, tx: CommandsTx, caller: Session, device: Device, name: str) -> None:
+    async def _check_keeps_approval(self, tx: DefinitionTx, caller: Session, device: Device, name: str) -> None:
         """Raises Refused `ROLE_REQUIRED` when a Member is about to touch a name that needs approval today."""
         for definition in await self._commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
 
-    async def _query_names(self, tx: CommandsTx, device: Device) -> frozenset[str]:
+    async def _query_names(self, tx: DefinitionTx, device: Device) -> frozenset[str]:
         known = await self._commands.effective_definitions(tx, device)
         return frozenset(one.name for one in known if one.kind is CommandKind.QUERY)
 
-    async def _check_no_new_query(self, tx: CommandsTx, caller: Session, device: Device, before: frozenset[str]) -> None:
+    async def _check_no_new_query(self, tx: DefinitionTx, caller: Session, device: Device, before: frozenset[str]) -> None:
         """A QUERY runs under a READ grant, so only who may grant makes one. Raises Refused; the change is rolled back."""
         if not await self._query_names(tx, device) <= before:
             require_role(caller, Role.ADMIN)
 
-    async def _emit(self, tx: CommandsTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
+    async def _emit(self, tx: DefinitionTx, caller: Session, definition: CommandDefinition, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {definition.name}"
         data: dict[str, Json] = {
             "commandId": definition.command_id,
@@ -168,7 +173,7 @@ class CommandDefinitionService:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=definition.device_id, data=data))
 
 
-async def _lock_device(tx: CommandsTx, caller: Session, device_id: DeviceId) -> Device:
+async def _lock_device(tx: DefinitionTx, caller: Session, device_id: DeviceId) -> Device:
     """What counts for the device changes by this transaction alone from here on. Raises NotFound."""
     device = await get_device(tx, caller.account_id, device_id, held=True)
     if device.device_type_id is not None:
@@ -176,14 +181,14 @@ async def _lock_device(tx: CommandsTx, caller: Session, device_id: DeviceId) -> 
     return device
 
 
-async def _get_own_definition(tx: CommandsTx, device: Device, command_id: CommandId) -> CommandDefinition:
+async def _get_own_definition(tx: DefinitionTx, device: Device, command_id: CommandId) -> CommandDefinition:
     definition = await tx.definitions.get_for_update(device.account_id, command_id)
     if definition is None or definition.device_id != device.device_id:
         raise NotFound.for_resource("command of this device", command_id)
     return definition
 
 
-async def _check_name_free(tx: CommandsTx, definition: CommandDefinition) -> None:
+async def _check_name_free(tx: DefinitionTx, definition: CommandDefinition) -> None:
     if definition.device_id is None:
         return
     present = await tx.definitions.list_by_device(definition.device_id)

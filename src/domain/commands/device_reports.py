@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from domain.commands import policy
 from domain.commands.model import Execution, ExecutionStatus, TriggeredBy
-from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
-from domain.commands.report_batch import ExecutionChanges
+from domain.commands.ports import ExecutionTransition, ExecutionWaiter
+from domain.commands.report_batch import ExecutionChanges, ReportTx
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.ids import ExecutionId
@@ -34,7 +34,7 @@ class DeviceReportService:
         self.ignored: Counter[str] = Counter()
         """Results that changed nothing: `unknown`, `duplicate`, `late`."""
 
-    async def load_changes(self, tx: CommandsTx, named: Collection[str]) -> ExecutionChanges:
+    async def load_changes(self, tx: ReportTx, named: Collection[str]) -> ExecutionChanges:
         """For the reports of one batch; `named` are the executions they name. `write` ends it."""
         return await ExecutionChanges.load(tx, {ExecutionId(execution_id) for execution_id in named})
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from domain.commands import policy
 from domain.commands.definitions import CommandDefinitionInput
 from domain.commands.model import CommandDefinition
-from domain.commands.ports import CommandsTx, ParamsValidator
+from domain.commands.ports import HasCommandDefinitions, ParamsValidator
 from domain.devices.model import DeviceType
+from domain.devices.ports import HasDeviceTypes
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed
 from domain.kernel.ids import CommandId, DeviceTypeId, IdGenerator, IdPrefix
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICE_TYPES = 500
+
+
+class DeviceTypeTx(Transaction, HasCommandDefinitions, HasDeviceTypes, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class DeviceTypeWithCommands:
 
 
 class DeviceTypeService:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, ids: IdGenerator, validator: ParamsValidator) -> None:
+    def __init__(self, *, uow: UnitOfWork[DeviceTypeTx], clock: Clock, ids: IdGenerator, validator: ParamsValidator) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -84,7 +89,7 @@ class DeviceTypeService:
             await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
 
     async def _replace_definitions(
-        self, tx: CommandsTx, device_type: DeviceType, drafts: Sequence[CommandDefinitionInput], now_ms: int
+        self, tx: DeviceTypeTx, device_type: DeviceType, drafts: Sequence[CommandDefinitionInput], now_ms: int
     ) -> None:
         present = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
         wanted = self._build_definitions(device_type, drafts, now_ms, present)
@@ -125,13 +130,13 @@ class DeviceTypeService:
             definitions.append(definition)
         return definitions
 
-    async def _emit(self, tx: CommandsTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
+    async def _emit(self, tx: DeviceTypeTx, caller: Session, device_type: DeviceType, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {device_type.name}"
         data: dict[str, Json] = {"deviceTypeId": device_type.device_type_id}
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
 
 
-async def _get_device_type(tx: CommandsTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:
+async def _get_device_type(tx: DeviceTypeTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:
     find = tx.device_types.get_for_update if held else tx.device_types.get
     device_type = await find(caller.account_id, device_type_id)
     if device_type is None:
@@ -139,11 +144,11 @@ async def _get_device_type(tx: CommandsTx, caller: Session, device_type_id: Devi
     return device_type
 
 
-async def _load_with_commands(tx: CommandsTx, device_type: DeviceType) -> DeviceTypeWithCommands:
+async def _load_with_commands(tx: DeviceTypeTx, device_type: DeviceType) -> DeviceTypeWithCommands:
     return DeviceTypeWithCommands(device_type, tuple(await tx.definitions.list_by_device_type(device_type.device_type_id)))
 
 
-async def _check_name(tx: CommandsTx, device_type: DeviceType) -> None:
+async def _check_name(tx: DeviceTypeTx, device_type: DeviceType) -> None:
     listed = await tx.device_types.list(device_type.account_id)
     others = [one for one in listed if one.device_type_id != device_type.device_type_id]
     if any(one.name == device_type.name for one in others):

@@ -13,20 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from domain.commands import policy
 from domain.commands.device_reports import build_result, command_result_event, expire_execution
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
-from domain.commands.ports import CommandsTx, ExecutionTransition, ExecutionWaiter
+from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
 from domain.commands.subscription_state import CommandSubscriptions
 from domain.devices.codec import DeviceCodec, DeviceCommand
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device
+from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import Json
 from domain.kernel.ids import DeviceId, ExecutionId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 PAGE_SIZE = 200
 MAX_READY_PER_ROUND = 50
@@ -37,11 +39,14 @@ DispatchItem = tuple[Device, Sequence[Execution], int | None]
 """A device, what it is to get, and since when (Unix ms) it listens, where that is news."""
 
 
+class DispatchTx(Transaction, HasDevices, HasExecutions, Protocol): ...
+
+
 class CommandDispatchService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[CommandsTx],
+        uow: UnitOfWork[DispatchTx],
         clock: Clock,
         link: DeviceLink,
         codec: DeviceCodec,
@@ -176,7 +181,7 @@ class CommandDispatchService:
     def _has_reconnected(self, device_id: DeviceId) -> bool:
         return device_id in self._needs_backlog and self._link.is_connected(device_id)
 
-    async def _connected_only(self, tx: CommandsTx | None, offered: Mapping[DeviceId, QueuedForDevice]) -> Sequence[DispatchItem]:
+    async def _connected_only(self, tx: DispatchTx | None, offered: Mapping[DeviceId, QueuedForDevice]) -> Sequence[DispatchItem]:
         """What is offered, without devices that are not there. One that was behind gets its whole queue, to keep its order."""
         work: list[DispatchItem] = []
         for device_id, (device, executions) in offered.items():
@@ -263,7 +268,7 @@ class CommandDispatchService:
             await self._write_transitions(tx, self._sent_not_recorded, now_ms)
         self._sent_not_recorded = []
 
-    async def _write_transitions(self, tx: CommandsTx, moves: Sequence[ExecutionTransition], now_ms: int) -> None:
+    async def _write_transitions(self, tx: DispatchTx, moves: Sequence[ExecutionTransition], now_ms: int) -> None:
         """A move that is lost is lost to the device's own answer: it was quicker than we, and it counts."""
         moved = await tx.executions.transition_many(moves)
         final = [after for after, _ in moves if after.status.is_final and after.execution_id in moved]
@@ -278,7 +283,7 @@ class CommandDispatchService:
             tx.after_commit(announce)
 
 
-async def _as_queued_commands(tx: CommandsTx, page: Sequence[Execution]) -> Sequence[QueuedCommand]:
+async def _as_queued_commands(tx: DispatchTx, page: Sequence[Execution]) -> Sequence[QueuedCommand]:
     found = await tx.devices.list_by_ids({execution.device_id for execution in page})
     devices = {device.device_id: device for device in found}
     return [QueuedCommand(devices[one.device_id], one) for one in page if one.device_id in devices]

@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
-from domain.approvals.ports import ApprovalsTx
 from domain.commands.model import AutomationCommand, CommandContext, CommandDefinition, Execution, ExecutionStatus
 from domain.devices.model import Device
 from domain.grants.model import GrantSubject
+from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import Session
 from domain.kernel.domain_events import Json, JsonObject
 from domain.kernel.errors import DomainError, FieldFault
 from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, ExecutionId
+from domain.kernel.unit_of_work import Transaction
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
 """An execution as it is to be, and the status it is expected to have until then."""
@@ -97,27 +98,35 @@ class ExecutionRepository(Protocol):
         ...
 
 
-class CommandsTx(ApprovalsTx, Protocol):
+class HasCommandDefinitions(Protocol):
     @property
     def definitions(self) -> CommandDefinitionRepository: ...
 
+
+class HasExecutions(Protocol):
     @property
     def executions(self) -> ExecutionRepository: ...
 
+
+class HasCommandContexts(Protocol):
     @property
     def command_contexts(self) -> CommandContextRepository: ...
+
+
+class AutomationTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasExecutions, Protocol):
+    """Checks and queues the commands of schedules and rules."""
 
 
 class AutomationCommandChecker(Protocol):
     """For the services that save schedules and rules. `CommandService` implements it."""
 
     async def check_unattended(
-        self, tx: CommandsTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
+        self, tx: AutomationTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
         """Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and PermissionDenied."""
         ...
 
-    async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
+    async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         ...
 
@@ -126,7 +135,7 @@ class AutomationCommandRunner(Protocol):
     """For the services that fire schedules and rules. `CommandService` implements it."""
 
     async def run_unattended(
-        self, tx: CommandsTx, commands: Sequence[AutomationCommand], now_ms: int
+        self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
     ) -> Sequence[Execution | DomainError]:
         """Check and queue the commands in `tx`. For each, the queued execution or the reason why it was not queued."""
         ...

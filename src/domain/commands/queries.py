@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from domain.accounts.ports import HasProjects
 from domain.commands.model import Execution
-from domain.commands.ports import CommandsTx
+from domain.commands.ports import HasExecutions
 from domain.devices.lookup import get_device
 from domain.devices.model import DeviceStatus
+from domain.devices.ports import HasDevices
 from domain.devices.service import DeviceWithProject
 from domain.grants.authorizer import Authorizer
+from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, Caller
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound
@@ -21,6 +25,9 @@ from domain.kernel.ids import DeviceId, ExecutionId, ProjectId
 from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_PAGE_SIZE = 200
+
+
+class DeviceControlQueryTx(AuthorizationTx, HasDevices, HasExecutions, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class ExecutionPage:
 
 
 class DeviceControlQueryService:
-    def __init__(self, *, uow: UnitOfWork[CommandsTx], clock: Clock, authorizer: Authorizer) -> None:
+    def __init__(self, *, uow: UnitOfWork[DeviceControlQueryTx], clock: Clock, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock
         self._authorizer = authorizer
@@ -73,7 +80,7 @@ class DeviceControlQueryService:
             raise NotFound.for_resource("execution of this device", execution_id)
         return execution
 
-    async def _check_readable(self, tx: CommandsTx, caller: Caller, device_id: DeviceId) -> None:
+    async def _check_readable(self, tx: DeviceControlQueryTx, caller: Caller, device_id: DeviceId) -> None:
         device = await get_device(tx, caller.account_id, device_id)
         now_ms = self._clock.now_ms()
         await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)

@@ -10,19 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from domain.commands.model import ALLOWED_TRANSITIONS, Execution, ExecutionStatus
-from domain.commands.ports import CommandsTx, ExecutionWaiter
+from domain.commands.ports import ExecutionWaiter, HasExecutions
 from domain.devices.model import Device
+from domain.devices.ports import HasDevices
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.ids import DeviceId, ExecutionId
+from domain.kernel.unit_of_work import Transaction
 
 MAX_ATTEMPTS = 3
 """The dispatcher may write SENT while we decide; each status can only move forward, so three tries always suffice."""
 
 
+class ReportTx(Transaction, HasDevices, HasExecutions, Protocol): ...
+
+
 class ExecutionChanges:
-    def __init__(self, tx: CommandsTx, known: Sequence[Execution]) -> None:
+    def __init__(self, tx: ReportTx, known: Sequence[Execution]) -> None:
         self.tx = tx
         self._stored = {execution.execution_id: execution for execution in known}
         self._current = dict(self._stored)
@@ -33,7 +39,7 @@ class ExecutionChanges:
         self.ignored: Counter[str] = Counter()
 
     @classmethod
-    async def load(cls, tx: CommandsTx, named: Collection[ExecutionId]) -> ExecutionChanges:
+    async def load(cls, tx: ReportTx, named: Collection[ExecutionId]) -> ExecutionChanges:
         return cls(tx, await tx.executions.list_by_ids(named) if named else ())
 
     def get(self, execution_id: ExecutionId) -> Execution | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol
 
+from domain.accounts.ports import HasUsers
 from domain.approvals.model import Approval
-from domain.approvals.ports import ApprovalsTx
+from domain.approvals.ports import HasApprovals
 from domain.commands import policy
 from domain.commands.approval_requests import create_approval, resolve_requester
 from domain.commands.command_context import get_context, get_context_for_caller, load_contexts
@@ -28,11 +29,12 @@ from domain.commands.model import (
     ExecutionStatus,
     TriggeredBy,
 )
-from domain.commands.ports import CommandsTx, ExecutionWaiter, ParamsValidator
+from domain.commands.ports import AutomationTx, ExecutionWaiter, HasCommandContexts, HasCommandDefinitions, ParamsValidator
 from domain.devices.model import Device
 from domain.grants.authorizer import Authorizer, AutomationPermissionRequest, Permit
 from domain.grants.model import Grant
 from domain.grants.policy import PermissionRequest
+from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Session
 from domain.kernel.clock import Clock
@@ -40,6 +42,10 @@ from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId, GrantId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.ports import HasApiKeys
+
+
+class CommandTx(AutomationTx, HasApiKeys, HasApprovals, HasCommandContexts, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class CommandService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[CommandsTx],
+        uow: UnitOfWork[CommandTx],
         clock: Clock,
         ids: IdGenerator,
         authorizer: Authorizer,
@@ -105,13 +111,13 @@ class CommandService:
                 return current
             return await watch.wait(wait_s) or await self._load(execution)
 
-    async def effective_definitions(self, tx: CommandsTx, device: Device) -> Sequence[CommandDefinition]:
+    async def effective_definitions(self, tx: HasCommandDefinitions, device: Device) -> Sequence[CommandDefinition]:
         """The device's commands, one definition per name."""
         of_type = [] if device.device_type_id is None else await tx.definitions.list_by_device_type(device.device_type_id)
         return policy.effective_definitions(of_type, await tx.definitions.list_by_device(device.device_id))
 
     async def check_unattended(
-        self, tx: CommandsTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
+        self, tx: AutomationTx, caller: Session, device: Device, cmd: str, params: Json, now_ms: int
     ) -> CommandDefinition:
         """For a schedule or rule that is being saved. Raises ValidationFailed, also `COMMAND_NEEDS_APPROVAL`, and
         PermissionDenied."""
@@ -123,7 +129,7 @@ class CommandService:
         return definition
 
     async def run_unattended(
-        self, tx: CommandsTx, commands: Sequence[AutomationCommand], now_ms: int
+        self, tx: AutomationTx, commands: Sequence[AutomationCommand], now_ms: int
     ) -> Sequence[Execution | DomainError]:
         """Check and queue the commands in `tx`, in a few statements for all. For each, the queued execution or the reason why
         it was not queued."""
@@ -151,18 +157,17 @@ class CommandService:
         await self._queue(tx, queued, now_ms)
         return outcomes
 
-    async def submit_approved(self, tx: ApprovalsTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
+    async def submit_approved(self, tx: CommandTx, approval: Approval, device: Device, now_ms: int) -> ExecutionId:
         """Check everything again as of now, except the rate limit, which counted the original request."""
-        commands_tx = cast(CommandsTx, tx)  # one transaction has all repositories; this port is below the commands part
-        context = await get_context(commands_tx, device.account_id, device.device_id, None)
+        context = await get_context(tx, device.account_id, device.device_id, None)
         request = CommandRequest(context.device, approval.cmd, approval.params, approval.ttl_ms)
         definition = self._require_definition(context, request)
         policy.check_accepts_commands(context.device)
-        caller = await resolve_requester(commands_tx, approval)
-        permit = await self._authorize(commands_tx, caller, context.device, definition, now_ms, spend=False)
+        caller = await resolve_requester(tx, approval)
+        permit = await self._authorize(tx, caller, context.device, definition, now_ms, spend=False)
         policy.reserve_slot(context)
         execution = self._new_execution(caller, request, _triggered_by(caller), permit.grant_id, now_ms)
-        await self._queue(commands_tx, [(caller, QueuedCommand(context.device, execution))], now_ms)
+        await self._queue(tx, [(caller, QueuedCommand(context.device, execution))], now_ms)
         return execution.execution_id
 
     def _require_definition(self, context: CommandContext, request: CommandRequest) -> CommandDefinition:
@@ -198,7 +203,7 @@ class CommandService:
 
     async def _authorize(
         self,
-        tx: CommandsTx,
+        tx: AuthorizationTx,
         caller: Caller,
         device: Device,
         definition: CommandDefinition,
@@ -231,7 +236,7 @@ class CommandService:
             expires_ms=now_ms + request.ttl_ms,
         )
 
-    async def _queue(self, tx: CommandsTx, queued: Sequence[tuple[Caller, QueuedCommand]], now_ms: int) -> None:
+    async def _queue(self, tx: AutomationTx, queued: Sequence[tuple[Caller, QueuedCommand]], now_ms: int) -> None:
         if not queued:
             return
         commands = [command for _, command in queued]
@@ -250,7 +255,7 @@ class CommandService:
         tx.after_commit(lambda: self._dispatch_queue.put(commands))
 
     async def _request_approval(
-        self, tx: CommandsTx, caller: Session | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
+        self, tx: CommandTx, caller: Session | ApiKeyCaller, request: CommandRequest, grant_id: GrantId | None, now_ms: int
     ) -> Approval:
         approval_id = ApprovalId(self._ids.new_id(IdPrefix.APPROVAL))
         approval = await create_approval(tx, approval_id, caller, request, grant_id, now_ms)

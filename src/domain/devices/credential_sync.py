@@ -9,10 +9,11 @@ opens cannot be let in, and is no reason to let nobody in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device, DeviceCredentials, DeviceStatus
-from domain.devices.ports import DevicesTx, Vault
+from domain.devices.ports import HasDeviceCredentials, HasDevices, Vault
 from domain.kernel.errors import SecretUnreadable
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
@@ -20,11 +21,14 @@ from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 BATCH_SIZE = 100
 
 
+class CredentialSyncTx(HasDeviceCredentials, HasDevices, Protocol): ...
+
+
 class CredentialSync:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DevicesTx],
+        uow: UnitOfWork[CredentialSyncTx],
         link: DeviceLink,
         vault: Vault,
         lock: EngineCommitLock,

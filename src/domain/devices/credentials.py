@@ -7,15 +7,16 @@ on the record, refused ones too, and the record is written before the password l
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from domain.accounts.model import LoginFailures
-from domain.accounts.ports import PasswordHasher
+from domain.accounts.ports import HasLoginFailures, HasUsers, PasswordHasher
 from domain.devices.catalog import default_config_format
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.firmware_config import BrokerEndpoint, FirmwareConfigFormat, FirmwareConfigValues, render_config, setup_note
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceCredentials, DeviceLifecycleTrigger, DeviceStatus
-from domain.devices.ports import DevicesTx, Vault
+from domain.devices.ports import HasDeviceCredentials, HasDevices, Vault
 from domain.devices.presence import PresenceService
 from domain.devices.service import save_device
 from domain.kernel.caller import Role, Session, require_role
@@ -23,13 +24,16 @@ from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, RateLimited
 from domain.kernel.ids import DeviceId, IdGenerator
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 PASSWORD_LENGTH = 32
 """190 bits; what every firmware's settings page still takes."""
 MAX_WRONG_PASSWORDS = 10
 WRONG_PASSWORD_WINDOW_MS = 15 * MINUTE_MS
 """A stolen session must not become an oracle for the account password."""
+
+
+class CredentialTx(Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasUsers, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class DeviceCredentialService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DevicesTx],
+        uow: UnitOfWork[CredentialTx],
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from domain.devices.model import Device
-from domain.devices.ports import DevicesTx
+from domain.devices.ports import HasDevices
 from domain.kernel.clock import MINUTE_MS, Clock
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 BATCH_ROWS = 2_000
 """Some 10 ms of the database's time: a command that comes in meanwhile does not notice."""
@@ -35,7 +35,7 @@ class ErasableRepository(Protocol):
     async def delete_batch(self, device_no: int, limit: int) -> int: ...
 
 
-class DeviceErasureTx(DevicesTx, Protocol):
+class DeviceErasureTx(Transaction, HasDevices, Protocol):
     @property
     def readings(self) -> ErasableRepository: ...
 

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from domain.devices.model import Device, DeviceCredentials, DeviceType
 from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
-from domain.keys.ports import ApiKeysTx
 
 
 class DeviceRepository(Protocol):
@@ -144,13 +143,17 @@ class DeviceTypeRepository(Protocol):
     async def count_devices(self, device_type_id: DeviceTypeId) -> int: ...
 
 
-class DevicesTx(ApiKeysTx, Protocol):
+class HasDevices(Protocol):
     @property
     def devices(self) -> DeviceRepository: ...
 
+
+class HasDeviceCredentials(Protocol):
     @property
     def credentials(self) -> DeviceCredentialsRepository: ...
 
+
+class HasDeviceTypes(Protocol):
     @property
     def device_types(self) -> DeviceTypeRepository: ...
 

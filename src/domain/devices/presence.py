@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from domain.devices.link import LOST, REVOKED, STOPPED, DeviceLink
 from domain.devices.model import Device, DeviceStatus
-from domain.devices.ports import DevicesTx
-from domain.devices.presence_batch import PresenceBatch
+from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.ids import DeviceId
@@ -37,7 +36,7 @@ class PresenceService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DevicesTx],
+        uow: UnitOfWork[PresenceTx],
         clock: Clock,
         link: DeviceLink,
         wake: Callable[[], None],
@@ -77,7 +76,7 @@ class PresenceService:
         elif device.device_id not in self._pending_offline:
             self._start_grace(device, LOST, self._clock.now_ms() + self._grace_ms)
 
-    async def mark_revoked(self, tx: DevicesTx, device: Device, at_ms: int) -> None:
+    async def mark_revoked(self, tx: PresenceTx, device: Device, at_ms: int) -> None:
         """Announce at once: we have shut the device out."""
         self._pending_offline.pop(device.device_id, None)
         if await tx.devices.set_online(device.device_id, False):

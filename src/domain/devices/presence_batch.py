@@ -6,10 +6,16 @@ for seconds. So a batch is one look at its devices before, and one statement for
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from domain.devices.model import Device
-from domain.devices.ports import DevicesTx
+from domain.devices.ports import HasDevices
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import Transaction
+
+
+class PresenceTx(Transaction, HasDevices, Protocol): ...
 
 
 class PresenceBatch:
@@ -33,7 +39,7 @@ class PresenceBatch:
         self._current[device.device_id] = online
         self._last_event[device.device_id] = fact
 
-    async def write(self, tx: DevicesTx) -> None:
+    async def write(self, tx: PresenceTx) -> None:
         """All of it. What another writer has changed since the look has been told by that one: what comes to the same is not told
         again, and what undoes it is told though it was no change when we looked."""
         if self._last_seen_ms:

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 from domain.accounts.model import Project
+from domain.accounts.ports import HasProjects
 from domain.devices.catalog import infer_profile
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.devices.ports import DevicesTx
+from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
 from domain.devices.presence import PresenceService
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound, ValidationFailed, VersionMismatch
 from domain.kernel.ids import DeviceId, DeviceTypeId, IdGenerator, IdPrefix, ProjectId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_DEVICES_PER_ACCOUNT = 100_000
 _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
 _EDITABLE_FIELDS = frozenset({"name", "board_type", "app_type", "app_type_other", "project_id", "device_type_id", "profile"})
+
+
+class DeviceTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class DeviceService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[DevicesTx],
+        uow: UnitOfWork[DeviceTx],
         clock: Clock,
         ids: IdGenerator,
         credential_sync: CredentialSync,
@@ -166,7 +170,7 @@ class DeviceService:
         )
 
 
-async def save_device(tx: DevicesTx, device: Device) -> Device:
+async def save_device(tx: HasDevices, device: Device) -> Device:
     """The device as stored. Raises Conflict when somebody else changed it in between."""
     if not await tx.devices.save(device):
         raise Conflict("The device was changed by somebody else just now. Read it again, then repeat your change.")
@@ -174,7 +178,7 @@ async def save_device(tx: DevicesTx, device: Device) -> Device:
 
 
 async def _check_references(
-    tx: DevicesTx, caller: Session, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
+    tx: DeviceTx, caller: Session, project_id: ProjectId | None, device_type_id: DeviceTypeId | None
 ) -> None:
     if project_id is not None and await tx.projects.get(caller.account_id, project_id) is None:
         raise NotFound.for_resource("project", project_id)

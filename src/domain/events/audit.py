@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from domain.devices.lookup import get_device
-from domain.events.ports import EventsTx
+from domain.devices.ports import HasDevices
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound
 from domain.kernel.ids import DeviceId
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 EVENT_KIND: Final = "access_refused"
 MAX_LOGGED_PER_MINUTE = 30
@@ -26,6 +26,9 @@ MAX_LOGGED_PER_MINUTE = 30
 MAX_CALLERS = 10_000
 
 log = logging.getLogger(__name__)
+
+
+class DeniedRequestTx(Transaction, HasDevices, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -39,7 +42,7 @@ class _CallerMinute:
 class RateLimitedDeniedRequestLog:
     """The `Refusals` of everybody who refuses."""
 
-    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[DeniedRequestTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
         self._minutes: dict[str, _CallerMinute] = {}
@@ -87,7 +90,7 @@ class RateLimitedDeniedRequestLog:
             log.warning("a refusal could not be put on the record: %s (%s): %s", caller.label, text, error.message)
 
 
-async def _own_device_id(tx: EventsTx, caller: Session | ApiKeyCaller, device: str | None) -> DeviceId | None:
+async def _own_device_id(tx: HasDevices, caller: Session | ApiKeyCaller, device: str | None) -> DeviceId | None:
     """The device, if it is the account's: a stranger's id leads to no line in a stranger's log."""
     if device is None:
         return None

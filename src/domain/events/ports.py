@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from domain.devices.ports import DevicesTx
+from domain.devices.ports import HasDevices
 from domain.events.model import Event, FeedFilter, FeedFrame, TelemetryRecord
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
+from domain.kernel.unit_of_work import Transaction
 
 
 class EventRepository(Protocol):
@@ -60,15 +61,21 @@ class EventRepository(Protocol):
     async def delete_older_than(self, at_ms: int, limit: int) -> int: ...
 
 
-class EventsTx(DevicesTx, Protocol):
+class HasEvents(Protocol):
     @property
     def events(self) -> EventRepository: ...
 
 
-class EventObserver(Protocol):
+class EventLogTx(Transaction, HasDevices, HasEvents, Protocol): ...
+
+
+TxT_contra = TypeVar("TxT_contra", contravariant=True)
+
+
+class EventObserver(Protocol[TxT_contra]):
     """Hears of all events, audit events included, inside the transaction that records them (webhooks write what they owe)."""
 
-    async def on_events(self, tx: EventsTx, events: Sequence[Event]) -> None: ...
+    async def on_events(self, tx: TxT_contra, events: Sequence[Event]) -> None: ...
 
 
 class FeedPublisher(Protocol):
@@ -128,9 +135,9 @@ class TelemetryEventQuery(Protocol):
         ...
 
 
-class DomainEventDispatcher(Protocol):
+class DomainEventDispatcher(Protocol[TxT_contra]):
     """What the storage adapter calls for `Transaction.record`: makes the event of a fact and tells the observers."""
 
-    async def dispatch(self, tx: EventsTx, facts: Sequence[DomainEvent]) -> None:
+    async def dispatch(self, tx: TxT_contra, facts: Sequence[DomainEvent]) -> None:
         """Once a transaction, with all of its facts, when nothing else is left to do in it."""
         ...

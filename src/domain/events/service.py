@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from domain.devices.lookup import get_device
+from domain.devices.ports import HasDevices
 from domain.events.model import TELEMETRY, Event, TelemetryRecord
 from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, to_event
-from domain.events.ports import EventObserver, EventsTx, FeedPublisher, TelemetryEventQuery
+from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.cursors import EVENTS, decode_cursor, encode_cursor
@@ -21,16 +23,18 @@ from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId, EventId, IdGenerator, IdPrefix
 from domain.kernel.unit_of_work import UnitOfWork
 
+TxT = TypeVar("TxT", bound=EventLogTx)
 
-class EventLogDispatcher:
+
+class EventLogDispatcher(Generic[TxT]):
     """The `Recorder` of the storage adapter and the `Announcer` of telemetry."""
 
-    def __init__(self, *, ids: IdGenerator, observers: Sequence[EventObserver], feed: FeedPublisher) -> None:
+    def __init__(self, *, ids: IdGenerator, observers: Sequence[EventObserver[TxT]], feed: FeedPublisher) -> None:
         self._ids = ids
         self._observers = tuple(observers)
         self._feed = feed
 
-    async def dispatch(self, tx: EventsTx, facts: Sequence[DomainEvent]) -> None:
+    async def dispatch(self, tx: TxT, facts: Sequence[DomainEvent]) -> None:
         """The events of all facts of a transaction: stored, observed, and published once they are durable."""
         nameless = {fact.device_id for fact in facts if fact.device_id is not None and fact.device_name is None}
         names = {device.device_id: device.name for device in await tx.devices.list_by_ids(nameless)} if nameless else {}
@@ -42,11 +46,11 @@ class EventLogDispatcher:
         ]
         await self._notify_and_publish(tx, await tx.events.append_many(made))
 
-    async def publish_transient(self, tx: EventsTx, events: Sequence[Event]) -> None:
+    async def publish_transient(self, tx: TxT, events: Sequence[Event]) -> None:
         """The same for events that are not kept in the log (telemetry: position 0)."""
         await self._notify_and_publish(tx, events)
 
-    async def _notify_and_publish(self, tx: EventsTx, events: Sequence[Event]) -> None:
+    async def _notify_and_publish(self, tx: TxT, events: Sequence[Event]) -> None:
         for observer in self._observers:
             await observer.on_events(tx, events)
 
@@ -85,8 +89,11 @@ class EventViewPage:
         return self.cursor is not None
 
 
+class EventHistoryTx(HasDevices, HasEvents, Protocol): ...
+
+
 class EventService:
-    def __init__(self, *, uow: UnitOfWork[EventsTx], clock: Clock, telemetry: TelemetryEventQuery | None = None) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventHistoryTx], clock: Clock, telemetry: TelemetryEventQuery | None = None) -> None:
         self._uow = uow
         self._clock = clock
         self._telemetry = telemetry

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from domain.accounts.ports import HasMemberships
 from domain.devices.model import Device, DeviceStatus
+from domain.devices.ports import HasDevices
 from domain.events.model import Event
-from domain.events.ports import EventsTx
+from domain.events.ports import HasEvents
 from domain.grants.model import GrantSubject
-from domain.grants.ports import GrantsTx
+from domain.grants.ports import HasGrants
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
+from domain.keys.ports import HasApiKeys
 from domain.webhooks.recipients import NEVER_EXPIRES_MS, Visibility
 
 PAGE_EVENTS = 500
 
 Viewer = Session | ApiKeyCaller
+
+
+class AudienceTx(HasApiKeys, HasDevices, HasEvents, HasGrants, HasMemberships, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class MissedEvents:
 
 
 class AudienceService:
-    def __init__(self, *, uow: UnitOfWork[GrantsTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[AudienceTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 
@@ -84,7 +91,7 @@ class AudienceService:
         has_more = len(events) >= PAGE_EVENTS
         return MissedEvents(events, events[-1].position if has_more else max(newest, after), has_more)
 
-    async def _visibility(self, tx: GrantsTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
+    async def _visibility(self, tx: AudienceTx, viewer: Viewer, devices: Sequence[Device]) -> FeedVisibility:
         if not isinstance(viewer, ApiKeyCaller):
             return FeedVisibility(None, NEVER_EXPIRES_MS)
         now_ms = self._clock.now_ms()
@@ -95,7 +102,7 @@ class AudienceService:
         return FeedVisibility(frozenset(visible), visibility.next_expiry_ms(now_ms))
 
 
-async def _is_still_complete(tx: EventsTx, viewer: Viewer, after: int) -> bool:
+async def _is_still_complete(tx: HasEvents, viewer: Viewer, after: int) -> bool:
     """Whether no event after `after` has been deleted. Retention deletes the oldest events first, so checking `after`
     suffices."""
     if after > await tx.events.account_newest_position(viewer.account_id):
@@ -103,7 +110,7 @@ async def _is_still_complete(tx: EventsTx, viewer: Viewer, after: int) -> bool:
     return after == 0 or await tx.events.account_oldest_position(viewer.account_id) <= after
 
 
-async def _is_authorized(tx: GrantsTx, viewer: Viewer) -> bool:
+async def _is_authorized(tx: AudienceTx, viewer: Viewer) -> bool:
     if isinstance(viewer, ApiKeyCaller):
         key = await tx.api_keys.get(viewer.account_id, viewer.key_id)
         return key is not None and key.enabled
@@ -111,6 +118,6 @@ async def _is_authorized(tx: GrantsTx, viewer: Viewer) -> bool:
     return membership is not None and membership.account_id == viewer.account_id
 
 
-async def _list_devices(tx: GrantsTx, viewer: Viewer) -> list[Device]:
+async def _list_devices(tx: AudienceTx, viewer: Viewer) -> list[Device]:
     found = await tx.devices.list(viewer.account_id)
     return [device for device in found if device.status is not DeviceStatus.DELETING]

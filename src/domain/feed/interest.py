@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
+from domain.accounts.ports import HasAccounts
 from domain.events.model import TELEMETRY, FeedFilter
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.ports import RecipientTx
 from domain.webhooks.recipients import load_recipients
 
 
+class FeedInterestTx(RecipientTx, HasAccounts, Protocol): ...
+
+
 class LiveSubscriptions:
-    def __init__(self, *, uow: UnitOfWork[WebhooksTx], clock: Clock) -> None:
+    def __init__(self, *, uow: UnitOfWork[FeedInterestTx], clock: Clock) -> None:
         self._uow = uow
         self._clock = clock
 
@@ -26,7 +31,9 @@ class LiveSubscriptions:
                 numbers |= await self._watched_in_account(tx, account_id, wanted.get(account_id, frozenset()))
         return numbers
 
-    async def _watched_in_account(self, tx: WebhooksTx, account_id: AccountId, devices: frozenset[DeviceId] | None) -> set[int]:
+    async def _watched_in_account(
+        self, tx: FeedInterestTx, account_id: AccountId, devices: frozenset[DeviceId] | None
+    ) -> set[int]:
         now_ms = self._clock.now_ms()
         recipients = (await load_recipients(tx, [account_id]))[account_id]
         if devices is not None and not devices and not recipients.webhooks:

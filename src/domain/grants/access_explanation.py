@@ -13,7 +13,7 @@ from domain.grants.authorizer import Principal, required_grant_subject, session_
 from domain.grants.grant_service import CommandCatalog
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import Denial, GrantCheck, PermissionRequest
-from domain.grants.ports import GrantsTx
+from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
@@ -21,7 +21,7 @@ from domain.kernel.errors import PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, KeyId, MembershipId
 from domain.kernel.unit_of_work import UnitOfWork
 
-TxT = TypeVar("TxT", bound=GrantsTx)
+TxT = TypeVar("TxT", bound=AccessExplanationTx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _explain_without_grants(allowed: bool, code: str | None, message: str) -> Ac
 
 
 async def _resolve_principal(
-    tx: GrantsTx, caller: Session, key_id: KeyId | None, membership_id: MembershipId | None
+    tx: AccessExplanationTx, caller: Session, key_id: KeyId | None, membership_id: MembershipId | None
 ) -> Principal:
     if key_id is not None:
         key = await tx.api_keys.get(caller.account_id, key_id)

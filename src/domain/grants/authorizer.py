@@ -18,7 +18,7 @@ from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
 from domain.grants.policy import Denial, GrantCheck, PermissionRequest
-from domain.grants.ports import GrantsTx
+from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator, RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
 from domain.kernel.errors import PermissionDenied, RateLimited, Unavailable
@@ -73,7 +73,7 @@ class Authorizer:
 
     async def authorize(
         self,
-        tx: GrantsTx,
+        tx: AuthorizationTx,
         caller: Caller,
         device: Device,
         *,
@@ -93,7 +93,7 @@ class Authorizer:
         return await self._authorize(tx, caller, device, PermissionRequest(command, is_query), now_ms, spend=spend, known=known)
 
     async def authorize_later(
-        self, tx: GrantsTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
+        self, tx: AuthorizationTx, caller: Caller, device: Device, *, command: str, is_query: bool, now_ms: int
     ) -> Permit:
         """For a command that will run later: its window and rate are checked when it runs."""
         return await self._authorize(
@@ -101,7 +101,7 @@ class Authorizer:
         )
 
     async def authorize_many(
-        self, tx: GrantsTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
+        self, tx: AuthorizationTx, requests: Sequence[AutomationPermissionRequest], now_ms: int
     ) -> Sequence[Permit | PermissionDenied | RateLimited]:
         """`authorize` for many commands, with one look-up of memberships and grants. Returns errors instead of raising them."""
         membership_ids = {item.caller.on_behalf_of for item in requests if item.caller.on_behalf_of is not None}
@@ -121,7 +121,7 @@ class Authorizer:
 
     async def _authorize_automation(
         self,
-        tx: GrantsTx,
+        tx: AuthorizationTx,
         principal: Principal,
         grants: Mapping[GrantSubject, Sequence[Grant]],
         item: AutomationPermissionRequest,
@@ -136,7 +136,7 @@ class Authorizer:
             return error
         return Permit(grant, principal.subject_to_approval, quota)
 
-    async def filter_readable(self, tx: GrantsTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
+    async def filter_readable(self, tx: AuthorizationTx, caller: Caller, devices: Sequence[Device], now_ms: int) -> list[Device]:
         """The devices that the caller may read, in the given order. All must belong to the caller's account."""
         if not isinstance(caller, ApiKeyCaller):
             return list(devices)
@@ -148,7 +148,7 @@ class Authorizer:
 
     async def _authorize(
         self,
-        tx: GrantsTx,
+        tx: AuthorizationTx,
         caller: Caller,
         device: Device,
         request: PermissionRequest,
@@ -169,7 +169,7 @@ class Authorizer:
 
     async def _choose_grant(
         self,
-        tx: GrantsTx,
+        tx: AuthorizationTx,
         principal: Principal,
         grants: Sequence[Grant],
         device: Device,
@@ -195,7 +195,7 @@ class Authorizer:
         raise Unavailable("The grants on this device are being changed. Try again in a moment.")
 
     async def _count_use(
-        self, tx: GrantsTx, passing: Iterable[Grant], request: PermissionRequest, now_ms: int
+        self, tx: AuthorizationTx, passing: Iterable[Grant], request: PermissionRequest, now_ms: int
     ) -> tuple[Grant, RateLimitQuota | None] | None:
         """Count one use on the first grant that has one left. Raises RateLimited for the grant that is free again soonest. None
         when a grant changed after it was read: a use must be counted against the current limit."""
@@ -222,7 +222,7 @@ def grant_subject_of(caller: Session | ApiKeyCaller) -> GrantSubject | None:
     return session_principal(caller.membership_id, caller.role, "").subject
 
 
-async def resolve_principal(tx: GrantsTx, caller: Caller, device: Device) -> Principal:
+async def resolve_principal(tx: AuthorizationTx, caller: Caller, device: Device) -> Principal:
     """Raises PermissionDenied when the membership that a schedule or rule acts for no longer exists."""
     if isinstance(caller, ApiKeyCaller):
         return Principal("This API key", None, GrantSubject(key_id=caller.key_id))

@@ -13,7 +13,7 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants.grant_input import GrantDraft, GrantInput, check_input, check_single_subject, input_warnings
 from domain.grants.model import AppliesVia, Grant, GrantSubject
-from domain.grants.ports import GrantsTx
+from domain.grants.ports import GrantTx
 from domain.grants.window import WindowEvaluator
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
@@ -25,8 +25,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 OnGrantsChanged = Callable[[AccountId], None]
 """Called after the commit of any change to an account's grants."""
 
-TxT = TypeVar("TxT", bound=GrantsTx)
-TxT_contra = TypeVar("TxT_contra", bound=GrantsTx, contravariant=True)
+TxT = TypeVar("TxT", bound=GrantTx)
+TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
 class CommandSummary(Protocol):
@@ -186,7 +186,7 @@ def _apply_input(grant: Grant, grant_input: GrantInput) -> Grant:
     )
 
 
-async def _resolve_subject(tx: GrantsTx, device: Device, draft: GrantDraft) -> GrantSubject:
+async def _resolve_subject(tx: GrantTx, device: Device, draft: GrantDraft) -> GrantSubject:
     """Raises ValidationFailed for the field when the account has no such key or member."""
     if draft.key_id is not None:
         if await tx.api_keys.get(device.account_id, draft.key_id) is None:
@@ -202,14 +202,14 @@ async def _resolve_subject(tx: GrantsTx, device: Device, draft: GrantDraft) -> G
     return GrantSubject(membership_id=draft.membership_id)
 
 
-async def _get_grant_for_update(tx: GrantsTx, device: Device, grant_id: GrantId) -> Grant:
+async def _get_grant_for_update(tx: GrantTx, device: Device, grant_id: GrantId) -> Grant:
     grant = await tx.grants.get_for_update(device.account_id, grant_id)
     if grant is None or (grant.device_id != device.device_id and grant.project_id != device.project_id):
         raise NotFound.for_resource("grant", grant_id)
     return grant
 
 
-async def _subject_names(tx: GrantsTx, account_id: AccountId) -> dict[GrantSubject, str]:
+async def _subject_names(tx: GrantTx, account_id: AccountId) -> dict[GrantSubject, str]:
     names = {GrantSubject(key_id=key.key_id): key.name for key in await tx.api_keys.list_by_account(account_id)}
     for member in await tx.memberships.list_members(account_id):
         names[GrantSubject(membership_id=member.membership.membership_id)] = member.user.name

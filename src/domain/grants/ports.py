@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from domain.accounts.ports import HasMemberships
 from domain.devices.model import Device
-from domain.events.ports import EventsTx
+from domain.devices.ports import HasDevices
 from domain.grants.model import Grant, GrantSubject, KeyReadAccess
 from domain.kernel.ids import AccountId, DeviceId, GrantId, KeyId
+from domain.kernel.unit_of_work import Transaction
+from domain.keys.ports import HasApiKeys
 
 
 class GrantRepository(Protocol):
@@ -56,6 +59,15 @@ class GrantRepository(Protocol):
     async def delete_uses_older_than(self, at_ms: int, limit: int) -> int: ...
 
 
-class GrantsTx(EventsTx, Protocol):
+class HasGrants(Protocol):
     @property
     def grants(self) -> GrantRepository: ...
+
+
+class AuthorizationTx(HasGrants, HasMemberships, Protocol): ...
+
+
+class AccessExplanationTx(AuthorizationTx, HasApiKeys, HasDevices, Protocol): ...
+
+
+class GrantTx(Transaction, HasApiKeys, HasDevices, HasGrants, HasMemberships, Protocol): ...

@@ -15,9 +15,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from domain.accounts.ports import HasAccounts
 from domain.commands.model import Execution
 from domain.commands.service import SubmissionResult
 from domain.devices.model import Device, DeviceStatus
+from domain.devices.ports import HasDevices
 from domain.feed.audience import AudienceService
 from domain.kernel.caller import ApiKeyCaller
 from domain.kernel.clock import SECOND_MS, Clock
@@ -25,7 +27,6 @@ from domain.kernel.domain_events import Json
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.model import LatestReading
-from domain.telemetry.ports import TelemetryTx
 
 MAX_SENSORS = 64
 """Per device; the metrics that it reported first."""
@@ -55,6 +56,9 @@ RetainedMessages = Mapping[str, str]
 """Topic → payload."""
 
 DeviceFingerprint = tuple[object, ...]
+
+
+class HomeAssistantTx(HasAccounts, HasDevices, Protocol): ...
 
 
 class KeyAuthenticator(Protocol):
@@ -212,7 +216,7 @@ class HomeAssistantBridge:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[HomeAssistantTx],
         clock: Clock,
         audience: AudienceService,
         authenticator: KeyAuthenticator,

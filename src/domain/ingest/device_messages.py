@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.commands.device_reports import DeviceReportService
-from domain.commands.report_batch import ExecutionChanges
+from domain.commands.report_batch import ExecutionChanges, ReportTx
 from domain.devices.codec import (
     CommandResultReport,
     DeviceCodec,
@@ -27,11 +27,14 @@ from domain.devices.codec import (
 )
 from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundEvent, InboundMessage
 from domain.devices.model import Device
-from domain.devices.presence_batch import PresenceBatch
+from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.telemetry.ports import TelemetryTx
+from domain.schedules.ports import DevicePlanTx
+
+
+class DeviceMessagesTx(DevicePlanTx, PresenceTx, ReportTx, Protocol): ...
 
 
 class PresenceTracker(Protocol):
@@ -43,9 +46,9 @@ class PresenceTracker(Protocol):
 
 
 class SchedulePlanSync(Protocol):
-    async def on_plan_revisions(self, tx: TelemetryTx, reported: Sequence[tuple[Device, int]], /) -> None: ...
+    async def on_plan_revisions(self, tx: DeviceMessagesTx, reported: Sequence[tuple[Device, int]], /) -> None: ...
 
-    def on_online(self, tx: TelemetryTx, device: Device) -> None: ...
+    def on_online(self, tx: DeviceMessagesTx, device: Device) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class DecodedBatch:
 class BatchContext:
     """The changes that one transaction collects while it applies messages."""
 
-    def __init__(self, tx: TelemetryTx, changes: ExecutionChanges) -> None:
+    def __init__(self, tx: DeviceMessagesTx, changes: ExecutionChanges) -> None:
         self.tx = tx
         self.changes = changes
         self.presence = PresenceBatch()
@@ -96,7 +99,7 @@ class DeviceMessageService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[DeviceMessagesTx],
         clock: Clock,
         codec: DeviceCodec,
         reports: DeviceReportService,
@@ -124,7 +127,7 @@ class DeviceMessageService:
                 self._senders.pop(event.device_no, None)
         return decoded
 
-    async def apply(self, tx: TelemetryTx, messages: Sequence[DecodedMessage]) -> FollowUps:
+    async def apply(self, tx: DeviceMessagesTx, messages: Sequence[DecodedMessage]) -> FollowUps:
         """Apply the messages in their order. Devices and commands are loaded together and written together."""
         if not messages:
             return FollowUps()

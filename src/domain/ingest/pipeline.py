@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 from domain.devices.link import DeviceLink, InboundBatch
-from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, FollowUps
-from domain.ingest.telemetry import IngestResult, IngestService
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, FollowUps
+from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
-from domain.telemetry.ports import TelemetryTx
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
 DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
 """Takes (device number, Unix ms) pairs."""
+
+
+class PipelineTx(DeviceMessagesTx, IngestTx, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class IngestPipeline:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[PipelineTx],
         link: DeviceLink,
         engine: TelemetryEngine,
         make_batch: BatchFactory,

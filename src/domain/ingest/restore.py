@@ -6,13 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import RuleSpec
-from domain.telemetry.ports import TelemetryTx
+from domain.rules.storage_ports import HasRules
+from domain.telemetry.ports import HasReadings
 
 PAGE_ROWS = 10_000
+
+
+class RestoreTx(HasReadings, HasRules, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -31,7 +36,7 @@ class RestoreReport:
             self.unreadable_devices.add(device_no)
 
 
-async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[TelemetryTx]) -> RestoreReport:
+async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx]) -> RestoreReport:
     """Set the rules last: a replayed row updates values and evaluates no rule."""
     report = RestoreReport()
     async with uow.read() as tx:

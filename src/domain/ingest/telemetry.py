@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Protocol
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
-from domain.commands.ports import AutomationCommandRunner
+from domain.commands.ports import AutomationCommandRunner, AutomationTx
 from domain.devices.model import Device, DeviceStatus
 from domain.events.model import TELEMETRY, Event
 from domain.kernel.caller import SystemCaller
@@ -24,14 +24,19 @@ from domain.kernel.ids import EventId, IdGenerator, IdPrefix
 from domain.rules.engine_port import BatchResult, TelemetryEngine, WatchedReading
 from domain.rules.model import Rule, RuleFiring, RuleSuppression, RuleTransition
 from domain.rules.policy import MAX_FIRINGS_PER_MINUTE, RuleLoopGuard
-from domain.telemetry.ports import TelemetryTx
+from domain.rules.storage_ports import HasRules
+from domain.telemetry.ports import HasReadings, HasRollups
 from domain.telemetry.rollup_service import RollupMarkCache
+from domain.webhooks.ports import FanoutTx
+
+
+class IngestTx(AutomationTx, FanoutTx, HasReadings, HasRollups, HasRules, Protocol): ...
 
 
 class TransientEventPublisher(Protocol):
     """Publishes events to feed and webhooks without storing them in the event log."""
 
-    async def publish_transient(self, tx: TelemetryTx, events: Sequence[Event]) -> None: ...
+    async def publish_transient(self, tx: IngestTx, events: Sequence[Event]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class IngestService:
         self._publisher = publisher
         self._loop_guard = RuleLoopGuard()
 
-    async def store(self, tx: TelemetryTx, result: IngestResult) -> None:
+    async def store(self, tx: IngestTx, result: IngestResult) -> None:
         """Write the result in the caller's transaction."""
         if result.new_metric_names:
             await tx.readings.add_metric_names(result.new_metric_names)
@@ -123,20 +128,20 @@ class IngestService:
         if result.watched_readings:
             await self._publish_watched(tx, result.watched_readings)
 
-    async def _mark_rollup_hours(self, tx: TelemetryTx, hours: Sequence[tuple[int, int]]) -> None:
+    async def _mark_rollup_hours(self, tx: IngestTx, hours: Sequence[tuple[int, int]]) -> None:
         now_ms = self._clock.now_ms()
         unmarked = self._rollup_marks.find_unmarked(hours, now_ms)
         if unmarked:
             await tx.rollups.mark_due(unmarked, now_ms)
             tx.after_commit(lambda: self._rollup_marks.remember(unmarked))
 
-    async def _run_fired_rules(self, tx: TelemetryTx, firings: Sequence[RuleFiring]) -> None:
+    async def _run_fired_rules(self, tx: IngestTx, firings: Sequence[RuleFiring]) -> None:
         looping = self._loop_guard.find_looping(firings)
         for firing in firings:
             await self._run_rule(tx, firing, is_looping=firing in looping)
         tx.after_commit(lambda: self._loop_guard.record_firings(firings, looping))
 
-    async def _run_rule(self, tx: TelemetryTx, firing: RuleFiring, *, is_looping: bool) -> None:
+    async def _run_rule(self, tx: IngestTx, firing: RuleFiring, *, is_looping: bool) -> None:
         rule = await tx.rules.find_by_number(firing.rule_no)
         device = None if rule is None else await tx.devices.find(rule.device_id)
         if rule is None or device is None or not rule.enabled:
@@ -154,14 +159,14 @@ class IngestService:
             description = f"Rule {rule.name!r} could not run {rule.action.command}: {outcome.message}"
             await tx.emit(_rule_event(rule, "rule_skipped", description, firing.at_ms, code=outcome.code))
 
-    async def _disable_rule(self, tx: TelemetryTx, rule: Rule, at_ms: int) -> None:
+    async def _disable_rule(self, tx: IngestTx, rule: Rule, at_ms: int) -> None:
         reason = f"It fired more than {MAX_FIRINGS_PER_MINUTE} times within a minute. Add hysteresis or a cooldown, then enable it again."  # noqa: E501
         await tx.rules.save(replace(rule, enabled=False, disabled_reason=reason, revision=rule.revision + 1))
         await tx.emit(_rule_event(rule, "rule_disabled", f"Rule {rule.name!r} was disabled. {reason}", at_ms))
         specs = [each.to_spec() for each in await tx.rules.list_by_device(rule.device_id)]
         tx.after_commit(lambda: self._engine.set_rules(rule.device_no, specs))
 
-    async def _emit_suppressed(self, tx: TelemetryTx, suppressed: RuleSuppression) -> None:
+    async def _emit_suppressed(self, tx: IngestTx, suppressed: RuleSuppression) -> None:
         rule = await tx.rules.find_by_number(suppressed.rule_no)
         if rule is None or suppressed.winner_no is None:
             return  # suppressed by its own cooldown, which is no event
@@ -170,7 +175,7 @@ class IngestService:
         description = f"Rule {rule.name!r} matched, but {winner_name} fired at the same moment and has precedence."
         await tx.emit(_rule_event(rule, "rule_suppressed", description, suppressed.at_ms))
 
-    async def _publish_watched(self, tx: TelemetryTx, watched: Sequence[WatchedReading]) -> None:
+    async def _publish_watched(self, tx: IngestTx, watched: Sequence[WatchedReading]) -> None:
         found = await tx.devices.list_by_numbers({device_no for device_no, *_ in watched})
         devices = {device.device_no: device for device in found}
         events = [

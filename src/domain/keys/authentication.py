@@ -7,8 +7,9 @@ yet written when the process dies is lost, which costs a few seconds of a date t
 from __future__ import annotations
 
 import hmac
+from typing import Protocol
 
-from domain.accounts.ports import AccessTokenCodec, SecretHasher
+from domain.accounts.ports import AccessTokenCodec, HasMemberships, SecretHasher
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.clock import Clock
@@ -16,7 +17,10 @@ from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.policy import check_key_format
-from domain.keys.ports import ApiKeysTx
+from domain.keys.ports import HasApiKeys
+
+
+class AuthenticationTx(HasApiKeys, HasMemberships, Protocol): ...
 
 
 class CallerAuthenticator:
@@ -25,7 +29,7 @@ class CallerAuthenticator:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[ApiKeysTx],
+        uow: UnitOfWork[AuthenticationTx],
         clock: Clock,
         tokens: AccessTokenCodec,
         digest: SecretHasher,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from domain.accounts.ports import AccountsTx
 from domain.kernel.ids import AccountId, KeyId
 from domain.keys.model import ApiKey
 
@@ -36,6 +35,6 @@ class ApiKeyRepository(Protocol):
         ...
 
 
-class ApiKeysTx(AccountsTx, Protocol):
+class HasApiKeys(Protocol):
     @property
     def api_keys(self) -> ApiKeyRepository: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from domain.accounts.policy import check_name
 from domain.accounts.ports import SecretHasher
@@ -12,10 +13,13 @@ from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
 from domain.kernel.errors import NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, has_id_format
-from domain.kernel.unit_of_work import UnitOfWork
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
 from domain.keys.model import ApiKey
 from domain.keys.policy import RANDOM_LENGTH, compose_key, display_prefix
-from domain.keys.ports import ApiKeysTx
+from domain.keys.ports import HasApiKeys
+
+
+class ApiKeyTx(Transaction, HasApiKeys, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class CreatedApiKey:
 
 
 class ApiKeyService:
-    def __init__(self, *, uow: UnitOfWork[ApiKeysTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+    def __init__(self, *, uow: UnitOfWork[ApiKeyTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -80,11 +84,11 @@ class ApiKeyService:
             await tx.api_keys.delete(key.key_id)
             await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 
-    async def _emit(self, tx: ApiKeysTx, caller: Session, kind: EventKind, description: str) -> None:
+    async def _emit(self, tx: ApiKeyTx, caller: Session, kind: EventKind, description: str) -> None:
         await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms()))
 
 
-async def get_api_key(tx: ApiKeysTx, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:
+async def get_api_key(tx: HasApiKeys, caller: Session, key_id: str, *, held: bool = False) -> ApiKey:
     """Raises NotFound, also for a key of another account."""
     find = tx.api_keys.get_for_update if held else tx.api_keys.get
     key = await find(caller.account_id, KeyId(key_id)) if has_id_format(IdPrefix.KEY, key_id) else None

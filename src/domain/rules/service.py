@@ -22,7 +22,7 @@ from domain.kernel.unit_of_work import EngineCommitLock, UnitOfWork
 from domain.rules import policy
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Rule, RuleSpec
-from domain.rules.storage_ports import RulesTx
+from domain.rules.storage_ports import HasRules, RuleTx
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RuleService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[RulesTx],
+        uow: UnitOfWork[RuleTx],
         clock: Clock,
         ids: IdGenerator,
         engine: TelemetryEngine,
@@ -131,12 +131,12 @@ class RuleService:
                     device.device_no, [rule.to_spec() for rule in await tx.rules.list_by_device(device_id)]
                 )
 
-    async def _check_rule(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, now_ms: int) -> None:
+    async def _check_rule(self, tx: RuleTx, caller: Session, device: Device, rule: Rule, now_ms: int) -> None:
         known = {name for _, name, _ in await tx.readings.list_device_metrics(device.device_no)}
         policy.check_rule(rule, known)
         await self._commands.check_unattended(tx, caller, device, rule.action.command, rule.action.params, now_ms)
 
-    async def _emit_change(self, tx: RulesTx, caller: Session, device: Device, rule: Rule, kind: EventKind, now_ms: int) -> None:
+    async def _emit_change(self, tx: RuleTx, caller: Session, device: Device, rule: Rule, kind: EventKind, now_ms: int) -> None:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
         data: dict[str, Json] = {"ruleId": rule.rule_id}
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
@@ -148,7 +148,7 @@ class RuleService:
         self._wake_timers()
 
 
-async def get_rule(tx: RulesTx, device_id: DeviceId, rule_id: RuleId) -> Rule:
+async def get_rule(tx: HasRules, device_id: DeviceId, rule_id: RuleId) -> Rule:
     rule = await tx.rules.get(device_id, rule_id)
     if rule is None:
         raise NotFound.for_resource("rule", rule_id)

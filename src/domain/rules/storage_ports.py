@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from domain.commands.ports import CommandsTx
+from domain.commands.ports import AutomationTx
+from domain.devices.ports import HasDevices
 from domain.kernel.ids import DeviceId, RuleId
 from domain.rules.model import Rule, RuleTransition
 
@@ -50,9 +51,14 @@ class MetricCatalog(Protocol):
         ...
 
 
-class RulesTx(CommandsTx, Protocol):
+class HasRules(Protocol):
     @property
     def rules(self) -> RuleRepository: ...
 
+
+class HasMetricCatalog(Protocol):
     @property
     def readings(self) -> MetricCatalog: ...
+
+
+class RuleTx(AutomationTx, HasDevices, HasMetricCatalog, HasRules, Protocol): ...

@@ -9,16 +9,18 @@ a wrong one is answered once a minute, not each time: it must not keep us busy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from domain.devices.codec import DeviceCodec
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device, DeviceStatus, FirmwareProfile
+from domain.devices.ports import HasDeviceCredentials
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.device_plan import PlanRow, build_plan
 from domain.schedules.model import Schedule
-from domain.schedules.ports import SchedulesTx
+from domain.schedules.ports import DevicePlanTx
 
 MAX_TRACKED_DEVICES = 10_000
 
@@ -26,11 +28,14 @@ PlanPublisher = Callable[[DeviceId], None]
 """Called after a commit: this device's plan is to be published. Quick, never raises; `PlanLoop` is behind it."""
 
 
+class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
+
+
 class DevicePlanService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[SchedulesTx],
+        uow: UnitOfWork[DevicePlanSyncTx],
         clock: Clock,
         link: DeviceLink,
         codec: DeviceCodec,
@@ -43,10 +48,10 @@ class DevicePlanService:
         self._publisher = publisher
         self._republished_ms: dict[DeviceId, int] = {}
 
-    async def plan_rows(self, tx: SchedulesTx, device: Device) -> tuple[PlanRow, ...]:
+    async def plan_rows(self, tx: DevicePlanTx, device: Device) -> tuple[PlanRow, ...]:
         return build_plan(device, await tx.schedules.list_active(device.device_id))
 
-    async def revise_if_changed(self, tx: SchedulesTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
+    async def revise_if_changed(self, tx: DevicePlanTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
         """Count the revision up if the plan is no longer `before`; True when it did."""
         if await self.plan_rows(tx, device) == before:
             return False
@@ -55,7 +60,7 @@ class DevicePlanService:
         tx.after_commit(lambda: self._publisher(device_id))
         return True
 
-    async def plan_rows_by_device(self, tx: SchedulesTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
+    async def plan_rows_by_device(self, tx: DevicePlanTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
         """`rows` of many."""
         held: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
         for schedule in await tx.schedules.list_active_by_devices(held) if held else ():
@@ -63,7 +68,7 @@ class DevicePlanService:
         return {device.device_id: build_plan(device, held[device.device_id]) for device in devices}
 
     async def revise_many_if_changed(
-        self, tx: SchedulesTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
+        self, tx: DevicePlanTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
     ) -> None:
         """`revise` of many."""
         if not devices:
@@ -98,7 +103,7 @@ class DevicePlanService:
             admitted = await tx.credentials.list_of_active_devices()
         return [device.device_id for device, _ in admitted if device.sched_rev > 0]
 
-    async def on_plan_revisions(self, tx: SchedulesTx, said: Sequence[tuple[Device, int]]) -> None:
+    async def on_plan_revisions(self, tx: DevicePlanTx, said: Sequence[tuple[Device, int]]) -> None:
         """Each of these devices says which revision it holds (within the transaction of the report)."""
         news = {device.device_id: rev for device, rev in said if rev != device.sched_rev_device}
         if news:
@@ -107,12 +112,12 @@ class DevicePlanService:
             if rev != device.sched_rev and self._can_republish(device.device_id):
                 self._publish_after_commit(tx, device.device_id)
 
-    def on_online(self, tx: SchedulesTx, device: Device) -> None:
+    def on_online(self, tx: DevicePlanTx, device: Device) -> None:
         """A stock firmware has come, and does not say by itself what it holds (within the transaction of the report)."""
         if device.profile is not FirmwareProfile.NATIVE and device.sched_rev not in (0, device.sched_rev_device):
             self._publish_after_commit(tx, device.device_id)
 
-    def _publish_after_commit(self, tx: SchedulesTx, device_id: DeviceId) -> None:
+    def _publish_after_commit(self, tx: DevicePlanTx, device_id: DeviceId) -> None:
         tx.after_commit(lambda: self._publisher(device_id))
 
     def _can_republish(self, device_id: DeviceId) -> bool:

@@ -35,7 +35,7 @@ from domain.schedules.edge_events import (
     superseded_event,
 )
 from domain.schedules.model import EdgeOutcome, Schedule, ScheduleEdgeRecord
-from domain.schedules.ports import Recurrence, SchedulesTx
+from domain.schedules.ports import Recurrence, ScheduleTx
 
 BATCH_SIZE = 160
 """Slots in one transaction: more of them share a commit and its wait for the disk, but hold SQLite's one writer for longer."""
@@ -53,7 +53,7 @@ class ScheduleFiringService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[SchedulesTx],
+        uow: UnitOfWork[ScheduleTx],
         clock: Clock,
         recurrence: Recurrence,
         commands: AutomationCommandRunner,
@@ -100,7 +100,7 @@ class ScheduleFiringService:
             await tx.schedules.save(policy.apply_edge_outcome(schedule, edge, outcome, after, now_ms))
             await tx.emit(quarantined_event(schedule, edge, outcome, now_ms))
 
-    async def _decide(self, tx: SchedulesTx, due: Sequence[Schedule], now_ms: int, forgiven_s: int) -> None:
+    async def _decide(self, tx: ScheduleTx, due: Sequence[Schedule], now_ms: int, forgiven_s: int) -> None:
         found = await tx.devices.list_by_ids({schedule.device_id for schedule in due})
         devices = {device.device_id: device for device in found}
         cases = [self._evaluate_slot(schedule, devices, now_ms, forgiven_s) for schedule in due]
@@ -128,7 +128,7 @@ class ScheduleFiringService:
             raise UndecidableSlotError(schedule) from error
         return DueSlot(schedule, devices.get(schedule.device_id), this)
 
-    async def _queue_commands(self, tx: SchedulesTx, cases: Sequence[DueSlot], now_ms: int) -> Sequence[EdgeResult]:
+    async def _queue_commands(self, tx: ScheduleTx, cases: Sequence[DueSlot], now_ms: int) -> Sequence[EdgeResult]:
         """What becomes of each; the commands of those that run are queued."""
         first = [_decide_without_command(case) or _automation_command(case, now_ms) for case in cases]
         errands = [one for one in first if isinstance(one, AutomationCommand)]
@@ -183,7 +183,7 @@ def _edge_records(case: DueSlot, outcome: EdgeOutcome, at_ms: int) -> Sequence[S
     return [decided, passed]
 
 
-async def _emit_edge_events(tx: SchedulesTx, case: DueSlot, decision: EdgeResult, now_ms: int) -> None:
+async def _emit_edge_events(tx: ScheduleTx, case: DueSlot, decision: EdgeResult, now_ms: int) -> None:
     schedule = case.schedule
     if case.decision.superseded_count and schedule.next_edge is not None and schedule.next_fire_ts is not None:
         await tx.emit(superseded_event(case, schedule.next_edge, schedule.next_fire_ts, now_ms))

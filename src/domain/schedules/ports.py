@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from domain.commands.ports import CommandsTx
+from domain.commands.ports import AutomationTx
+from domain.devices.ports import HasDevices
 from domain.kernel.errors import FieldFault
 from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import Transaction
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 
 
@@ -49,9 +51,15 @@ class ScheduleRepository(Protocol):
         ...
 
 
-class SchedulesTx(CommandsTx, Protocol):
+class HasSchedules(Protocol):
     @property
     def schedules(self) -> ScheduleRepository: ...
+
+
+class DevicePlanTx(Transaction, HasDevices, HasSchedules, Protocol): ...
+
+
+class ScheduleTx(AutomationTx, DevicePlanTx, Protocol): ...
 
 
 class Recurrence(Protocol):

@@ -32,7 +32,7 @@ from domain.schedules.model import (
     ScheduleStatus,
     SlotCommand,
 )
-from domain.schedules.ports import Recurrence, SchedulesTx
+from domain.schedules.ports import Recurrence, ScheduleTx
 
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20
@@ -67,7 +67,7 @@ class ScheduleService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[SchedulesTx],
+        uow: UnitOfWork[ScheduleTx],
         clock: Clock,
         ids: IdGenerator,
         recurrence: Recurrence,
@@ -146,7 +146,7 @@ class ScheduleService:
             await self._plans.revise_if_changed(tx, device, rows)
 
     async def _put(
-        self, tx: SchedulesTx, caller: Session, device: Device, slot: int, terms: ScheduleInput, now_ms: int
+        self, tx: ScheduleTx, caller: Session, device: Device, slot: int, terms: ScheduleInput, now_ms: int
     ) -> ScheduleView:
         schedule = self._new_schedule(caller, device, slot, terms, now_ms)
         await self._check_schedule(tx, caller, device, schedule, now_ms)
@@ -189,7 +189,7 @@ class ScheduleService:
             updated_ms=now_ms,
         )
 
-    async def _check_schedule(self, tx: SchedulesTx, caller: Session, device: Device, schedule: Schedule, now_ms: int) -> None:
+    async def _check_schedule(self, tx: ScheduleTx, caller: Session, device: Device, schedule: Schedule, now_ms: int) -> None:
         policy.check_schedule(schedule, self._recurrence)
         for field, order in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
             try:
@@ -198,14 +198,14 @@ class ScheduleService:
                 raise _with_field_prefix(field, error) from None
 
     async def _revise_plan(
-        self, tx: SchedulesTx, device: Device, schedule: Schedule, rows: tuple[tuple[int, int, int, bool], ...]
+        self, tx: ScheduleTx, device: Device, schedule: Schedule, rows: tuple[tuple[int, int, int, bool], ...]
     ) -> ScheduleView:
         if await self._plans.revise_if_changed(tx, device, rows):
             return ScheduleView(schedule, False)
         return _schedule_view(device, schedule)
 
     async def _emit_change(
-        self, tx: SchedulesTx, caller: Session, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
+        self, tx: ScheduleTx, caller: Session, device: Device, schedule: Schedule, kind: EventKind, now_ms: int
     ) -> None:
         data: dict[str, Json] = {
             "scheduleId": schedule.schedule_id,
@@ -240,7 +240,7 @@ def _prefixed_field(field: str, inner: str) -> str:
     return f"{field}.command" if inner == "cmd" else f"{field}.{inner}"
 
 
-async def _last_schedule_in_slot(tx: SchedulesTx, device_id: DeviceId, slot: int) -> Schedule | None:
+async def _last_schedule_in_slot(tx: ScheduleTx, device_id: DeviceId, slot: int) -> Schedule | None:
     """The schedule that was last in an empty slot: what it has just run must not run again."""
     recent = await tx.schedules.list_history(device_id, RECENT_HISTORY_LIMIT)
     return next((schedule for schedule in recent if schedule.slot == slot), None)

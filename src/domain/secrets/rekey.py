@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from domain.devices.ports import Vault
+from domain.devices.ports import HasDeviceCredentials, Vault
 from domain.kernel.errors import Unavailable
 from domain.kernel.ids import DeviceId, WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.ports import HasWebhooks
 
 PAGE_SECRETS = 200
 """Some 2 ms of AES, and as many one-row updates."""
+
+
+class RekeyTx(HasDeviceCredentials, HasWebhooks, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -39,7 +43,7 @@ class _SealedSecret:
 
 
 class RekeyService:
-    def __init__(self, *, uow: UnitOfWork[WebhooksTx], vault: Vault, key_of: Callable[[bytes], str]) -> None:
+    def __init__(self, *, uow: UnitOfWork[RekeyTx], vault: Vault, key_of: Callable[[bytes], str]) -> None:
         """`key_of`: the id of the key a secret was sealed under."""
         self._uow = uow
         self._vault = vault

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Protocol
 
-from domain.rules.storage_ports import RulesTx
-from domain.schedules.ports import SchedulesTx
+from domain.devices.ports import HasDevices
+from domain.grants.ports import AuthorizationTx
 
 MAX_TIME_MS = 2**52
 """Later than any time that a device may report."""
@@ -124,11 +124,14 @@ class RollupRepository(Protocol):
         ...
 
 
-class TelemetryTx(SchedulesTx, RulesTx, Protocol):
-    """Rule states and readings change together, in the transaction of a batch."""
-
+class HasReadings(Protocol):
     @property
     def readings(self) -> ReadingRepository: ...
 
+
+class HasRollups(Protocol):
     @property
     def rollups(self) -> RollupRepository: ...
+
+
+class TelemetryQueryTx(AuthorizationTx, HasDevices, HasReadings, Protocol): ...

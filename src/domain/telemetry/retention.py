@@ -6,10 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from domain.accounts.ports import HasLoginFailures, HasRefreshTokens
+from domain.approvals.ports import HasApprovals
+from domain.commands.ports import HasExecutions
+from domain.events.ports import HasEvents
+from domain.grants.ports import HasGrants
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, Clock
+from domain.kernel.idempotency import HasStoredResponses
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.telemetry.ports import TelemetryTx
-from domain.webhooks.ports import DeliveryRepository
+from domain.schedules.ports import HasSchedules
+from domain.telemetry.ports import HasReadings, HasRollups
+from domain.webhooks.ports import HasDeliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +33,21 @@ class RetentionPeriods:
     """Addresses of successful logins: kept as long as a refresh token is valid."""
 
 
-class RetentionTx(TelemetryTx, Protocol):
+class RetentionTx(
+    HasApprovals,
+    HasDeliveries,
+    HasEvents,
+    HasExecutions,
+    HasGrants,
+    HasLoginFailures,
+    HasReadings,
+    HasRefreshTokens,
+    HasRollups,
+    HasSchedules,
+    HasStoredResponses,
+    Protocol,
+):
     """Every repository whose rows expire."""
-
-    @property
-    def deliveries(self) -> DeliveryRepository: ...
 
 
 FindDevices = Callable[[RetentionTx, int], Awaitable[Sequence[int]]]

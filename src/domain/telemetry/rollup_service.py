@@ -11,12 +11,13 @@ deletes those marks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from domain.kernel.clock import HOUR_MS, MINUTE_MS, Clock
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import merge_by_higher_count, pack_rollup, unpack_rollup
-from domain.telemetry.ports import DueRollup, TelemetryTx
+from domain.telemetry.ports import DueRollup, HasReadings, HasRollups
 from domain.telemetry.queries.paging import TimeRange, read_page
 
 GRACE_MS = 2 * MINUTE_MS
@@ -25,6 +26,9 @@ PAGE_MESSAGES = 2_000
 """Messages per read, which takes the database and the engine a few milliseconds."""
 MARKS_PER_STEP = 50
 MESSAGES_PER_STEP = 20_000
+
+
+class RollupTx(HasReadings, HasRollups, Protocol): ...
 
 
 class RollupMarkCache:
@@ -46,7 +50,7 @@ class RollupMarkCache:
 
 
 class RollupService:
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[RollupTx], clock: Clock, engine: TelemetryEngine) -> None:
         self._uow = uow
         self._clock = clock
         self._engine = engine

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from domain.kernel.ids import WebhookId
 from domain.kernel.unit_of_work import UnitOfWork
-from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.ports import HasDeliveries
 
 ROWS_PER_STEP = 250
 """Some 5 ms of the database's time, attempts included."""
 
 
 class WebhookCleanup:
-    def __init__(self, *, uow: UnitOfWork[WebhooksTx]) -> None:
+    def __init__(self, *, uow: UnitOfWork[HasDeliveries]) -> None:
         self._uow = uow
         self._position: tuple[WebhookId, int] | None = None
         """The webhook whose rows are being taken away, and the number of the last that was. Nothing but a place to go on from: a

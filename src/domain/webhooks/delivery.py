@@ -24,7 +24,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.model import CANCEL_BATCH_ROWS, RESPONSE_TIMEOUT_S, Attempt, Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import LEASE_MS, DeliveryUpdate, HealthChange
-from domain.webhooks.ports import NOT_SENT, WebhookRequest, WebhookResponse, WebhooksTx
+from domain.webhooks.ports import NOT_SENT, DeliveryTx, WebhookRequest, WebhookResponse
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.signing import Signer, SignerFactory
@@ -77,7 +77,7 @@ class DeliveryService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[WebhooksTx],
+        uow: UnitOfWork[DeliveryTx],
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,
@@ -179,12 +179,12 @@ class DeliveryService:
                 made.append((job, WebhookRequest(job.webhook.url, headers, body, RESPONSE_TIMEOUT_S, lane)))
         return made
 
-    async def find_authorized_webhook(self, tx: WebhooksTx, delivery: Delivery, now_ms: int) -> Webhook | None:
+    async def find_authorized_webhook(self, tx: DeliveryTx, delivery: Delivery, now_ms: int) -> Webhook | None:
         """The delivery's webhook, if it is enabled and its key still sees the device."""
         return (await self._find_authorized_webhooks(tx, [delivery], now_ms))[0]
 
     async def _find_authorized_webhooks(
-        self, tx: WebhooksTx, deliveries: Sequence[Delivery], now_ms: int
+        self, tx: DeliveryTx, deliveries: Sequence[Delivery], now_ms: int
     ) -> list[Webhook | None]:
         """All of a turn for the price of one: the check is made once, in the transaction in which their attempts begin."""
         places: dict[AccountId, set[DeviceId]] = {}
@@ -209,7 +209,7 @@ class DeliveryService:
         )
         return InFlightAttempt(delivery, attempt, webhook)
 
-    async def _start_attempts(self, tx: WebhooksTx, begun: Sequence[Delivery], now_ms: int) -> list[InFlightAttempt]:
+    async def _start_attempts(self, tx: DeliveryTx, begun: Sequence[Delivery], now_ms: int) -> list[InFlightAttempt]:
         jobs: list[InFlightAttempt] = []
         dropped: list[Delivery] = []
         for delivery, webhook in zip(begun, await self._find_authorized_webhooks(tx, begun, now_ms), strict=True):
@@ -223,7 +223,7 @@ class DeliveryService:
             await tx.deliveries.add_attempts([job.attempt for job in jobs])
         return jobs
 
-    async def _store_results(self, tx: WebhooksTx, ended: Sequence[AttemptResult]) -> None:
+    async def _store_results(self, tx: DeliveryTx, ended: Sequence[AttemptResult]) -> None:
         results = [self._to_update(one) for one in ended if not one.is_not_sent]
         if results:
             await tx.deliveries.finish_many([result.delivery for result in results])
@@ -235,7 +235,7 @@ class DeliveryService:
         for one in ended:
             await self._update_health(tx, one)
 
-    async def _cancel_pending(self, tx: WebhooksTx) -> bool:
+    async def _cancel_pending(self, tx: DeliveryTx) -> bool:
         """A step for one of those that were called off; whether another should follow at once. What is owed to a deleted one is
         not touched: its rows are taken away (`leftovers`)."""
         webhook_id = next(iter(self._cancelling), None)
@@ -259,7 +259,7 @@ class DeliveryService:
             return policy.interrupt_attempt(job.delivery, job.attempt, ended.at_ms)
         return policy.finish_attempt(job.delivery, job.attempt, ended.response, ended.at_ms, self._jitter.spread())
 
-    async def _update_health(self, tx: WebhooksTx, ended: AttemptResult) -> None:
+    async def _update_health(self, tx: DeliveryTx, ended: AttemptResult) -> None:
         """What the answer says about the webhook itself; looked up anew only when it says something."""
         if (
             ended.response is None

@@ -18,7 +18,7 @@ from domain.webhooks import policy
 from domain.webhooks.delivery import DeliveryService, InFlightAttempt
 from domain.webhooks.model import MAX_LISTED_ATTEMPTS, Attempt, Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import LEASE_MS
-from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.ports import DeliveryTx
 from domain.webhooks.service import get_webhook
 
 DUE_FIRST_MS = 0
@@ -29,7 +29,7 @@ class DeliveryLogService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[WebhooksTx],
+        uow: UnitOfWork[DeliveryTx],
         clock: Clock,
         ids: IdGenerator,
         deliveries: DeliveryService,
@@ -84,7 +84,7 @@ class DeliveryLogService:
                 raise NotFound.for_resource("delivery", delivery_id)
             return await self._start_attempt(tx, webhook, _redelivery(owed, now_ms), now_ms)
 
-    async def _start_attempt(self, tx: WebhooksTx, webhook: Webhook, delivery: Delivery, now_ms: int) -> DeliveryId:
+    async def _start_attempt(self, tx: DeliveryTx, webhook: Webhook, delivery: Delivery, now_ms: int) -> DeliveryId:
         policy.require_enabled(webhook)
         if await self._deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(

@@ -6,15 +6,13 @@ So a crash at any moment loses nothing: either the event is there with all its d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from domain.events.model import Event
-from domain.events.ports import EventsTx
 from domain.kernel.clock import Clock
 from domain.kernel.ids import AccountId
 from domain.webhooks.model import Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import encode_payload
-from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.ports import FanoutTx
 from domain.webhooks.recipients import RecipientCache, WebhookRecipients
 
 
@@ -26,24 +24,23 @@ class DeliveryFanout:
         self._clock = clock
         self._wake_worker = bell
 
-    async def on_events(self, tx: EventsTx, events: Sequence[Event]) -> None:
-        whole = cast("WebhooksTx", tx)  # storage has one transaction object with all repositories
+    async def on_events(self, tx: FanoutTx, events: Sequence[Event]) -> None:
         now_ms = self._clock.now_ms()
         heard: dict[AccountId, list[Event]] = {}
         for event in events:
             if event.is_public and event.device_id is not None:
                 heard.setdefault(event.account_id, []).append(event)
             else:
-                self._recipients.on_event(whole, event, now_ms)
+                self._recipients.on_event(tx, event, now_ms)
         owing: list[Delivery] = []
         places = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in heard.items()}
-        scopes = await self._recipients.load(whole, places, now_ms)
+        scopes = await self._recipients.load(tx, places, now_ms)
         for account_id, public in heard.items():
             for event in public:
                 owing += _deliveries_for(scopes[account_id], event, now_ms)
         if owing:
-            await whole.deliveries.add_many(owing)
-            whole.after_commit(self._wake_worker)
+            await tx.deliveries.add_many(owing)
+            tx.after_commit(self._wake_worker)
 
 
 def _deliveries_for(scope: WebhookRecipients, event: Event, now_ms: int) -> list[Delivery]:

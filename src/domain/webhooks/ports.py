@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from domain.grants.ports import GrantsTx
+from domain.devices.ports import HasDevices
+from domain.events.ports import EventLogTx
+from domain.grants.ports import HasGrants
 from domain.kernel.ids import AccountId, DeliveryId, WebhookId
+from domain.kernel.unit_of_work import Transaction
+from domain.keys.ports import HasApiKeys
 from domain.webhooks.model import Attempt, Delivery, Webhook
 
 
@@ -102,12 +106,27 @@ class DeliveryRepository(Protocol):
         ...
 
 
-class WebhooksTx(GrantsTx, Protocol):
+class HasWebhooks(Protocol):
     @property
     def webhooks(self) -> WebhookRepository: ...
 
+
+class HasDeliveries(Protocol):
     @property
     def deliveries(self) -> DeliveryRepository: ...
+
+
+class RecipientTx(Transaction, HasDevices, HasGrants, HasWebhooks, Protocol): ...
+
+
+class FanoutTx(EventLogTx, RecipientTx, HasDeliveries, Protocol):
+    """Stores events together with their deliveries."""
+
+
+class WebhookTx(Transaction, HasApiKeys, HasDeliveries, HasWebhooks, Protocol): ...
+
+
+class DeliveryTx(RecipientTx, HasDeliveries, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)

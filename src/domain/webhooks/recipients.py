@@ -17,7 +17,7 @@ from domain.grants.model import Grant, KeyReadAccess
 from domain.kernel.clock import MINUTE_MS, SECOND_MS
 from domain.kernel.ids import AccountId, DeviceId, KeyId, ProjectId, WebhookId
 from domain.webhooks.model import Webhook
-from domain.webhooks.ports import WebhooksTx
+from domain.webhooks.ports import RecipientTx
 
 MAX_PENDING_CHANGE_MS = MINUTE_MS
 CACHE_TTL_MS = 30 * SECOND_MS
@@ -67,7 +67,7 @@ class WebhookRecipients:
     """Whether any sight is over a project, so that a device's project matters."""
     _project_ids: dict[DeviceId, ProjectId | None] = field(default_factory=dict)
 
-    async def load_projects(self, tx: WebhooksTx, device_ids: Collection[DeviceId]) -> None:
+    async def load_projects(self, tx: RecipientTx, device_ids: Collection[DeviceId]) -> None:
         """Find out in which projects they are, if that matters."""
         missing = [device_id for device_id in device_ids if device_id not in self._project_ids] if self.uses_projects else []
         if missing:
@@ -89,7 +89,7 @@ class WebhookRecipients:
 
 
 async def load_recipients(
-    tx: WebhooksTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
+    tx: RecipientTx, account_ids: Collection[AccountId], device_ids: Collection[DeviceId] | None = None
 ) -> dict[AccountId, WebhookRecipients]:
     """Two questions, however many accounts, webhooks and grants. `device_ids`: all that will be asked about; None: any."""
     found: dict[AccountId, dict[WebhookId, tuple[Webhook, Visibility]]] = {account_id: {} for account_id in account_ids}
@@ -124,7 +124,7 @@ class RecipientCache:
         self._pending_changes: dict[AccountId, dict[object, int]] = {}
 
     async def load(
-        self, tx: WebhooksTx, places: Mapping[AccountId, Collection[DeviceId]], now_ms: int
+        self, tx: RecipientTx, places: Mapping[AccountId, Collection[DeviceId]], now_ms: int
     ) -> dict[AccountId, WebhookRecipients]:
         """For these accounts, to be asked about these devices. `tx` must be a writing transaction."""
         found: dict[AccountId, WebhookRecipients] = {}
@@ -148,12 +148,12 @@ class RecipientCache:
     def _is_cacheable(self, account_id: AccountId, now_ms: int) -> bool:
         return self._exclusive and not self._has_pending_change(account_id, now_ms)
 
-    def on_event(self, tx: WebhooksTx, event: Event, now_ms: int) -> None:
+    def on_event(self, tx: RecipientTx, event: Event, now_ms: int) -> None:
         """An event is being recorded: keep nothing of its account until its commit, if it changes who may see."""
         if is_access_change(event.kind):
             self.invalidate_until_commit(tx, event.account_id, now_ms)
 
-    def invalidate_until_commit(self, tx: WebhooksTx, account_id: AccountId, now_ms: int) -> None:
+    def invalidate_until_commit(self, tx: RecipientTx, account_id: AccountId, now_ms: int) -> None:
         mark = object()
         self._entries.pop(account_id, None)
         self._pending_changes.setdefault(account_id, {})[mark] = now_ms + MAX_PENDING_CHANGE_MS

@@ -18,7 +18,7 @@ from domain.kernel.ids import IdGenerator, IdPrefix, KeyId, WebhookId, has_id_fo
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
 from domain.webhooks.model import CANCEL_BATCH_ROWS, Webhook
-from domain.webhooks.ports import Courier, WebhooksTx
+from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
 
 SECRET_BYTES = 32
 
@@ -38,7 +38,7 @@ class WebhookService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[WebhooksTx],
+        uow: UnitOfWork[WebhookTx],
         clock: Clock,
         ids: IdGenerator,
         vault: Vault,
@@ -149,12 +149,12 @@ class WebhookService:
         if refusal is not None:
             raise ValidationFailed.for_field("url", refusal)
 
-    async def _emit(self, tx: WebhooksTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
+    async def _emit(self, tx: WebhookTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
         await tx.emit(DomainEvent.from_caller(caller, kind, said, self._clock.now_ms(), data=data))
 
 
-async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:
+async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
     key = None
     if has_id_format(IdPrefix.KEY, webhook.key_id):
         key = await tx.api_keys.get(webhook.account_id, webhook.key_id)
@@ -169,7 +169,7 @@ async def _require_key_with_capacity(tx: WebhooksTx, webhook: Webhook) -> None:
         )
 
 
-async def get_webhook(tx: WebhooksTx, caller: Session, webhook_id: str, *, held: bool = False) -> Webhook:
+async def get_webhook(tx: HasWebhooks, caller: Session, webhook_id: str, *, held: bool = False) -> Webhook:
     """Raises NotFound, also for a webhook of another account."""
     webhook = None
     if has_id_format(IdPrefix.WEBHOOK, webhook_id):

@@ -40,7 +40,7 @@ from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebh
 
 
 class MemoryTransaction:
-    def __init__(self, book: Database, recorder: DomainEventDispatcher | None, *, writable: bool) -> None:
+    def __init__(self, book: Database, recorder: DomainEventDispatcher[MemoryTransaction] | None, *, writable: bool) -> None:
         self._event_dispatcher = recorder
         self._writable = writable
         self.emitted_events: list[DomainEvent] = []
@@ -91,7 +91,7 @@ class MemoryTransaction:
 class MemoryUnitOfWork:
     """Without a recorder, facts are kept in `facts` and go nowhere else. `patience_s` bounds the wait for other writers."""
 
-    def __init__(self, recorder: DomainEventDispatcher | None = None, *, patience_s: float = 5.0) -> None:
+    def __init__(self, recorder: DomainEventDispatcher[MemoryTransaction] | None = None, *, patience_s: float = 5.0) -> None:
         self.emitted_events: list[DomainEvent] = []
         self._event_dispatcher = recorder
         self._acquire_timeout_s = patience_s

@@ -18,12 +18,11 @@ from dataclasses import dataclass, field, replace
 
 from quart import Response, request
 
-from domain.accounts.ports import AccountsTx
 from domain.devices.ports import Vault
 from domain.kernel.caller import Caller
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.errors import Conflict, DomainError, Unavailable, ValidationFailed
-from domain.kernel.idempotency import COMMITTED, CURRENT_CLAIM, STORED_RESPONSE_TTL_MS, StoredResponse
+from domain.kernel.idempotency import COMMITTED, CURRENT_CLAIM, STORED_RESPONSE_TTL_MS, HasStoredResponses, StoredResponse
 from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_KEY_LENGTH = 255
@@ -36,7 +35,7 @@ ABANDONED_AFTER_MS = 2 * MINUTE_MS
 class IdempotencyStore:
     """Where answers are remembered."""
 
-    uow: UnitOfWork[AccountsTx]
+    uow: UnitOfWork[HasStoredResponses]
     clock: Clock
     vault: Vault
     running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)

@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 from adapters.storage.sql.migrate import migrate_postgres, migrate_sqlite
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.sqlite.backend import SqliteBackend
-from adapters.storage.sql.unit_of_work import SqlBackend, SqlUnitOfWork
+from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
 from domain.events.ports import DomainEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
 
@@ -49,7 +49,7 @@ class SqlDatabase:
         """SQLite's file; None for a server."""
         return self._path
 
-    def unit_of_work(self, recorder: DomainEventDispatcher | None = None) -> SqlUnitOfWork:
+    def unit_of_work(self, recorder: DomainEventDispatcher[SqlTransaction] | None = None) -> SqlUnitOfWork:
         """The unit of work whose facts go to `recorder`; also what `uow` is from now on."""
         self.uow = SqlUnitOfWork(self._backend, recorder)
         return self.uow

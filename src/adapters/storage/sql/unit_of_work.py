@@ -97,7 +97,7 @@ class SqlTransaction:
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
 
-    def __init__(self, session: DbSession, recorder: DomainEventDispatcher | None) -> None:
+    def __init__(self, session: DbSession, recorder: DomainEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session
         self._event_dispatcher = recorder
         self._pending_events: list[DomainEvent] = []
@@ -123,7 +123,7 @@ class SqlTransaction:
 class SqlUnitOfWork:
     """Without a recorder, facts go nowhere."""
 
-    def __init__(self, backend: SqlBackend, recorder: DomainEventDispatcher | None = None) -> None:
+    def __init__(self, backend: SqlBackend, recorder: DomainEventDispatcher[SqlTransaction] | None = None) -> None:
         self._backend = backend
         self._event_dispatcher = recorder
 

@@ -8,6 +8,7 @@ readings alone would give, to the last bit, and reaches beyond the retention of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from domain.grants.authorizer import Authorizer
 from domain.kernel.caller import Caller
@@ -18,7 +19,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import AggregateCell, TelemetryEngine
 from domain.telemetry.engine.rollup_format import combine_cells, unpack_rollup
 from domain.telemetry.model import TimeBucket
-from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.ports import HasRollups, TelemetryQueryTx
 from domain.telemetry.queries.latest_and_history import MetricNames, get_readable_device
 from domain.telemetry.queries.paging import TimeRange, iterate_pages
 
@@ -27,6 +28,9 @@ PAGE_HOURS = 1_000
 MAX_MESSAGES = 1_000_000
 """Messages that a query may read, which takes some seconds: ten days at one message per second."""
 MAX_BUCKETS = 1_000
+
+
+class DownsamplingTx(TelemetryQueryTx, HasRollups, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -39,7 +43,7 @@ class _AggregationQuery:
 
 
 class DownsamplingService:
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], clock: Clock, engine: TelemetryEngine, authorizer: Authorizer) -> None:
+    def __init__(self, *, uow: UnitOfWork[DownsamplingTx], clock: Clock, engine: TelemetryEngine, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock
         self._engine = engine
@@ -68,7 +72,7 @@ class DownsamplingService:
             for from_ms, no, count, low, high, total, last, _ in cells[:limit]
         ]
 
-    async def _clip_range(self, tx: TelemetryTx, device_no: int, span: TimeRange, step_ms: int, count: int) -> TimeRange:
+    async def _clip_range(self, tx: DownsamplingTx, device_no: int, span: TimeRange, step_ms: int, count: int) -> TimeRange:
         """The last `count` buckets of the range that can contain readings."""
         until_ms = min(span.until_ms, self._clock.now_ms() + DAY_MS)
         if until_ms == span.until_ms and span.since_ms > 0:
@@ -80,7 +84,7 @@ class DownsamplingService:
         first_ms = (until_ms - 1) // step_ms * step_ms - (count - 1) * step_ms
         return TimeRange(max(span.since_ms, first_ms, 0), until_ms)
 
-    async def _aggregate(self, tx: TelemetryTx, query: _AggregationQuery) -> list[AggregateCell]:
+    async def _aggregate(self, tx: DownsamplingTx, query: _AggregationQuery) -> list[AggregateCell]:
         since_ms, until_ms = query.span.since_ms, query.span.until_ms
         if query.step_ms % HOUR_MS:
             return await self._aggregate_readings(tx, query, query.span, query.step_ms)
@@ -93,7 +97,7 @@ class DownsamplingService:
         return combine_cells(cells, query.step_ms)
 
     async def _aggregate_whole_hours(
-        self, tx: TelemetryTx, query: _AggregationQuery, first: int, end: int
+        self, tx: DownsamplingTx, query: _AggregationQuery, first: int, end: int
     ) -> list[AggregateCell]:
         """Cells of the full hours with first ≤ hour < end."""
         due = await tx.rollups.list_due_hours(query.device_no, first, end)
@@ -111,7 +115,7 @@ class DownsamplingService:
             before = rows[-1][0]
 
     async def _aggregate_readings(
-        self, tx: TelemetryTx, query: _AggregationQuery, span: TimeRange, step_ms: int
+        self, tx: DownsamplingTx, query: _AggregationQuery, span: TimeRange, step_ms: int
     ) -> list[AggregateCell]:
         """Cells computed from the readings."""
         aggregator = self._engine.create_aggregator(step_ms, query.metric_no)

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Protocol
 
 from domain.devices.model import Device
+from domain.devices.ports import HasDevices
 from domain.events.model import TelemetryRecord
 from domain.kernel.ids import AccountId, DeviceId
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
-from domain.telemetry.ports import TelemetryTx
+from domain.telemetry.ports import HasReadings
 
 MAX_DEVICES = 200
 """The most recently seen devices: a page has at most 200 readings, so it cannot contain more devices."""
 
 
+class EventViewTx(HasDevices, HasReadings, Protocol): ...
+
+
 class TelemetryEventQueryService:
     """Implements the port of the events part for telemetry."""
 
-    def __init__(self, *, uow: UnitOfWork[TelemetryTx], engine: TelemetryEngine) -> None:
+    def __init__(self, *, uow: UnitOfWork[EventViewTx], engine: TelemetryEngine) -> None:
         self._uow = uow
         self._engine = engine
 
@@ -38,14 +43,14 @@ class TelemetryEventQueryService:
         merged = heapq.merge(*found, key=lambda record: (-record.at_ms, record.device_id, record.metric))
         return [record for number, record in enumerate(merged) if skip <= number < wanted]
 
-    async def _list_devices(self, tx: TelemetryTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
+    async def _list_devices(self, tx: EventViewTx, account_id: AccountId, device_id: DeviceId | None) -> Sequence[Device]:
         if device_id is not None:
             device = await tx.devices.get(account_id, device_id)
             return [] if device is None else [device]
         seen = [device for device in await tx.devices.list(account_id) if device.last_seen_ms is not None]
         return sorted(seen, key=lambda device: -(device.last_seen_ms or 0))[:MAX_DEVICES]
 
-    async def _newest_records(self, tx: TelemetryTx, device: Device, before_ms: int, wanted: int) -> list[TelemetryRecord]:
+    async def _newest_records(self, tx: EventViewTx, device: Device, before_ms: int, wanted: int) -> list[TelemetryRecord]:
         rows = await tx.readings.list_between(device.device_no, 0, before_ms + 1, wanted)
         names = {number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)}
         records = []

@@ -15,7 +15,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine, UnpackedReading
 from domain.telemetry.model import Reading
 from domain.telemetry.packing import value_columns
-from domain.telemetry.ports import MessageKey, TelemetryTx
+from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.paging import TimeRange, iterate_pages, read_page
 
 PAGE_MESSAGES = 1_000
@@ -40,7 +40,7 @@ class MetricNames:
     by_number: dict[int, tuple[str, str | None]]
 
     @classmethod
-    async def load(cls, tx: TelemetryTx, device: Device) -> MetricNames:
+    async def load(cls, tx: TelemetryQueryTx, device: Device) -> MetricNames:
         return cls({number: (name, unit) for number, name, unit in await tx.readings.list_device_metrics(device.device_no)})
 
     def name_and_unit(self, number: int) -> tuple[str, str | None]:
@@ -59,7 +59,7 @@ class TelemetryQueryService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[TelemetryQueryTx],
         clock: Clock,
         engine: TelemetryEngine,
         authorizer: Authorizer,
@@ -84,7 +84,7 @@ class TelemetryQueryService:
             device, tuple(Reading(each.metric, *value_columns(each.value), each.unit, each.ts_ms) for each in values)
         )
 
-    async def _replay_newest(self, tx: TelemetryTx, device: Device) -> None:
+    async def _replay_newest(self, tx: TelemetryQueryTx, device: Device) -> None:
         self._engine.add_metric_names(await tx.readings.list_metric_names())
         rows = await tx.readings.list_between(device.device_no, 0, self._clock.now_ms() + DAY_MS + 1, FOLLOWER_REPLAY_ROWS)
         for at_ms, packed in reversed(rows):
@@ -129,12 +129,12 @@ class TelemetryQueryService:
             if after is None:
                 return
 
-    async def _get_readable_device(self, tx: TelemetryTx, caller: Caller, device_id: DeviceId) -> Device:
+    async def _get_readable_device(self, tx: TelemetryQueryTx, caller: Caller, device_id: DeviceId) -> Device:
         return await get_readable_device(tx, self._authorizer, caller, device_id, self._clock.now_ms())
 
 
 async def get_readable_device(
-    tx: TelemetryTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
+    tx: TelemetryQueryTx, authorizer: Authorizer, caller: Caller, device_id: DeviceId, now_ms: int
 ) -> Device:
     """The device, if the caller may read it. Raises NotFound, PermissionDenied."""
     device = await get_device(tx, caller.account_id, device_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from domain.telemetry.ports import MessageKey, TelemetryTx
+from domain.telemetry.ports import HasReadings, MessageKey
 
 PackedRows = list[tuple[int, bytes]]
 
@@ -23,7 +23,7 @@ class TimeRange:
 
 
 async def read_page(
-    tx: TelemetryTx, device_no: int, span: TimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
+    tx: HasReadings, device_no: int, span: TimeRange, size: int, after: MessageKey | None, *, newest_first: bool = True
 ) -> tuple[PackedRows, MessageKey | None]:
     """The rows, and the key after which the next page starts; None after the last page."""
     found = await tx.readings.list_page(device_no, span.since_ms, span.until_ms, size, after, newest_first=newest_first)
@@ -31,7 +31,7 @@ async def read_page(
     return rows, None if len(found) < size else found[-1][:2]
 
 
-async def iterate_pages(tx: TelemetryTx, device_no: int, span: TimeRange, size: int) -> AsyncIterator[PackedRows]:
+async def iterate_pages(tx: HasReadings, device_no: int, span: TimeRange, size: int) -> AsyncIterator[PackedRows]:
     """Yield all pages, newest first, in the snapshot of the transaction."""
     after: MessageKey | None = None
     while True:

@@ -20,7 +20,8 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryBatch, TelemetryEngine, UnpackedReading
 from domain.rules.model import MetricValue, Rule, RuleDryRun, RuleSpec, RuleState
 from domain.rules.service import get_rule
-from domain.telemetry.ports import MessageKey, TelemetryTx
+from domain.rules.storage_ports import HasRules
+from domain.telemetry.ports import MessageKey, TelemetryQueryTx
 from domain.telemetry.queries.paging import TimeRange, read_page
 
 MAX_MESSAGES = 100_000
@@ -28,6 +29,9 @@ PAGE_MESSAGES = 1_000
 MAX_FIRINGS = 1_000
 
 TelemetryMessages = list[tuple[int, int, bytes]]
+
+
+class RuleDryRunTx(TelemetryQueryTx, HasRules, Protocol): ...
 
 
 class TelemetryEncoder(Protocol):
@@ -50,7 +54,7 @@ class RuleDryRunService:
     def __init__(
         self,
         *,
-        uow: UnitOfWork[TelemetryTx],
+        uow: UnitOfWork[RuleDryRunTx],
         clock: Clock,
         engine: TelemetryEngine,
         create_engine: Callable[[], TelemetryEngine],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from quart import Blueprint
 
 from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse
@@ -22,14 +24,14 @@ APPROVE_ERRORS = {
 }
 
 
-def approvals_blueprint(approvals: ApprovalService) -> Blueprint:
+def approvals_blueprint(approvals: ApprovalService[Any]) -> Blueprint:
     bp = Blueprint("approvals", __name__, url_prefix="/api/v1")
     _add_list_routes(bp, approvals)
     _add_decision_routes(bp, approvals)
     return bp
 
 
-def _add_list_routes(bp: Blueprint, approvals: ApprovalService) -> None:
+def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
     @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="Approvals of the account")
     async def list_approvals(query: ApprovalsQuery) -> list[ApprovalResponse]:
         """The 200 newest, newest first."""
@@ -51,7 +53,7 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService) -> None:
         return [ApprovalResponse.from_domain(approval) for approval in found]
 
 
-def _add_decision_routes(bp: Blueprint, approvals: ApprovalService) -> None:
+def _add_decision_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
     @operation(
         bp,
         "POST",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from quart import Blueprint
 
 from adapters.http.api.grants.schemas import ApiKeyGrantResponse, api_key_grant_response
@@ -16,15 +18,21 @@ from adapters.http.api.keys.schemas import (
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import operation
 from adapters.http.core.schemas import OkResponse
-from domain.grants.ports import GrantsTx
+from domain.accounts.ports import HasProjects
+from domain.devices.ports import HasDevices
+from domain.grants.ports import HasGrants
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.keys.model import ApiKey
+from domain.keys.ports import HasApiKeys
 from domain.keys.service import ApiKeyService, get_api_key
 
 TAG = "API keys"
 
 
-def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[GrantsTx]) -> Blueprint:
+class KeyGrantsTx(HasApiKeys, HasDevices, HasGrants, HasProjects, Protocol): ...
+
+
+def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[KeyGrantsTx]) -> Blueprint:
     bp = Blueprint("keys", __name__, url_prefix="/api/v1")
     _add_key_routes(bp, keys)
     _add_key_update_routes(bp, keys)
@@ -99,7 +107,7 @@ def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService) -> None:
         return OkResponse()
 
 
-async def _load_key_grants(tx: GrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
+async def _load_key_grants(tx: KeyGrantsTx, key: ApiKey) -> list[ApiKeyGrantResponse]:
     grants = await tx.grants.list_by_key(key.account_id, key.key_id)
     devices = {device.device_id: device.name for device in await tx.devices.list(key.account_id)} if grants else {}
     projects = (
