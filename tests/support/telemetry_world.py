@@ -1,15 +1,12 @@
-"""The small account of `device_world` with rules, telemetry and an engine, wired as the program wires them."""
+"""The account of `device_world` with rules, telemetry and an engine, wired as in the program."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from adapters.mqtt.firmware_codec import FirmwareDeviceCodec
 from domain.devices.model import Device
-from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.telemetry import IngestResult, IngestService
 from domain.kernel.caller import Role
 from domain.rules.model import Comparator, Rule, RuleAction, RuleCondition
@@ -23,7 +20,7 @@ from domain.telemetry.rollup_service import RollupService
 from support.device_world import DeviceWorld
 
 
-class Announcements:
+class FakeEventPublisher:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
@@ -31,58 +28,43 @@ class Announcements:
         self.events += events
 
 
-class Plans:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
-
-    async def on_plan_revisions(self, tx: object, said: Sequence[tuple[Device, int]]) -> None:
-        self.told += [(device.device_id, rev) for device, rev in said]
-
-    def on_online(self, tx: object, device: Device) -> None:
-        pass
-
-
 class TelemetryWorld(DeviceWorld):
     def __init__(self) -> None:
         super().__init__()
         self.engine = ReferenceEngine()
-        self.announcer = Announcements()
-        self.plans = Plans()
+        self.publisher = FakeEventPublisher()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.rules = RuleService(
             **shared, ids=self.ids, engine=self.engine, commands=self.commands, engine_commit_lock=asyncio.Lock()
         )
         self.ingest = IngestService(
-            ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.announcer
+            ids=self.ids, clock=self.clock, engine=self.engine, commands=self.commands, publisher=self.publisher
         )
         self.telemetry = TelemetryQueryService(**shared, engine=self.engine, authorizer=self.gate)
         self.downsampling = DownsamplingService(**shared, engine=self.engine, authorizer=self.gate)
         self.rollups = RollupService(**shared, engine=self.engine)
-        self.trials = RuleDryRunService(
+        self.rule_dry_runs = RuleDryRunService(
             **shared,
             engine=self.engine,
             create_engine=ReferenceEngine,
             make_batch=InMemoryTelemetryBatch.of,
             encode=lambda at_ms, values: json.dumps({"ts": at_ms, "m": values}).encode(),
         )
-        self.uplink = DeviceMessageService(
-            **shared, codec=FirmwareDeviceCodec(), reports=self.reports, presence=self.presence, plans=self.plans
-        )
 
     async def report(self, device: Device, **values: Any) -> IngestResult:
-        """One telemetry message, stored."""
+        """Ingest one telemetry message and advance the clock by a second."""
         batch = InMemoryTelemetryBatch.of([(device.device_no, self.clock.now_ms(), json.dumps(values).encode())])
-        verdict = IngestResult.of(self.engine.ingest(batch))
-        await self.store(verdict)
+        result = IngestResult.of(self.engine.ingest(batch))
+        await self.store(result)
         self.clock.forward(1_000)
-        return verdict
+        return result
 
     async def tick(self) -> None:
         await self.store(IngestResult.of(self.engine.tick(self.clock.now_ms())))
 
-    async def store(self, verdict: IngestResult) -> None:
+    async def store(self, result: IngestResult) -> None:
         async with self.uow.write() as tx:
-            await self.ingest.store(tx, verdict)
+            await self.ingest.store(tx, result)
 
     async def rule(self, device: Device, command: str = "OFF", above: float = 30, **fields: Any) -> Rule:
         wanted = {
@@ -93,6 +75,6 @@ class TelemetryWorld(DeviceWorld):
         return await self.rules.create(self.session(Role.OWNER), device.device_id, wanted | fields)
 
     async def commands_of(self, device: Device) -> list[str]:
-        """What was queued for the device, oldest first."""
+        """The commands queued for the device, oldest first."""
         async with self.uow.read() as tx:
             return [execution.cmd for execution in reversed(await tx.executions.page(device.device_id, limit=100))]

@@ -228,7 +228,7 @@ async def test_a_trial_on_readings_explains_each_condition_and_changes_nothing(w
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
-    run = await world.trials.run_on_readings(world.session(), device.device_id, rule.rule_id, {"temperature": 31})
+    run = await world.rule_dry_runs.run_on_readings(world.session(), device.device_id, rule.rule_id, {"temperature": 31})
     assert run.holds
     assert run.conditions[0].actual == 31
     assert run.conditions[0].why
@@ -241,7 +241,9 @@ async def test_a_trial_over_history_says_when_it_would_have_fired(world: Telemet
     for reading in (20, 31, 32, 29, 35):
         await world.report(device, temperature=reading)
     rule = await world.rule(device)
-    trial = await world.trials.run_on_history(world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 60_000))
+    trial = await world.rule_dry_runs.run_on_history(
+        world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 60_000)
+    )
     assert trial.fired_ms == (begin + 1_000, begin + 4_000)
     assert trial.is_complete
     assert trial.message_count == 5
@@ -273,7 +275,9 @@ async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages
         await world.report(device, ts=begin + 1_000, m={"humidity": humidity})
     await world.report(device, temperature=31)
     rule = await world.rule(device)
-    trial = await world.trials.run_on_history(world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 60_000))
+    trial = await world.rule_dry_runs.run_on_history(
+        world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 60_000)
+    )
     assert (trial.message_count, trial.is_complete, len(trial.fired_ms)) == (5, True, 1)
 
 
@@ -288,6 +292,8 @@ async def test_a_trial_that_was_cut_short_says_so_and_explains_where_it_stopped(
         await world.report(device, temperature=reading)
     quiet = RuleCondition("temperature", Comparator.SILENT, 600.0)
     rule = await world.rule(device, conditions=(quiet,))
-    trial = await world.trials.run_on_history(world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 10**6))
+    trial = await world.rule_dry_runs.run_on_history(
+        world.session(), device.device_id, rule.rule_id, TimeRange(begin, begin + 10**6)
+    )
     assert (trial.message_count, trial.is_complete, trial.fired_ms) == (2, False, ())
     assert trial.final_evaluation.conditions[0].why == "temperature was last reported 0 s ago; 600 s are needed"

@@ -1,4 +1,4 @@
-"""Stretches out of roll-ups equal stretches out of the readings, to the last bit: late readings, crashes and retention included."""
+"""Buckets from roll-ups equal buckets from readings, to the last bit: with late readings, crashes and retention."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from support.telemetry_world import TelemetryWorld
 STEPS = (HOUR_MS, 3 * HOUR_MS, DAY_MS)
 
 
-async def filled(world: TelemetryWorld, hours: int = 30, each: int = 7, seed: int = 1) -> Device:
-    """A device with readings all over some hours up to now."""
+async def device_with_readings(world: TelemetryWorld, hours: int = 30, each: int = 7, seed: int = 1) -> Device:
+    """A device with random readings during the last `hours`."""
     world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
     dice, device = random.Random(seed), await world.device()
     for _ in range(hours * each):
@@ -32,79 +32,79 @@ async def filled(world: TelemetryWorld, hours: int = 30, each: int = 7, seed: in
     return device
 
 
-async def rolled_up(world: TelemetryWorld) -> int:
-    done = 0
-    while step := await world.rollups.run_once():
-        done += step
-    return done
+async def roll_up(world: TelemetryWorld) -> int:
+    total = 0
+    while count := await world.rollups.run_once():
+        total += count
+    return total
 
 
-async def out_of_readings(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[AggregateCell]:
+async def cells_from_readings(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[AggregateCell]:
     async with world.uow.read() as tx:
         rows = await tx.readings.list_between(device.device_no, span.since_ms, span.until_ms, 10**6)
-    tally = ReferenceAggregator(HOUR_MS)
-    tally.add(rows)
-    return combine_cells(tally.cells(), step_ms)
+    aggregator = ReferenceAggregator(HOUR_MS)
+    aggregator.add(rows)
+    return combine_cells(aggregator.cells(), step_ms)
 
 
-async def asked(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[tuple[Any, ...]]:
+async def query_buckets(world: TelemetryWorld, device: Device, span: TimeRange, step_ms: int) -> list[tuple[Any, ...]]:
     found = await world.downsampling.query_buckets(
         world.session(), device.device_id, span, metric=None, step_ms=step_ms, limit=1000
     )
     return [(b.from_ms, b.metric, b.count, b.low, b.high, b.total, b.last) for b in found]
 
 
-async def named(world: TelemetryWorld, device: Device, cells: list[AggregateCell]) -> list[tuple[Any, ...]]:
+async def as_buckets(world: TelemetryWorld, device: Device, cells: list[AggregateCell]) -> list[tuple[Any, ...]]:
     async with world.uow.read() as tx:
         names = {number: name for number, name, _ in await tx.readings.list_device_metrics(device.device_no)}
     return [(c[0], names[c[1]], *c[2:7]) for c in cells]
 
 
-async def same(world: TelemetryWorld, device: Device, span: TimeRange) -> None:
+async def assert_equal_to_readings(world: TelemetryWorld, device: Device, span: TimeRange) -> None:
     for step_ms in STEPS:
-        expected = await named(world, device, await out_of_readings(world, device, span, step_ms))
-        assert await asked(world, device, span, step_ms) == expected
+        expected = await as_buckets(world, device, await cells_from_readings(world, device, span, step_ms))
+        assert await query_buckets(world, device, span, step_ms) == expected
 
 
-def everything(world: TelemetryWorld) -> TimeRange:
+def whole_range(world: TelemetryWorld) -> TimeRange:
     return TimeRange(world.clock.now_ms() - 100 * HOUR_MS - 1, world.clock.now_ms())
 
 
-async def hours_summed(world: TelemetryWorld, device: Device) -> int:
+async def count_rollups(world: TelemetryWorld, device: Device) -> int:
     async with world.uow.read() as tx:
         return len(await tx.rollups.list_between(device.device_no, 0, 10**9, 10**6))
 
 
 async def test_roll_ups_equal_the_readings_at_any_moment_and_for_any_span(world: TelemetryWorld) -> None:
-    device = await filled(world)
+    device = await device_with_readings(world)
     now = world.clock.now_ms()
     spans = [
-        everything(world),
+        whole_range(world),
         TimeRange(now - 20 * HOUR_MS - 7, now - 3 * HOUR_MS + 5),
         TimeRange(now - 100, now),
         TimeRange(now - 2 * HOUR_MS, now),
     ]
     for span in spans:
-        await same(world, device, span)
+        await assert_equal_to_readings(world, device, span)
     while await world.rollups.run_once():
         for span in spans:
-            await same(world, device, span)
-    assert await hours_summed(world, device) > 25
+            await assert_equal_to_readings(world, device, span)
+    assert await count_rollups(world, device) > 25
     for span in spans:
-        await same(world, device, span)
+        await assert_equal_to_readings(world, device, span)
 
 
-async def test_the_roll_up_itself_is_read_and_not_the_readings(world: TelemetryWorld) -> None:
-    device = await filled(world)
-    await rolled_up(world)
-    before = await asked(world, device, everything(world), DAY_MS)
+async def test_a_query_reads_roll_ups_instead_of_readings(world: TelemetryWorld) -> None:
+    device = await device_with_readings(world)
+    await roll_up(world)
+    before = await query_buckets(world, device, whole_range(world), DAY_MS)
     async with world.uow.write() as tx:
-        over = (world.clock.now_ms() - rollup_service.GRACE_MS) // HOUR_MS * HOUR_MS
-        await tx.readings.delete_batch(device.device_no, 10**6, over)
-    assert await asked(world, device, everything(world), DAY_MS) == before
+        end_ms = (world.clock.now_ms() - rollup_service.GRACE_MS) // HOUR_MS * HOUR_MS
+        await tx.readings.delete_batch(device.device_no, 10**6, end_ms)
+    assert await query_buckets(world, device, whole_range(world), DAY_MS) == before
 
 
-async def test_an_hour_under_way_is_not_summed_up(world: TelemetryWorld) -> None:
+async def test_the_current_hour_is_not_rolled_up(world: TelemetryWorld) -> None:
     device = await world.device()
     world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
     await world.report(device, temperature=1)
@@ -114,39 +114,39 @@ async def test_an_hour_under_way_is_not_summed_up(world: TelemetryWorld) -> None
     assert await world.rollups.run_once() == 0
 
 
-async def test_readings_that_come_late_are_counted(world: TelemetryWorld) -> None:
-    device = await filled(world)
-    await rolled_up(world)
+async def test_late_readings_are_counted(world: TelemetryWorld) -> None:
+    device = await device_with_readings(world)
+    await roll_up(world)
     late_ms = world.clock.now_ms() - 12 * HOUR_MS
     await world.report(device, ts=late_ms, m={"temperature": 99.5})
-    span = everything(world)
-    await same(world, device, span)
-    assert await rolled_up(world) == 1
-    await same(world, device, span)
+    span = whole_range(world)
+    await assert_equal_to_readings(world, device, span)
+    assert await roll_up(world) == 1
+    await assert_equal_to_readings(world, device, span)
 
 
-async def test_a_reading_that_comes_while_its_hour_is_summed_up_is_not_lost(
+async def test_a_reading_that_arrives_during_the_roll_up_of_its_hour_is_not_lost(
     world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = await filled(world, hours=3)
+    device = await device_with_readings(world, hours=3)
     world.clock.forward(2 * HOUR_MS)
     store = world.rollups._store
 
-    async def interrupted(summed: Any) -> None:
-        mark = summed[0][0]
+    async def interrupted(aggregated: Any) -> None:
+        mark = aggregated[0][0]
         await world.report(device, ts=mark[1] * HOUR_MS + 1, m={"temperature": -273.0})
-        await store(summed)
+        await store(aggregated)
 
     monkeypatch.setattr(world.rollups, "_store", interrupted)
     await world.rollups.run_once()
     monkeypatch.undo()
-    await same(world, device, everything(world))
-    await rolled_up(world)
-    await same(world, device, everything(world))
+    await assert_equal_to_readings(world, device, whole_range(world))
+    await roll_up(world)
+    await assert_equal_to_readings(world, device, whole_range(world))
 
 
 async def test_a_crash_before_the_roll_up_is_stored_leaves_it_due(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = await filled(world, hours=4)
+    device = await device_with_readings(world, hours=4)
     world.clock.forward(2 * HOUR_MS)
 
     async def crash(_: Any) -> None:
@@ -156,59 +156,59 @@ async def test_a_crash_before_the_roll_up_is_stored_leaves_it_due(world: Telemet
     with pytest.raises(RuntimeError):
         await world.rollups.run_once()
     monkeypatch.undo()
-    await same(world, device, everything(world))
-    assert await rolled_up(world) > 0
-    await same(world, device, everything(world))
+    await assert_equal_to_readings(world, device, whole_range(world))
+    assert await roll_up(world) > 0
+    await assert_equal_to_readings(world, device, whole_range(world))
 
 
-async def test_pages_do_not_matter(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_page_size_does_not_change_the_result(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (rollup_service, downsampling):
         monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
     monkeypatch.setattr(downsampling, "PAGE_HOURS", 4)
-    device = await filled(world)
-    await same(world, device, everything(world))
-    await rolled_up(world)
-    await same(world, device, everything(world))
+    device = await device_with_readings(world)
+    await assert_equal_to_readings(world, device, whole_range(world))
+    await roll_up(world)
+    await assert_equal_to_readings(world, device, whole_range(world))
 
 
 def retention(world: TelemetryWorld) -> RetentionService:
     return RetentionService(uow=world.uow, clock=world.clock, periods=RetentionPeriods(readings=1, rollups=2))
 
 
-async def test_readings_go_by_whole_hours_and_only_once_they_are_summed_up(world: TelemetryWorld) -> None:
-    device = await filled(world, hours=40)
-    span = everything(world)
-    before = await asked(world, device, span, HOUR_MS)
-    assert sum([gone async for gone in retention(world).purge_steps()]) == 0
-    await rolled_up(world)
-    assert sum([gone async for gone in retention(world).purge_steps()]) > 0
+async def test_readings_are_deleted_by_full_hours_and_only_after_their_roll_up(world: TelemetryWorld) -> None:
+    device = await device_with_readings(world, hours=40)
+    span = whole_range(world)
+    before = await query_buckets(world, device, span, HOUR_MS)
+    assert sum([deleted async for deleted in retention(world).purge_steps()]) == 0
+    await roll_up(world)
+    assert sum([deleted async for deleted in retention(world).purge_steps()]) > 0
     async with world.uow.read() as tx:
         [(oldest_ms, _)] = await tx.readings.list_between(device.device_no, 0, 2**50, 1, newest_first=False)
     assert oldest_ms >= (world.clock.now_ms() - DAY_MS) // HOUR_MS * HOUR_MS
-    assert await asked(world, device, span, HOUR_MS) == before
+    assert await query_buckets(world, device, span, HOUR_MS) == before
 
 
-async def test_roll_ups_go_when_their_time_is_over(world: TelemetryWorld) -> None:
-    device = await filled(world, hours=80)
-    await rolled_up(world)
-    [gone async for gone in retention(world).purge_steps()]
-    found = await asked(world, device, everything(world), HOUR_MS)
+async def test_roll_ups_are_deleted_after_their_retention_period(world: TelemetryWorld) -> None:
+    device = await device_with_readings(world, hours=80)
+    await roll_up(world)
+    [deleted async for deleted in retention(world).purge_steps()]
+    found = await query_buckets(world, device, whole_range(world), HOUR_MS)
     assert min(row[0] for row in found) >= (world.clock.now_ms() - 2 * DAY_MS) // HOUR_MS * HOUR_MS
     assert len({row[0] for row in found}) > 40
 
 
-async def test_a_late_reading_of_an_hour_whose_readings_are_forgotten_does_not_spoil_its_roll_up(world: TelemetryWorld) -> None:
-    device = await filled(world, hours=40)
-    span = everything(world)
-    await rolled_up(world)
-    [gone async for gone in retention(world).purge_steps()]
-    before = await asked(world, device, span, HOUR_MS)
+async def test_a_late_reading_of_an_hour_without_readings_does_not_replace_its_roll_up(world: TelemetryWorld) -> None:
+    device = await device_with_readings(world, hours=40)
+    span = whole_range(world)
+    await roll_up(world)
+    [deleted async for deleted in retention(world).purge_steps()]
+    before = await query_buckets(world, device, span, HOUR_MS)
     await world.report(device, ts=before[-1][0] + 5, m={before[-1][1]: 1})
-    await rolled_up(world)
-    assert await asked(world, device, span, HOUR_MS) == before
+    await roll_up(world)
+    assert await query_buckets(world, device, span, HOUR_MS) == before
 
 
-async def test_a_batch_of_an_hour_under_way_is_marked_once(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_current_hour_of_a_device_is_marked_once(world: TelemetryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     device = await world.device()
     world.clock.forward(HOUR_MS - world.clock.now_ms() % HOUR_MS)
     marked: list[Any] = []
@@ -223,7 +223,7 @@ async def test_a_batch_of_an_hour_under_way_is_marked_once(world: TelemetryWorld
     assert len(world.ingest._rollup_marks._marked) == 1
 
 
-def test_a_packed_roll_up_comes_back_as_it_went_in() -> None:
+def test_a_packed_roll_up_unpacks_to_the_same_cells() -> None:
     cells: list[AggregateCell] = [
         (7 * HOUR_MS, 3, 2, -1.5, 2.0, 0.5, 2.0, 7 * HOUR_MS + 9),
         (7 * HOUR_MS, 1, 1, 0.0, 0.0, 0.0, 0.0, 7 * HOUR_MS),
@@ -234,7 +234,7 @@ def test_a_packed_roll_up_comes_back_as_it_went_in() -> None:
         list(unpack_rollup(7, pack_rollup(cells)[:-1]))
 
 
-def test_of_two_roll_ups_of_an_hour_each_metric_keeps_the_fuller_one() -> None:
+def test_merging_two_roll_ups_keeps_the_higher_count_of_each_metric() -> None:
     def cell(metric: int, count: int) -> AggregateCell:
         return (0, metric, count, 0.0, 0.0, 0.0, 0.0, 0)
 
