@@ -1,4 +1,4 @@
-"""A holder of the devices that stood still, or was cut off, while another took them over: what it writes late is not taken."""
+"""A leader that stalled, or lost its connection, while another instance took over: its late writes are rejected."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from adapters.storage.sql.database import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import Fence, FencedUnitOfWork, NotLeaderError
+from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
 from adapters.storage.sql.postgres.notifications import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
@@ -26,11 +27,11 @@ PATIENCE = 15.0
 @dataclass
 class Instance:
     database: SqlDatabase
-    herald: PostgresListener
+    listener: PostgresListener
     uow: FencedUnitOfWork
 
-    async def orders(self, world: World) -> None:
-        """What a rule that fires does: the command is queued."""
+    async def queue_command(self, world: World) -> None:
+        """As a firing rule does."""
         async with self.uow.write() as tx:
             await add_execution(tx, an_execution(world))
 
@@ -39,11 +40,11 @@ class Instance:
 async def instance(url: str) -> AsyncIterator[Instance]:
     database, fence = SqlDatabase(url), Fence()
     await database.start()
-    herald = PostgresListener(url, heard=lambda: None, holds_devices=True, fence=fence)
+    listener = PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock(fence))
     try:
-        yield Instance(database, herald, FencedUnitOfWork(database.unit_of_work(None), fence))
+        yield Instance(database, listener, FencedUnitOfWork(database.unit_of_work(None), fence))
     finally:
-        await herald.close()
+        await listener.close()
         await database.stop()
 
 
@@ -52,14 +53,14 @@ async def pair() -> AsyncIterator[tuple[Instance, Instance, World]]:
     url = await emptied()
     async with instance(url) as first, instance(url) as second:
         world = await settled(first.database.uow)
-        await first.herald.open()
+        await first.listener.open()
         yield first, second, world
 
 
-async def cut_off(holder: Instance) -> None:
-    """The server ends the connection that holds the claim, and the holder has not noticed yet."""
+async def cut_off(leader: Instance) -> None:
+    """The server ends the connection that holds the lock; the leader has not noticed yet."""
     connection = await asyncpg.connect(postgres.plain_url())
-    await connection.execute("SELECT pg_terminate_backend($1)", holder.herald._fence.leader_pid)
+    await connection.execute("SELECT pg_terminate_backend($1)", leader.listener.leader_lock._fence.leader_pid)
     await connection.close()
 
 
@@ -68,66 +69,68 @@ async def commands(world: World) -> int:
         return len(await tx.executions.list_queued(10, 0))
 
 
-async def claimed(herald: PostgresListener) -> Any:
-    waiting = asyncio.create_task(herald.run_until_lost())
-    await asyncio.wait_for(herald.leadership_acquired.wait(), PATIENCE)
+async def become_leader(listener: PostgresListener) -> Any:
+    waiting = asyncio.create_task(listener.run_until_lost())
+    await asyncio.wait_for(listener.leader_lock.acquired.wait(), PATIENCE)
     return waiting
 
 
-async def test_only_who_holds_the_devices_writes_for_them(pair: tuple[Instance, Instance, World]) -> None:
+async def test_only_the_leader_writes_for_the_devices(pair: tuple[Instance, Instance, World]) -> None:
     first, second, world = pair
-    await second.herald.open()
-    await first.orders(world)
+    await second.listener.open()
+    await first.queue_command(world)
     with pytest.raises(NotLeaderError):
-        await second.orders(world)
+        await second.queue_command(world)
     assert await commands(world) == 1
 
 
-async def test_what_a_holder_had_open_when_another_took_over_is_not_stored(pair: tuple[Instance, Instance, World]) -> None:
+async def test_a_transaction_that_a_leader_had_open_at_a_takeover_is_not_stored(pair: tuple[Instance, Instance, World]) -> None:
     first, second, world = pair
     with pytest.raises(Unavailable):
         async with first.uow.write() as tx:
             await add_execution(tx, an_execution(world))
             await cut_off(first)
-            waiting = await claimed(second.herald)
+            waiting = await become_leader(second.listener)
             assert await commands(world) == 0
-            await second.orders(world)
+            await second.queue_command(world)
     assert await commands(world) == 1
     waiting.cancel()
     await asyncio.wait([waiting])
 
 
-async def test_what_a_holder_begins_after_another_took_over_is_refused(pair: tuple[Instance, Instance, World]) -> None:
+async def test_a_transaction_that_an_old_leader_begins_after_a_takeover_is_rejected(
+    pair: tuple[Instance, Instance, World],
+) -> None:
     first, second, world = pair
     await cut_off(first)
-    waiting = await claimed(second.herald)
-    assert first.herald._fence.leader_pid is not None, "it has not noticed"
+    waiting = await become_leader(second.listener)
+    assert first.listener.leader_lock._fence.leader_pid is not None, "it has not noticed"
     with pytest.raises(NotLeaderError):
-        await first.orders(world)
-    await second.orders(world)
+        await first.queue_command(world)
+    await second.queue_command(world)
     assert await commands(world) == 1
     waiting.cancel()
     await asyncio.wait([waiting])
 
 
-async def test_who_takes_over_waits_for_a_commit_that_is_on_its_way(pair: tuple[Instance, Instance, World]) -> None:
-    """It is stored before the new holder looks at what is stored."""
+async def test_a_new_leader_waits_for_a_running_commit_of_the_old_one(pair: tuple[Instance, Instance, World]) -> None:
+    """The commit is stored before the new leader reads."""
     first, second, world = pair
     async with first.uow.write() as tx:
         await add_execution(tx, an_execution(world))
         await cut_off(first)
-        taking = asyncio.create_task(claimed(second.herald))
+        taking = asyncio.create_task(become_leader(second.listener))
         await asyncio.sleep(0.3)
-        assert not second.herald.leadership_acquired.is_set()
+        assert not second.listener.leader_lock.acquired.is_set()
     waiting = await taking
     assert await commands(world) == 1
     waiting.cancel()
     await asyncio.wait([waiting])
 
 
-async def test_a_holder_that_claims_again_in_time_goes_on(pair: tuple[Instance, Instance, World]) -> None:
+async def test_a_leader_that_reconnects_in_time_stays_the_leader(pair: tuple[Instance, Instance, World]) -> None:
     first, _, world = pair
     await cut_off(first)
-    await first.herald.open()
-    await first.orders(world)
+    await first.listener.open()
+    await first.queue_command(world)
     assert await commands(world) == 1

@@ -13,7 +13,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.database import SqlDatabase
-from adapters.storage.sql.postgres.notifications import LeadershipLostError, PostgresListener
+from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock, LeadershipLostError
+from adapters.storage.sql.postgres.notifications import PostgresListener
 from app.runtime.supervisor import Supervisor
 from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
 from domain.events.model import Event
@@ -59,7 +60,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     changes = RecordedChanges()
     assert world.followed is not None
     log = EventLogFollower(uow=world.uow, feed=world.followed, neighbours=changes, bell=world.log_bell)  # type: ignore[arg-type]
-    herald = PostgresListener(url, heard=world.log_bell.set, holds_devices=False)
+    herald = PostgresListener(url, on_notify=world.log_bell.set)
     await log.seek_to_end()
     supervisor = Supervisor([PostgresListenerWorker(herald), log])
     supervisor.start()
@@ -190,19 +191,19 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
 
 async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_connection_ends() -> None:
     url = await emptied()
-    first, second = (PostgresListener(url, heard=lambda: None, holds_devices=True) for _ in range(2))
+    first, second = (PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock()) for _ in range(2))
     await first.open()
     await second.open()
-    assert (first.leadership_acquired.is_set(), second.leadership_acquired.is_set()) == (True, False)
+    assert (first.leader_lock.acquired.is_set(), second.leader_lock.acquired.is_set()) == (True, False)
     waiting = asyncio.create_task(second.run_until_lost())
     await asyncio.sleep(0.3)
-    assert not second.leadership_acquired.is_set()
+    assert not second.leader_lock.acquired.is_set()
     await first.close()
-    await asyncio.wait_for(second.leadership_acquired.wait(), PATIENCE)
+    await asyncio.wait_for(second.leader_lock.acquired.wait(), PATIENCE)
     waiting.cancel()
     await asyncio.wait([waiting])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.postgres.notifications.REACQUIRE_TRIES", 2)
+        patch.setattr("adapters.storage.sql.postgres.leader_lock.REACQUIRE_TRIES", 2)
         with pytest.raises(LeadershipLostError, match="wait beside the other"):
             await first.open()
     await second.close()
@@ -210,14 +211,14 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
 
 async def test_who_lost_the_devices_ends_the_program() -> None:
     url = await emptied()
-    first, second = (PostgresListener(url, heard=lambda: None, holds_devices=True) for _ in range(2))
+    first, second = (PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock()) for _ in range(2))
     await first.open()
     await second.open()
     supervisor = Supervisor([PostgresListenerWorker(first)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adapters.storage.sql.postgres.notifications.REACQUIRE_TRIES", 2)
+        patch.setattr("adapters.storage.sql.postgres.leader_lock.REACQUIRE_TRIES", 2)
         await first.close()
-        await second._acquire_leadership()
+        await second.leader_lock.acquire(second._connection)
         supervisor.start()
         await asyncio.wait_for(supervisor.shutdown_requested.wait(), PATIENCE)
     await supervisor.stop()

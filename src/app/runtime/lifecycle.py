@@ -76,16 +76,16 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     if workers.log_follower is not None and herald is not None:
         await herald.open()
         await workers.log_follower.seek_to_end()
-    if adapters.standby_link is None or herald is None:
+    if adapters.standby_link is None or herald is None or herald.leader_lock is None:
         replayed = await _open_device_link(program)
         program.supervisor.start()
-    elif herald.leadership_acquired.is_set():
+    elif herald.leader_lock.acquired.is_set():
         program.supervisor.start()
         replayed = await become_leader(program)
     else:
         replayed = await _restore_engine(program)
         program.supervisor.start()
-        program.supervisor.add([StandbyWorker(herald.leadership_acquired, lambda: become_leader(program))])
+        program.supervisor.add([StandbyWorker(herald.leader_lock.acquired, lambda: become_leader(program))])
         log.warning("another instance holds the devices; this one serves people, and takes them over when the other is gone")
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 

@@ -107,6 +107,7 @@ def _add_cluster_workers(
 ) -> None:
     """Follow the event log when other instances may write to the same database."""
     if services.followed_feed is not None:
+        from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
         from adapters.storage.sql.postgres.notifications import PostgresListener  # needs asyncpg; SQLite does not
 
         neighbours = PeerChangeHandler(
@@ -117,9 +118,8 @@ def _add_cluster_workers(
         )
         workers.postgres_listener = PostgresListener(
             settings.effective_database_url,
-            heard=wake_events.event_log.set,
-            holds_devices=settings.has_broker,
-            fence=adapters.fence,
+            on_notify=wake_events.event_log.set,
+            leader_lock=DeviceLeaderLock(adapters.fence) if settings.has_broker else None,
         )
 
 

@@ -1,0 +1,60 @@
+"""The advisory lock that makes one instance the leader: only the leader serves the devices.
+
+The lock belongs to the listener's connection. PostgreSQL releases it when that connection ends, so it ends with the process,
+however the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY, Fence
+from domain.kernel.errors import Unavailable
+
+STANDBY_POLL_S = 0.5
+"""How often a standby tries to take the lock. PostgreSQL notices at once that a killed process is gone."""
+ACQUIRE_TRIES, ACQUIRE_INTERVAL_S = 5, 0.2
+REACQUIRE_TRIES = 25
+"""A leader that lost its connection has a better right to the lock than a standby, but only for five seconds."""
+
+
+class LeadershipLostError(Unavailable):
+    """This instance was the leader; another one is now."""
+
+    code = "DEVICES_HELD_ELSEWHERE"
+
+
+class DeviceLeaderLock:
+    def __init__(self, fence: Fence | None = None) -> None:
+        """`fence` limits this instance's writes for the devices to the time in which it holds the lock."""
+        self._fence = fence or Fence()
+        self.acquired = asyncio.Event()
+        """Set once and never cleared: an instance that loses the lock to another one stops."""
+
+    async def acquire(self, connection: Any) -> None:
+        """Take the lock if it is free. Raises LeadershipLostError if this instance had it and another one has it now."""
+        was_leader = self.acquired.is_set()
+        for _ in range(REACQUIRE_TRIES if was_leader else ACQUIRE_TRIES):
+            if await self.try_acquire(connection):
+                return
+            await asyncio.sleep(ACQUIRE_INTERVAL_S)
+        if was_leader:
+            raise LeadershipLostError(
+                "This instance lost its database connection for a while, and another instance now serves the devices. "
+                "Restart this one; it will wait beside the other."
+            )
+
+    async def try_acquire(self, connection: Any) -> bool:
+        if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", LEADER_LOCK_KEY):
+            return False
+        if not await self._fence.drained(connection):
+            await connection.execute("SELECT pg_advisory_unlock($1)", LEADER_LOCK_KEY)
+            return False
+        self._fence.leader_pid = connection.get_server_pid()
+        self.acquired.set()
+        return True
+
+    def on_connection_closed(self) -> None:
+        """The lock ended with the connection, so nothing may be written for the devices until it is taken again."""
+        self._fence.leader_pid = None
