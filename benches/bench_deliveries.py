@@ -1,4 +1,5 @@
-"""Webhook deliveries by the clock: from the claim to the finished log entry, signed, to fast receivers that are not the bottleneck.
+"""Webhook deliveries by the clock: from the claim to the finished log entry, signed, to fast receivers that are not the
+bottleneck.
 
     PYTHONPATH=src:tests python benches/bench_deliveries.py [--postgres] [--core] [--count 20000] [--profile FILE]
 

@@ -1,11 +1,12 @@
-"""Ten thousand devices at the whole service: how fast they come, what one costs, and what a storm of reconnects does to the others.
+"""Ten thousand devices at the whole service: how fast they come, what one costs, and what a storm of reconnects does to the
+others.
 
     python benches/bench_fleet.py [devices] [telemetry messages a second]
 
-The service is the real process (broker, engine, SQLite, HTTP) on free ports; the fleet is a process of its own, so that the memory
-of each side is seen apart. Devices are written by the service's own parts before it starts, because registering them one request
-at a time would take longer than all else. Half of them report at a fixed rate all the time; the other half connects, stays, and is
-then cut and comes back all at once, three times. Nothing is asserted.
+The service is the real process (broker, engine, SQLite, HTTP) on free ports; the fleet is a process of its own, so that the
+memory of each side is seen apart. Devices are written by the service's own parts before it starts, because registering them one
+request at a time would take longer than all else. Half of them report at a fixed rate all the time; the other half connects,
+stays, and is then cut and comes back all at once, three times. Nothing is asserted.
 """
 
 from __future__ import annotations

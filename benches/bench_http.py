@@ -1,8 +1,8 @@
 """What permission costs: the check of a grant, the check of a token, and an authorised request beside a bare Quart route.
 
-The requests go to the real program (its Hypercorn, uvloop, SQLite on disk, broker with simulated devices that answer every command)
-and to a Quart application with one route on the same server with the same settings, from the same client, one after the other.
-`requests_per_s` is wall time, `cpu_us` the server's processor time a request, which a busy machine disturbs less.
+The requests go to the real program (its Hypercorn, uvloop, SQLite on disk, broker with simulated devices that answer every
+command) and to a Quart application with one route on the same server with the same settings, from the same client, one after the
+other. `requests_per_s` is wall time, `cpu_us` the server's processor time a request, which a busy machine disturbs less.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
 
 
 async def volley(port: int, requests: list[bytes], took: list[float] | None = None, *, connections: int = CONNECTIONS) -> None:
-    """All of them over a few kept connections, each waiting for its answer; every answer must be a 200. `took`: seconds of each."""
+    """All of them over a few kept connections, each waiting for its answer; every answer must be a 200. `took`: seconds of
+    each."""
     waiting = iter(requests)
 
     async def connection() -> None:

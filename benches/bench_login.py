@@ -1,6 +1,6 @@
-"""What signing in costs, and that the clock does not tell who exists: a wrong password of somebody, an email of nobody, and a right
-password, in turn, one at a time, over HTTP. The addresses are those a trusted proxy names, a new one each time, for throttling is not
-what is measured here."""
+"""What signing in costs, and that the clock does not tell who exists: a wrong password of somebody, an email of nobody, and a
+right password, in turn, one at a time, over HTTP. The addresses are those a trusted proxy names, a new one each time, for
+throttling is not what is measured here."""
 
 from __future__ import annotations
 

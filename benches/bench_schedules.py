@@ -1,8 +1,8 @@
 """Firing, from outside: very many slots due at once beside telemetry and the API, and how exactly a slot keeps its second.
 
 The real program; its database is filled by copying one registered device and its slot, so that a hundred thousand are there in
-seconds. `LATCHBOARD_BENCH_SLOTS` sets how many are due; with `LATCHBOARD_TEST_POSTGRES_URL` everything runs on that database, which
-is emptied first.
+seconds. `LATCHBOARD_BENCH_SLOTS` sets how many are due; with `LATCHBOARD_TEST_POSTGRES_URL` everything runs on that database,
+which is emptied first.
 """
 
 from __future__ import annotations

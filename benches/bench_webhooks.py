@@ -229,7 +229,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
         began = time.perf_counter()
         await world.webhooks.delete(world.session(), made.webhook.webhook_id)
         gone = time.perf_counter() - began
-        sweep = WebhookCleanupWorker(leftovers=WebhookCleanup(uow=world.uow), bell=WakeEvent())
+        sweep = WebhookCleanupWorker(cleanup=WebhookCleanup(uow=world.uow), wake_event=WakeEvent())
         task = asyncio.create_task(sweep.run())
         during = await latencies(world, watched)
         while await left(world):

@@ -8,7 +8,8 @@
     python benches/telemetry_store.py forget DIRECTORY --days 28             retention of two days' messages; the same
 
 Messages are packed by the engine itself and lie in the order in which a fleet would send them: all devices in turn, thirty days
-up to now. One device, the busiest, has `--busy` messages more. Run it beside nothing else; figures are printed, nothing is asserted.
+up to now. One device, the busiest, has `--busy` messages more. Run it beside nothing else; figures are printed, nothing is
+asserted.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def until_summed_up(api: httpx.Client, service: Service) -> None:
     with Pauses(api) as pauses:
         while last != before:
             time.sleep(6)
-            before, last = last, figure(service, "upkeep", "hours_summed")
+            before, last = last, figure(service, "rollups")
     took = time.perf_counter() - began - 6
     print(f"{last:,.0f} hours of devices summed up in {took:.0f} s: {last / max(took, 1):,.0f}/s; {pauses}")
 
@@ -264,13 +265,13 @@ def forget(directory: Path, days: int) -> None:
     service.start()
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
         sign_in(api)
-        while not figure(service, "upkeep", "rows_forgotten"):
+        while not figure(service, "retention_deleted_rows"):
             time.sleep(0.2)
         began, before, last = time.perf_counter(), -1.0, 0.0
         with Pauses(api) as pauses:
             while last != before:
                 time.sleep(2)
-                before, last = last, figure(service, "upkeep", "rows_forgotten")
+                before, last = last, figure(service, "retention_deleted_rows")
         took = time.perf_counter() - began - 2
         print(f"{last:,.0f} rows forgotten in {took:.0f} s: {last / took:,.0f}/s; {pauses}")
     service.stop()
@@ -308,9 +309,9 @@ class Pauses:
         )
 
 
-def figure(service: Service, family: str, name: str) -> float:
+def figure(service: Service, name: str) -> float:
     text = httpx.get(f"{service.url}/metrics", timeout=30).text
-    line = next(line for line in text.splitlines() if line.startswith(f'latchboard_{family}{{name="{name}"}}'))
+    line = next(line for line in text.splitlines() if line.startswith(f"latchboard_{name}_total "))
     return float(line.split()[1])
 
 

@@ -105,6 +105,7 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
         assert list(await tx.approvals.list_newest(account_id, limit=1)) == [waiting[2]]
         assert await tx.approvals.count_pending(account_id, world.device.device_id) == 2
         assert await tx.approvals.count_pending(new("acc"), world.device.device_id) == 0
+        assert await tx.approvals.count_all_pending() == 2
         assert list(await tx.approvals.list_newest(account_id, status=ApprovalStatus.DENIED)) == [denied]
         assert len(await tx.approvals.list_newest(account_id, device_id=world.device.device_id)) == 3
         assert list(await tx.approvals.list_newest(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []

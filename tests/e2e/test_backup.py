@@ -1,4 +1,5 @@
-"""A backup made beside a running service is a data directory: what it held is there, its secrets open, and its devices come back."""
+"""A backup made beside a running service is a data directory: what it held is there, its secrets open, and its devices come
+back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What clients and devices send that cannot be used: refused in the one shape of errors, or dropped and counted. Nobody else notices."""
+"""What clients and devices send that cannot be used: refused in the one shape of errors, or dropped and counted. Nobody else
+notices."""
 
 from __future__ import annotations
 
@@ -214,7 +215,7 @@ async def faults(service: Service) -> dict[str, float]:
     """What the service counts of what devices garbled."""
     async with httpx.AsyncClient(timeout=PATIENCE) as raw:
         lines = (await raw.get(f"{service.url}/metrics")).text.splitlines()
-    rows = [line.rpartition(" ") for line in lines if line.startswith("latchboard_uplink_faults{")]
+    rows = [line.rpartition(" ") for line in lines if line.startswith("latchboard_ingest_faults_total{")]
     return {name: float(value) for name, _, value in rows}
 
 

@@ -1,4 +1,5 @@
-"""The database stands still while a fleet goes on sending: devices wait, memory stays, and nothing that was confirmed is missing."""
+"""The database stands still while a fleet goes on sending: devices wait, memory stays, and nothing that was confirmed is
+missing."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from support.service import Api, Service
 from support.ways import DATABASES, on
 
 STALL_S = effort(7.0, 31.0)
-"""Longer than the service waits for a lock (5 s), so that it sees the database fail and tries again; in a thorough run longer than a
-transaction may take at all (30 s)."""
+"""Longer than the service waits for a lock (5 s), so that it sees the database fail and tries again; in a thorough run longer
+than a transaction may take at all (30 s)."""
 LOOKS = 5
 MOST_MIB = 100
 """The broker's queue holds 32 MiB; the rest is room for the allocator and what a batch needs."""

@@ -57,10 +57,10 @@ async def statuses(owner: Api, device: Device) -> dict[str, str]:
 
 
 async def figure(service: Service, name: str) -> int:
-    """Of `latchboard_commands`."""
+    """Results that changed nothing, by reason."""
     async with httpx.AsyncClient() as client:
         text = (await client.get(f"{service.url}/metrics")).text
-    found = re.search(rf'latchboard_commands{{name="{name}"}} ([\d.]+)', text)
+    found = re.search(rf'latchboard_command_reports_ignored_total{{reason="{name}"}} ([\d.]+)', text)
     return int(float(found[1])) if found else 0
 
 

@@ -1,5 +1,5 @@
-"""A model of the feed: devices that switch, clients that come, go, dawdle and come back, grants that come and go, and a service that
-is killed at any moment. What each client has seen over all its connections is exactly what the log says it should have."""
+"""A model of the feed: devices that switch, clients that come, go, dawdle and come back, grants that come and go, and a service
+that is killed at any moment. What each client has seen over all its connections is exactly what the log says it should have."""
 
 from __future__ import annotations
 

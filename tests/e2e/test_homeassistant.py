@@ -33,8 +33,9 @@ class House:
 
     async def figures(self, owner: Api) -> dict[str, float]:
         lines = (await owner.raw.get(f"{self.service.url}/metrics")).text.splitlines()
-        mine = [line for line in lines if line.startswith("latchboard_homeassistant{")]
-        return {line.split('"')[1]: float(line.split()[-1]) for line in mine}
+        prefix = "latchboard_homeassistant_"
+        values = [line.removeprefix(prefix).split() for line in lines if line.startswith(prefix)]
+        return {name.removesuffix("_total"): float(value) for name, value in values}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""Two processes on one PostgreSQL: one holds the devices, the other serves people, and nobody can tell them apart by what they see."""
+"""Two processes on one PostgreSQL: one holds the devices, the other serves people, and nobody can tell them apart by what they
+see."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
 
 
 async def a_device_of(back: Service, owner: Api) -> Device:
-    """Made through the other instance: the one that holds the devices hears of its password a moment after the answer. It has been
-    connected when this returns, and a return within the grace is no news: who waits for `device_online` listens before."""
+    """Made through the other instance: the one that holds the devices hears of its password a moment after the answer. It has
+    been connected when this returns, and a return within the grace is no news: who waits for `device_online` listens before."""
     device = await a_device(owner)
     device.credentials["mqttPort"] = back.mqtt_port
     async with asyncio.timeout(10):
@@ -161,7 +162,7 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
 async def hours_summed(service: Service) -> float:
     async with httpx.AsyncClient() as client:
         text = (await client.get(f"{service.url}/metrics")).text
-    line = next(line for line in text.splitlines() if line.startswith('latchboard_upkeep{name="hours_summed"}'))
+    line = next(line for line in text.splitlines() if line.startswith("latchboard_rollups_total "))
     return float(line.split()[1])
 
 

@@ -21,7 +21,8 @@ from support.tables import Tables
 from support.ways import DATABASES
 
 SLOTS, KILLS = effort((2_000, 3), (4_000, 6))
-"""A life of the program decides a hundred to some hundred slots between its first and the kill: enough are left for the next one."""
+"""A life of the program decides a hundred to some hundred slots between its first and the kill: enough are left for the next
+one."""
 HOUR = 3_600
 
 

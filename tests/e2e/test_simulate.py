@@ -126,7 +126,7 @@ async def test_each_stock_firmware_profile_sends_telemetry_and_answers_commands(
     assert (seen["profile"], seen["relayState"] is None) == (profile, False)
     latest = await owner.get(f"/devices/{device['deviceId']}/telemetry/latest")
     assert len(latest["telemetry"]) >= 3
-    assert "latchboard_uplink_faults{" not in await metrics(owner)
+    assert "latchboard_ingest_faults_total{" not in await metrics(owner)
 
 
 async def metrics(owner: Api) -> str:

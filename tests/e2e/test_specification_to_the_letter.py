@@ -1,7 +1,7 @@
 """The specification and the wire contract, word by word, asked of the running program by real clients.
 
-A `Story` makes every call that the two name, with a real device on the line and a real receiver for the webhooks; `support/letter.py`
-says what each answer must be. The sentences that no table can say have a test each, which quotes them.
+A `Story` makes every call that the two name, with a real device on the line and a real receiver for the webhooks;
+`support/letter.py` says what each answer must be. The sentences that no table can say have a test each, which quotes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Stock firmware that was away, behind either broker: what waited for it comes in order when it is back; what expired never does."""
+"""Stock firmware that was away, behind either broker: what waited for it comes in order when it is back; what expired never
+does."""
 
 from __future__ import annotations
 

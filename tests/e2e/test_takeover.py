@@ -82,7 +82,8 @@ async def test_one_holds_the_devices_and_both_serve_people(pair: tuple[Service, 
 
 
 async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing(pair: tuple[Service, Service]) -> None:
-    """Telemetry that was confirmed is stored, once; the log is what a client has seen that goes from one instance to the other."""
+    """Telemetry that was confirmed is stored, once; the log is what a client has seen that goes from one instance to the
+    other."""
     holder, other = pair
     confirmed: list[int] = []
     seen: list[str] = []

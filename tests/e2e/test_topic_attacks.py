@@ -1,7 +1,8 @@
 """A device with a good login and bad intentions, against the whole service: what it may not do has no effect, and nobody else
 notices.
 
-After every attack the victim is asked: it was told nothing, nothing was said in its name, it is still connected, and the service works.
+After every attack the victim is asked: it was told nothing, nothing was said in its name, it is still connected, and the service
+works.
 """
 
 from __future__ import annotations
@@ -286,9 +287,9 @@ async def test_subscribing_again_and_again_without_listening_fills_no_queue(scen
     await scene.owner.post(f"{scene.mallory.path}/schedules", slot, expect=201)
     for number in range(1, 200):
         await raw.say(wire.subscribe(f"{mine}/#", f"{mine}/sched", f"{mine}/+", packet_id=number))
-    await scene.until_figure("downlink_queue_messages", 1)
+    await scene.until_figure("outbound_queue_messages", 1)
     for _ in range(20):
-        assert await scene.figure("downlink_queue_messages") <= 64
+        assert await scene.figure("outbound_queue_messages") <= 64
         await asyncio.sleep(0.05)
 
 
@@ -399,7 +400,10 @@ async def test_a_device_that_falls_silent_is_closed_by_its_own_keep_alive(scene:
 
 async def test_the_metrics_page_tells_of_connections_messages_refusals_and_queues(scene: Scene) -> None:
     connects, up = await scene.figure("connects_total"), await scene.figure('messages_total{kind="telemetry"}')
-    read, written = await scene.figure('bytes_total{direction="up"}'), await scene.figure('bytes_total{direction="down"}')
+    read, written = (
+        await scene.figure('traffic_bytes_total{direction="inbound"}'),
+        await scene.figure('traffic_bytes_total{direction="outbound"}'),
+    )
     refused = await scene.figure('refused_total{reason="credentials"}')
     raw = await scene.raw()
     await raw.say(wire.publish(f"devices/{scene.mallory.device_id}/telemetry", b'{"t": 1}', qos=1))
@@ -412,7 +416,7 @@ async def test_the_metrics_page_tells_of_connections_messages_refusals_and_queue
     assert await scene.figure("connects_total") == connects + 1
     assert await scene.figure('messages_total{kind="telemetry"}') == up + 1
     assert await scene.figure('refused_total{reason="credentials"}') == refused + 1
-    assert await scene.figure('bytes_total{direction="up"}') > read + 100
-    assert await scene.figure('bytes_total{direction="down"}') > written
-    assert await scene.figure("uplink_queue_messages") == 0
+    assert await scene.figure('traffic_bytes_total{direction="inbound"}') > read + 100
+    assert await scene.figure('traffic_bytes_total{direction="outbound"}') > written
+    assert await scene.figure("inbound_queue_messages") == 0
     assert await scene.figure("devices_admitted") >= 2

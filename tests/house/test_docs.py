@@ -1,4 +1,5 @@
-"""What is written about the program is true of it: links lead somewhere, commands and settings exist, the rooms are those of the code."""
+"""What is written about the program is true of it: links lead somewhere, commands and settings exist, the rooms are those of the
+code."""
 
 from __future__ import annotations
 

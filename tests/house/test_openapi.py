@@ -1,4 +1,5 @@
-"""The OpenAPI document of the whole program: valid, complete, and the calls of the wire contract and the routes of the program at once."""
+"""The OpenAPI document of the whole program: valid, complete, and the calls of the wire contract and the routes of the program at
+once."""
 
 from __future__ import annotations
 

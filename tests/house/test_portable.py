@@ -48,7 +48,8 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 
 
 def test_no_file_names_a_package_registry() -> None:
-    """Whoever builds decides where packages come from; the locks hold versions and hashes. (Cargo.lock names its source by design.)"""
+    """Whoever builds decides where packages come from; the locks hold versions and hashes. (Cargo.lock names its source by
+    design.)"""
     assert not [line for line in offenders(REGISTRIES) if not line.partition(":")[0].endswith("Cargo.lock")]
 
 

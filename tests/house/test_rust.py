@@ -1,4 +1,5 @@
-"""The Rust side keeps the same house: a file says what it is about, and neither it nor its functions are longer than one can take in."""
+"""The Rust side keeps the same house: a file says what it is about, and neither it nor its functions are longer than one can take
+in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The wheel holds every package. maturin drops one silently when its name is missing from the list, or when git ignores a file."""
+"""The wheel holds every package. maturin drops one silently when its name is missing from the list, or when git ignores a
+file."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
         await world.populate()
     changes = RecordedChanges()
     assert world.followed is not None
-    log = EventLogFollower(uow=world.uow, feed=world.followed, neighbours=changes, bell=world.log_bell)  # type: ignore[arg-type]
+    log = EventLogFollower(uow=world.uow, feed=world.followed, peer_changes=changes, wake_event=world.log_bell)  # type: ignore[arg-type]
     herald = PostgresListener(url, on_notify=world.log_bell.set)
     await log.seek_to_end()
     supervisor = Supervisor([PostgresListenerWorker(herald), log])

@@ -1,4 +1,5 @@
-"""A fleet that comes at once costs the database as many statements as one device: what others report is not kept waiting for it."""
+"""A fleet that comes at once costs the database as many statements as one device: what others report is not kept waiting for
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the document says of numbers, of null and of choices is what the service does, field by field; it is read from the document."""
+"""What the document says of numbers, of null and of choices is what the service does, field by field; it is read from the
+document."""
 
 from __future__ import annotations
 

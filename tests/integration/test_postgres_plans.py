@@ -1,5 +1,6 @@
 """On PostgreSQL a page of the log and a claim read the rows they give and few besides, by index, however many there are: with the
-plan that is made for their values, with the one that the server keeps after some times, and with the one that was made while the tables were empty.
+plan that is made for their values, with the one that the server keeps after some times, and with the one that was made while the
+tables were empty.
 
 `LATCHBOARD_TEST_ROWS` sets how many: enough by default for the planner to tell an index from a table.
 """
@@ -94,7 +95,8 @@ ASKED = [*pages(), *claims()]
 
 @pytest.fixture(scope="module")
 def filled() -> dict[str, dict[str, Any]]:
-    """A database with many rows; and the plans of `claims` that were made when it had none, as they were carried out at the end."""
+    """A database with many rows; and the plans of `claims` that were made when it had none, as they were carried out at the
+    end."""
 
     async def fill() -> dict[str, dict[str, Any]]:
         database = SqlDatabase(await emptied())

@@ -1,4 +1,5 @@
-"""Small reads are answered on the spot; long ones and locked ones leave the loop free, and all of a transaction see one snapshot."""
+"""Small reads are answered on the spot; long ones and locked ones leave the loop free, and all of a transaction see one
+snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Two whole programs over one PostgreSQL: what is counted is counted exactly, whichever of them is asked, and however many at once."""
+"""Two whole programs over one PostgreSQL: what is counted is counted exactly, whichever of them is asked, and however many at
+once."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld)
     webhook_id = await owe(world, OWED)
     await world.webhooks.delete(world.session(), webhook_id)
     assert await WebhookCleanup(uow=world.uow).run_once()  # and then the process ended
-    loop = WebhookCleanupWorker(leftovers=WebhookCleanup(uow=world.uow), bell=WakeEvent())
+    loop = WebhookCleanupWorker(cleanup=WebhookCleanup(uow=world.uow), wake_event=WakeEvent())
     task = asyncio.create_task(loop.run())
     async with asyncio.timeout(PATIENCE):
         while True:

@@ -21,7 +21,9 @@ async def follow(world: WebhookWorld) -> None:
     """As the log loop does with what others wrote."""
     services = cast("Any", SimpleNamespace(uow=world.uow))
     bells = cast("Any", SimpleNamespace(deliveries=world.bell))
-    neighbours = PeerChangeHandler(services=services, bells=bells, outcomes=cast("Any", None), deliveries=world.loop)
+    neighbours = PeerChangeHandler(
+        services=services, wake_events=bells, execution_waiter=cast("Any", None), deliveries=world.loop
+    )
     async with world.uow.read() as tx:
         events = await tx.events.list_after(0, 500)
     for event in events:
@@ -48,7 +50,7 @@ async def test_what_another_instance_changed_is_cut_here(change: str) -> None:
         elif change == "disabled":
             await world.webhooks.update(world.session(), webhook_id, enabled=False)
         await follow(world)
-        assert world.loop.under_way == (1 if change == "nothing" else 0)
+        assert world.loop.in_flight == (1 if change == "nothing" else 0)
         if change == "rotated":
             got = (await receiver.wait_for(2))[1]
             assert got.signed_with(rotated.secret)

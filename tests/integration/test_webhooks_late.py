@@ -97,7 +97,7 @@ async def test_what_began_before_it_stood_still_is_not_sent_after_it(pair: Pair,
         await first.switch(device)
         async with first.delivering():
             async with asyncio.timeout(10):
-                while not first.loop.put_off or first.loop._ended_attempts:
+                while not first.loop.postponed or first.loop._ended_attempts:
                     await asyncio.sleep(0.01)
             assert await stored(first, taken[0]) == taken[0].delivery
             [attempt] = await first.log.list_attempts(first.session(), made.webhook.webhook_id)

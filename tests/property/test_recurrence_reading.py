@@ -1,5 +1,5 @@
-"""Rules against a second reading of RFC 5545, section 3.3.10, that knows nothing of python-dateutil: day by day, as the table there
-says which part limits and which expands."""
+"""Rules against a second reading of RFC 5545, section 3.3.10, that knows nothing of python-dateutil: day by day, as the table
+there says which part limits and which expands."""
 
 from __future__ import annotations
 

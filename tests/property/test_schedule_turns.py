@@ -1,5 +1,5 @@
-"""Which edge runs, against a model that lists every edge there is: whatever the hours at which the service was there, each edge is
-run, missed, or passed over for a later one; exactly once, in order, and never ON once OFF is due."""
+"""Which edge runs, against a model that lists every edge there is: whatever the hours at which the service was there, each edge
+is run, missed, or passed over for a later one; exactly once, in order, and never ON once OFF is due."""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 OUTSIDE = """
 /  /dashboard/<path:name>  /docs  /docs/<name>  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
 """
-"""Routes that are no operations of the document: open to everybody. The live feed stands beside the routes, and asks for itself."""
+"""Routes that are no operations of the document: open to everybody. The live feed stands beside the routes, and asks for
+itself."""
 
 
 def rows() -> dict[str, dict[str, int]]:

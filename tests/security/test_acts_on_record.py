@@ -1,4 +1,5 @@
-"""Every act that changes who may do what, or what a device does, is on the record: what, by whom, from where; and no secret with it."""
+"""Every act that changes who may do what, or what a device does, is on the record: what, by whom, from where; and no secret with
+it."""
 
 from __future__ import annotations
 

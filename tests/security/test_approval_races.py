@@ -33,7 +33,8 @@ _numbers = count(1)
 
 
 class Approvals(RuleBasedStateMachine):
-    """The model: of each approval its end and what became of it. `allowed`: the requester's grant is there, the device takes commands."""
+    """The model: of each approval its end and what became of it. `allowed`: the requester's grant is there, the device takes
+    commands."""
 
     approvals = Bundle("approvals")
 

@@ -1,4 +1,5 @@
-"""Every field of every body, given what it does not take: the answer is a 400 that names the field. Made of the document itself."""
+"""Every field of every body, given what it does not take: the answer is a 400 that names the field. Made of the document
+itself."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ CHECKS: list[Any] = [
     response_headers_conformance,
 ]
 NOBODYS_ID = ("delete", "/revoke", "/toggle")
-"""What ends an object is called with ids that name nothing, so that the others find theirs; the matrix calls it with real ones."""
+"""What ends an object is called with ids that name nothing, so that the others find theirs; the matrix calls it with real
+ones."""
 NOWHERE = "http://127.0.0.1:9/hook"
 TRIES = settings(
     max_examples=EXAMPLES or FEW,

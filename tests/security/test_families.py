@@ -1,4 +1,5 @@
-"""Refresh families against a model, through HTTP and real SQLite: whatever thief and owner do, a family has one live token at most."""
+"""Refresh families against a model, through HTTP and real SQLite: whatever thief and owner do, a family has one live token at
+most."""
 
 from __future__ import annotations
 

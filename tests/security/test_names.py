@@ -1,4 +1,5 @@
-"""Names and addresses look like what they are: no second line, no turned direction, nothing that cannot be seen, no second recipient."""
+"""Names and addresses look like what they are: no second line, no turned direction, nothing that cannot be seen, no second
+recipient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rate limits against a model, through HTTP and real SQLite: in any 60 seconds exactly the limit passes, whoever comes at once."""
+"""Rate limits against a model, through HTTP and real SQLite: in any 60 seconds exactly the limit passes, whoever comes at
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every call of a reveal is in the device's own log, as its Owner reads it, on both databases: what was shown, and what was not."""
+"""Every call of a reveal is in the device's own log, as its Owner reads it, on both databases: what was shown, and what was
+not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A secret is in the one reply that makes it, and nowhere else: in no other reply, not in the database's files, not in the log."""
+"""A secret is in the one reply that makes it, and nowhere else: in no other reply, not in the database's files, not in the
+log."""
 
 from __future__ import annotations
 

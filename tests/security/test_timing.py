@@ -1,4 +1,5 @@
-"""How long an answer takes says nothing about a secret: the same work is done, counted here because time on shared machines lies."""
+"""How long an answer takes says nothing about a secret: the same work is done, counted here because time on shared machines
+lies."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ class Letterbox:
 
 
 class World:
-    """All that the accounts and keys parts need, built as `app.wiring.compose` builds it; `blueprints` adds those of other parts."""
+    """All that the accounts and keys parts need, built as `app.wiring.compose` builds it; `blueprints` adds those of other
+    parts."""
 
     def __init__(
         self,

@@ -76,7 +76,8 @@ async def paired(folder: Path, database: str = "postgres") -> AsyncIterator[Pair
 
 @asynccontextmanager
 async def changing(pair: Pair, other: Coroutine[Any, Any, httpx.Response], status: int = 200) -> AsyncIterator[Any]:
-    """A transaction of the first program, during whose body `other` is on its way and has to wait; it is then answered with `status`."""
+    """A transaction of the first program, during whose body `other` is on its way and has to wait; it is then answered with
+    `status`."""
     task: asyncio.Task[httpx.Response] | None = None
 
     async def send() -> None:

@@ -1,4 +1,5 @@
-"""A device on a thread of its own, for benches: a call returns when its command has arrived; and what the service costs meanwhile."""
+"""A device on a thread of its own, for benches: a call returns when its command has arrived; and what the service costs
+meanwhile."""
 
 from __future__ import annotations
 

@@ -93,7 +93,9 @@ class WebhookWorld:
             jitter=NoJitter(),
             lanes=lanes or EndpointQueues(),
         )
-        self.loop = WebhookDeliveryWorker(deliveries=self.deliveries, courier=self.courier, clock=self.clock, bell=self.bell)
+        self.loop = WebhookDeliveryWorker(
+            deliveries=self.deliveries, courier=self.courier, clock=self.clock, wake_event=self.bell
+        )
         self.webhooks = WebhookService(
             **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cancel_webhook
         )

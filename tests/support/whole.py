@@ -1,4 +1,5 @@
-"""The whole program inside a test, as `app.wiring.compose` makes it: every endpoint, real SQLite in a folder, no port and no broker.
+"""The whole program inside a test, as `app.wiring.compose` makes it: every endpoint, real SQLite in a folder, no port and no
+broker.
 
     async with whole(tmp_path) as program:
         ada = await program.sign_in(await program.account("ada@example.com"))

@@ -1,89 +1,112 @@
-"""What `/metrics` tells of the embedded broker: its counters under the names and labels an alarm is written with.
+"""The metrics of the device link: what the embedded broker counts, under names that do not change with its implementation.
 
-`latchboard_link` shows every figure the device link has, by its own name; these are the ones that do not change with its insides.
+An external broker has few of these counters; the others are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.runtime.metrics import PREFIX, labelled_family
+
 LinkStats = Mapping[str, float]
 
-GAUGES = {
-    "connections": ("Devices that are connected.", "connections"),
-    "sockets": ("Open sockets, those that have not logged in yet included.", "sockets"),
-    "devices_admitted": ("Devices that may connect.", "devices_admitted"),
-    "sessions_stored": ("Sessions kept for clients that are away.", "sessions_stored"),
-    "uplink_queue_messages": ("Messages of devices that wait to be stored.", "uplink_queue"),
-    "uplink_queue_bytes": ("What they hold; when it reaches its bound, devices wait.", "uplink_queue_bytes"),
-    "downlink_queue_messages": ("Messages that wait to be sent to devices.", "downlink_queue"),
-    "downlink_unacknowledged_messages": ("Sent to devices and not acknowledged yet.", "downlink_unacknowledged"),
-}
-COUNTERS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "connects": ("Connections that were let in.", "", {"": "connects"}),
-    "refused": (
-        "Connections that were turned away, by reason.",
-        "reason",
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetric:
+    """`keys`: label value → key of the link's statistics. Without a label there is one entry."""
+
+    name: str
+    help_text: str
+    keys: Mapping[str, str]
+    label: str | None = None
+
+
+def _metric(name: str, help_text: str, key: str) -> BrokerMetric:
+    return BrokerMetric(name, help_text, {"": key})
+
+
+GAUGES = (
+    _metric("connections", "Connected devices.", "connections"),
+    _metric("sockets", "Open sockets, including those that have not sent CONNECT.", "sockets"),
+    _metric("devices_admitted", "Devices whose credentials the broker accepts.", "devices_admitted"),
+    _metric("sessions_stored", "Sessions kept for disconnected clients.", "sessions_stored"),
+    _metric("inbound_queue_messages", "Messages from devices that wait to be stored.", "uplink_queue"),
+    _metric("inbound_queue_bytes", "Size of the messages from devices that wait to be stored.", "uplink_queue_bytes"),
+    _metric("outbound_queue_messages", "Messages that wait to be sent to devices.", "downlink_queue"),
+    _metric("outbound_inflight_messages", "Messages sent to devices and not acknowledged yet.", "downlink_unacknowledged"),
+)
+COUNTERS = (
+    _metric("connects", "Accepted connections.", "connects"),
+    BrokerMetric(
+        "refused",
+        "Refused connections by reason.",
         {reason: f"refused_{reason}" for reason in ("credentials", "anonymous", "will", "garbage", "timeout", "full", "busy")},
-    ),
-    "closed": (
-        "Connections that were ended by the broker, by reason.",
         "reason",
+    ),
+    BrokerMetric(
+        "closed",
+        "Connections that the broker closed, by reason.",
         {
             "protocol_error": "closed_protocol_error",
             "keep_alive": "closed_keepalive",
             "slow_reader": "closed_slow_reader",
-            "shut_out": "kicked",
+            "not_admitted": "kicked",
             "taken_over": "takeovers",
         },
-    ),
-    "messages": (
-        "Messages by what they were: telemetry and others from devices, those sent to devices.",
-        "kind",
-        {"telemetry": "uplink_telemetry", "other": "uplink_publish", "sent": "downlink_sent"},
-    ),
-    "acknowledged": ("QoS-1 messages acknowledged, by direction.", "direction", {"up": "uplink_acked", "down": "downlink_acked"}),
-    "bytes": ("MQTT bytes, by direction.", "direction", {"up": "bytes_read", "down": "bytes_written"}),
-    "dropped": (
-        "Messages that went nowhere, by reason.",
         "reason",
+    ),
+    BrokerMetric(
+        "messages",
+        "Messages by kind: telemetry and others from devices, and those sent to devices.",
+        {"telemetry": "uplink_telemetry", "other": "uplink_publish", "sent": "downlink_sent"},
+        "kind",
+    ),
+    BrokerMetric(
+        "acknowledged",
+        "Acknowledged QoS 1 messages by direction.",
+        {"inbound": "uplink_acked", "outbound": "downlink_acked"},
+        "direction",
+    ),
+    BrokerMetric(
+        "traffic_bytes", "MQTT traffic by direction.", {"inbound": "bytes_read", "outbound": "bytes_written"}, "direction"
+    ),
+    BrokerMetric(
+        "dropped",
+        "Dropped messages by reason.",
         {
             "forbidden": "dropped_forbidden",
             "oversize": "dropped_oversize",
-            "queue_full": "dropped_queue_full",
+            "inbound_queue_full": "dropped_queue_full",
             "expired": "downlink_expired",
-            "unheard": "downlink_unheard",
+            "not_subscribed": "downlink_unheard",
             "too_large_for_client": "downlink_too_large",
-            "downlink_queue_full": "downlink_queue_full",
+            "outbound_queue_full": "downlink_queue_full",
         },
+        "reason",
     ),
-    "refused_subscriptions": ("Filters a device may not have.", "", {"": "refused_subscribes"}),
-    "throttled": ("Times a device was slowed to its ingest limit.", "", {"": "throttled"}),
-}
+    _metric("refused_subscriptions", "Topic filters that the broker refused.", "refused_subscribes"),
+    _metric("throttled", "How often the broker slowed a device down to its ingest limit.", "throttled"),
+)
 
 
 class BrokerMetricsCollector(Collector):
-    """`read`: the device link's figures. A link that has none of these (an external broker) shows none."""
+    """`read` returns the statistics of the device link."""
 
     def __init__(self, read: Callable[[], LinkStats]) -> None:
         self._read_stats = read
 
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
     def collect(self) -> Iterable[Metric]:
         stats = self._read_stats()
-        for name, (told, key) in GAUGES.items():
-            if key in stats:
-                yield GaugeMetricFamily(f"latchboard_mqtt_{name}", told, value=stats[key])
-        for name, (told, label, keys) in COUNTERS.items():
-            found = {value: stats[key] for value, key in keys.items() if key in stats}
-            if found:
-                yield _counter_family(f"latchboard_mqtt_{name}", told, label, found)
-
-
-def _counter_family(name: str, told: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(name, told, labels=[label] if label else [])
-    for value, count in values.items():
-        family.add_metric([value] if label else [], count)
-    return family
+        for family, metrics in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
+            for metric in metrics:
+                values = {value: stats[key] for value, key in metric.keys.items() if key in stats}
+                if values:
+                    yield labelled_family(family, f"{PREFIX}mqtt_{metric.name}", metric.help_text, metric.label, values)

@@ -1,7 +1,7 @@
-"""What another instance did, carried out here as far as it concerns this one: the log is how instances speak to each other.
+"""Reacts to changes that other instances made, as this instance reads them in the event log.
 
-Each kind of event says which part must look again. Nothing is done from the event itself, only from the database as it is now,
-so that one which comes late, or twice, does no harm; and so a thousand of a kind may be settled as one.
+The kind of an event decides which part must reload. Each part reads the current state from the database and not from the event,
+so an event that arrives late or twice does no harm, and a thousand events for one row need one reload.
 """
 
 from __future__ import annotations
@@ -13,24 +13,29 @@ from domain.events.model import Event
 from domain.kernel.ids import DeviceId, ExecutionId, WebhookId
 
 MAX_PENDING_RESULTS = 10_000
-"""Results remembered for those who wait. More: who waits looks into the database when the time is up."""
+"""Results kept for waiting callers. Beyond that, a waiting caller reads the database when its time is up."""
 
 
 class PeerChangeHandler:
     def __init__(
-        self, *, services: Services, bells: WakeEvents, outcomes: ExecutionWaiter, deliveries: WebhookDeliveryWorker
+        self,
+        *,
+        services: Services,
+        wake_events: WakeEvents,
+        execution_waiter: ExecutionWaiter,
+        deliveries: WebhookDeliveryWorker,
     ) -> None:
         self._services = services
         self._deliveries = deliveries
-        self._wake_events = bells
-        self._execution_waiter = outcomes
+        self._wake_events = wake_events
+        self._execution_waiter = execution_waiter
         self._changed_rules: set[DeviceId] = set()
         self._changed_credentials: set[DeviceId] = set()
         self._awaited_results: set[ExecutionId] = set()
         self._changed_webhooks: set[WebhookId] = set()
 
     def enqueue(self, event: Event) -> None:
-        """An event of another instance. Quick; `settle` does the work."""
+        """Note an event of another instance; `apply` does the work."""
         kind, _, _ = event.kind.partition("_")
         device_id = event.device_id
         if event.is_public:
@@ -51,14 +56,14 @@ class PeerChangeHandler:
             self._wake_events.deliveries.set()
 
     async def apply(self) -> None:
-        """What was noted, read anew and carried out. What fails stays noted."""
+        """Reload everything noted. A part whose reload fails stays noted."""
         while self._changed_rules:
             device_id = next(iter(self._changed_rules))
             await self._services.rules.reload_device(device_id)
             self._changed_rules.discard(device_id)
         while self._changed_credentials:
             device_id = next(iter(self._changed_credentials))
-            await self._services.credential_sync.sync(device_id)  # what the link does not take is told again by the upkeep
+            await self._services.credential_sync.sync(device_id)  # the device cleanup retries what the link did not take
             self._changed_credentials.discard(device_id)
         while self._changed_webhooks:
             webhook_id = next(iter(self._changed_webhooks))
@@ -77,8 +82,12 @@ class PeerChangeHandler:
         self._wake_events.approvals.set()
         self._services.dispatch.rescan()
         self._wake_events.dispatch.set()
-        said = event.payload.get("executionId")
-        if event.kind != "command_result" or not isinstance(said, str) or len(self._awaited_results) >= MAX_PENDING_RESULTS:
+        execution_id = event.payload.get("executionId")
+        if (
+            event.kind != "command_result"
+            or not isinstance(execution_id, str)
+            or len(self._awaited_results) >= MAX_PENDING_RESULTS
+        ):
             return
-        if self._execution_waiter.has_waiters(ExecutionId(said)):
-            self._awaited_results.add(ExecutionId(said))
+        if self._execution_waiter.has_waiters(ExecutionId(execution_id)):
+            self._awaited_results.add(ExecutionId(execution_id))

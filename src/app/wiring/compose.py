@@ -56,7 +56,7 @@ def compose(settings: Settings) -> Program:
 def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Workers:
     clock, uow, engine = adapters.clock, services.leader_uow, adapters.engine.engine
     last_seen, faults = LastSeenBuffer(), FaultLog(clock)
-    dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, bell=wake_events.dispatch)
+    dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, wake_event=wake_events.dispatch)
     rollups, retention = RollupWorker(rollups=services.rollups), RetentionWorker(retention=services.retention)
     return Workers(
         ingest=IngestWorker(
@@ -68,21 +68,21 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             rule_timer_wake=wake_events.rule_timers,
         ),
         webhook_delivery=WebhookDeliveryWorker(
-            deliveries=services.deliveries, courier=adapters.courier, clock=clock, bell=wake_events.deliveries
+            deliveries=services.deliveries, courier=adapters.courier, clock=clock, wake_event=wake_events.deliveries
         ),
         command_dispatch=dispatch,
-        schedules=ScheduleWorker(firing=services.firing, clock=clock, bell=wake_events.schedules),
+        schedules=ScheduleWorker(firing=services.firing, clock=clock, wake_event=wake_events.schedules),
         checkpoint=CheckpointWorker(engine=engine, uow=uow, last_seen=last_seen, engine_commit_lock=services.engine_commit_lock),
         feed_interest=_create_feed_interest_worker(adapters, services, wake_events),
         fault_log=faults,
         rollups=rollups,
         retention=retention,
+        approval_expiry=ApprovalExpiryWorker(approvals=services.approvals, clock=clock, wake_event=wake_events.approvals),
         every_instance=(
             PeriodicFlushWorker(
                 flushes=(services.callers.flush_last_used, services.sessions.flush_throttled_logins, services.denial_log.flush)
             ),
             retention,
-            ApprovalExpiryWorker(approvals=services.approvals, clock=clock, bell=wake_events.approvals),
         ),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events)),
     )
@@ -92,13 +92,16 @@ def _create_leader_workers(adapters: Adapters, services: Services, wake_events: 
     """Workers that run only on the leader, the instance that holds the devices."""
     clock = adapters.clock
     return (
-        DevicePlanWorker(plans=services.device_plans, outbox=services.device_plan_queue),
-        PresenceWorker(presence=services.presence, clock=clock, bell=wake_events.presence),
+        DevicePlanWorker(plans=services.device_plans, queue=services.device_plan_queue),
+        PresenceWorker(presence=services.presence, clock=clock, wake_event=wake_events.presence),
         DeviceCleanupWorker(
-            erasure=services.device_erasure, admission=services.credential_sync, clock=clock, bell=wake_events.device_cleanup
+            erasure=services.device_erasure,
+            credential_sync=services.credential_sync,
+            clock=clock,
+            wake_event=wake_events.device_cleanup,
         ),
         _create_rule_timer_worker(adapters, services, wake_events),
-        WebhookCleanupWorker(leftovers=WebhookCleanup(uow=services.uow), bell=WakeEvent()),
+        WebhookCleanupWorker(cleanup=WebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
     )
 
 
@@ -111,10 +114,13 @@ def _add_cluster_workers(
         from adapters.storage.sql.postgres.notifications import PostgresListener  # needs asyncpg; SQLite does not
 
         neighbours = PeerChangeHandler(
-            services=services, bells=wake_events, outcomes=adapters.execution_waiter, deliveries=workers.webhook_delivery
+            services=services,
+            wake_events=wake_events,
+            execution_waiter=adapters.execution_waiter,
+            deliveries=workers.webhook_delivery,
         )
         workers.log_follower = EventLogFollower(
-            uow=services.uow, feed=services.followed_feed, neighbours=neighbours, bell=wake_events.event_log
+            uow=services.uow, feed=services.followed_feed, peer_changes=neighbours, wake_event=wake_events.event_log
         )
         workers.postgres_listener = PostgresListener(
             settings.effective_database_url,

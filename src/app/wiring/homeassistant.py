@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from urllib.parse import unquote, urlsplit
 
 from app.config.settings import Settings
@@ -41,5 +43,24 @@ def create_homeassistant_workers(
     port = address.port or (8883 if tls else 1883)
     broker = HomeAssistantBrokerSettings(address.hostname or "127.0.0.1", port, user, password, tls)
     worker = HomeAssistantWorker(bridge=bridge, broker=BridgeClient(broker), hub=outside.feed)
-    metrics.register_gauge("homeassistant", "Messages to Home Assistant, and commands from it.", worker.metrics)
+    register_metrics(metrics, worker.metrics)
     return (worker,)
+
+
+def register_metrics(metrics: Metrics, read: Callable[[], Mapping[str, float]]) -> None:
+    gauges = {"connected": "1 while the bridge is connected to the broker.", "devices": "Devices that Home Assistant shows."}
+    counters = {
+        "connections": "Connections to the broker of Home Assistant.",
+        "published": "Messages published to Home Assistant.",
+        "commands": "Commands from Home Assistant.",
+        "refused": "Commands from Home Assistant that were refused.",
+        "ignored": "Messages from Home Assistant that are not commands.",
+    }
+    for name, text in gauges.items():
+        metrics.register_gauge(f"homeassistant_{name}", text, partial(_read_one, read, name))
+    for name, text in counters.items():
+        metrics.register_counter(f"homeassistant_{name}", text, partial(_read_one, read, name))
+
+
+def _read_one(read: Callable[[], Mapping[str, float]], name: str) -> float:
+    return read()[name]

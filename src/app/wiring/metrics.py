@@ -1,48 +1,116 @@
-"""What `/metrics` shows beside the HTTP requests."""
+"""Registers the metrics of every part; docs/operations.md lists them."""
 
 from __future__ import annotations
 
 from app.runtime.broker_metrics import BrokerMetricsCollector
-from app.wiring.program import Program
+from app.runtime.metrics import Metrics
+from app.version import VERSION
+from app.wiring.adapters import Adapters
+from app.wiring.program import Program, Workers
+from app.wiring.services import Services
+from domain.kernel.clock import SECOND_MS
 
 
 def register_metrics(program: Program) -> None:
-    """Every figure `/metrics` shows beside the requests."""
-    uplink, deliveries, services = program.workers.ingest, program.workers.webhook_delivery, program.services
-    metrics, adapters = program.metrics, program.adapters
-    metrics.register_gauge("link", "The device link's counters.", adapters.link.stats)
+    metrics, adapters, services, workers = program.metrics, program.adapters, program.services, program.workers
+    metrics.set_build_info(version=VERSION, engine=adapters.engine.name)
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
-    metrics.register_gauge(
-        "uplink_faults", "What devices sent that could not be used.", lambda: dict(program.workers.fault_log.counts)
+    _register_ingest(metrics, workers)
+    _register_commands(metrics, adapters, services, workers)
+    _register_deliveries(metrics, adapters, workers)
+    metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
+    metrics.register_counter("feed_events", "Events given to the live feed.", lambda: adapters.feed.published)
+    metrics.register_counter(
+        "feed_overflows", "Feed clients whose queue overflowed and was cleared.", lambda: adapters.feed.dropped
     )
-    metrics.register_gauge(
-        "uplink",
-        "Batches, messages, readings and events taken in.",
-        lambda: {name: getattr(uplink, name) for name in ("batches", "messages", "readings", "events", "retries", "lost")},
-    )
-    metrics.register_gauge(
-        "upkeep",
-        "Hours of devices summed up, and rows whose time was over.",
-        lambda: {
-            "hours_summed": program.workers.rollups.processed_hours,
-            "rows_forgotten": program.workers.retention.deleted_rows,
-        },
-    )
-    metrics.register_gauge(
-        "deliveries",
-        "Webhook attempts.",
-        lambda: {name: getattr(deliveries, name) for name in ("under_way", "succeeded", "failed", "cut_short", "put_off")},
-    )
-    metrics.register_gauge(
-        "commands",
-        "Commands handed to devices, and results that changed nothing.",
-        lambda: {"sent": services.dispatch.sent, "resent": services.dispatch.resent, **dict(services.reports.ignored)},
-    )
-    metrics.register_gauge(
-        "feed", "Live feed.", lambda: {key: getattr(adapters.feed, key) for key in ("clients", "published", "dropped")}
-    )
-    metrics.register_gauge(
+    metrics.register_counter(
         "worker_failures",
-        "How often each worker failed and was started again.",
-        lambda: {watch.worker.name: watch.failures for watch in program.supervisor.supervised},
+        "Failures of each background worker; the supervisor restarts it.",
+        lambda: {supervised.worker.name: supervised.failures for supervised in program.supervisor.supervised},
+        label="worker",
     )
+
+
+def _register_ingest(metrics: Metrics, workers: Workers) -> None:
+    ingest, rollups, retention = workers.ingest, workers.rollups, workers.retention
+    metrics.register_counter("ingest_batches", "Stored batches of device messages.", lambda: ingest.batches)
+    metrics.register_counter(
+        "ingest_messages",
+        "Messages from devices by kind.",
+        lambda: {"telemetry": ingest.messages, "event": ingest.events},
+        label="kind",
+    )
+    metrics.register_counter("ingest_readings", "Telemetry values.", lambda: ingest.readings)
+    metrics.register_counter(
+        "ingest_retries", "Attempts to store a batch that failed because the database did not answer.", lambda: ingest.retries
+    )
+    metrics.register_counter("ingest_lost", "Values and messages that could not be stored and were dropped.", lambda: ingest.lost)
+    metrics.register_counter(
+        "ingest_faults",
+        "Unusable messages from devices, by error code.",
+        lambda: dict(workers.fault_log.counts),
+        label="code",
+    )
+    metrics.register_gauge(
+        "ingest_batch_age_seconds",
+        "Age of the batch that is being stored; 0 when there is none.",
+        lambda: ingest.batch_age_s,
+    )
+    metrics.register_counter("rollups", "Hourly rollups: hours of telemetry of a device.", lambda: rollups.processed_hours)
+    metrics.register_counter(
+        "retention_deleted_rows", "Rows deleted because their retention period ended.", lambda: retention.deleted_rows
+    )
+
+
+def _register_commands(metrics: Metrics, adapters: Adapters, services: Services, workers: Workers) -> None:
+    dispatch, queue, schedules = services.dispatch, services.dispatch_queue, workers.schedules
+    metrics.register_collector(services.execution_waiter)
+    metrics.register_counter("commands_sent", "Commands sent to devices.", lambda: dispatch.sent)
+    metrics.register_counter("commands_resent", "Commands sent again after a device reconnected.", lambda: dispatch.resent)
+    metrics.register_counter(
+        "command_reports_ignored",
+        "Command results from devices that changed nothing, by reason.",
+        lambda: dict(services.reports.ignored),
+        label="reason",
+    )
+    metrics.register_gauge("dispatch_queue_commands", "Commands that wait for the dispatcher.", lambda: len(queue))
+    metrics.register_gauge(
+        "dispatch_queue_age_seconds",
+        "Age of the oldest command that waits for the dispatcher; 0 when there is none.",
+        lambda: _age_s(queue.oldest_created_ms, adapters.clock.now_ms()),
+    )
+    metrics.register_gauge(
+        "approvals_waiting",
+        "Commands that wait for approval, in all accounts; at most 30 seconds old.",
+        lambda: workers.approval_expiry.pending_count,
+    )
+    metrics.register_counter("schedule_edges", "Schedule edges decided on time or late.", lambda: schedules.fired)
+    metrics.register_counter("schedule_quarantined", "Slots quarantined after an error.", lambda: schedules.quarantined)
+    metrics.register_gauge(
+        "schedule_lateness_seconds", "How late the last due edge was decided.", lambda: schedules.lateness_ms / SECOND_MS
+    )
+
+
+def _register_deliveries(metrics: Metrics, adapters: Adapters, workers: Workers) -> None:
+    deliveries = workers.webhook_delivery
+    metrics.register_gauge("webhook_attempts_inflight", "Webhook attempts without a result yet.", lambda: deliveries.in_flight)
+    metrics.register_counter(
+        "webhook_attempts",
+        "Webhook attempts by outcome.",
+        lambda: {
+            "succeeded": deliveries.succeeded,
+            "failed": deliveries.failed,
+            "cancelled": deliveries.cancelled,
+            "postponed": deliveries.postponed,
+        },
+        label="outcome",
+    )
+    metrics.register_gauge(
+        "webhook_queue_age_seconds",
+        "How long the earliest due delivery has been overdue; 0 when none is.",
+        lambda: _age_s(deliveries.next_due_ms, adapters.clock.now_ms()),
+    )
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> float:
+    return 0.0 if since_ms is None else max(0, now_ms - since_ms) / SECOND_MS

@@ -13,6 +13,7 @@ from app.runtime.metrics import Metrics
 from app.runtime.supervisor import Supervisor, Worker
 from app.wiring.adapters import Adapters
 from app.wiring.services import Services
+from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.checkpoint import CheckpointWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.fault_log import FaultLog
@@ -44,21 +45,24 @@ class Workers:
     rollups: RollupWorker
     retention: RetentionWorker
     every_instance: tuple[Worker, ...]
+    approval_expiry: ApprovalExpiryWorker
     log_follower: EventLogFollower | None = None
     postgres_listener: PostgresListener | None = None
 
     def in_start_order(self, *, holds_devices: bool) -> list[Worker]:
-        """A sender starts before the workers that give it work, and the checkpoint stops after the ingest worker that feeds it
-        (workers stop in the reverse order). An instance without devices neither sends to them nor sets them online or offline."""
+        """All workers of this instance. A sender starts before the workers that give it work, and the checkpoint stops after the
+        ingest worker that feeds it (workers stop in the reverse order). An instance without devices neither sends to them nor
+        sets them online or offline."""
         log_workers: list[Worker] = (
             []
             if self.log_follower is None or self.postgres_listener is None
             else [PostgresListenerWorker(self.postgres_listener), self.log_follower]
         )
+        everywhere = (*self.every_instance, self.approval_expiry)
         if not holds_devices:
-            return [*log_workers, self.feed_interest, self.webhook_delivery, *self.every_instance, self.schedules]
-        sending: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
-        return [*log_workers, *sending, *self.every_instance, *self.leader_only, self.schedules, self.ingest]
+            return [*log_workers, self.feed_interest, self.webhook_delivery, *everywhere, self.schedules]
+        senders: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
+        return [*log_workers, *senders, *everywhere, *self.leader_only, self.schedules, self.ingest]
 
     def start_on_leadership(self) -> list[Worker]:
         """The workers to add when this instance becomes leader while it runs."""

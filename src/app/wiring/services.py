@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
 from app.config.settings import Settings
+from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters, broker_endpoint
 from app.workers.schedules import DevicePlanQueue
@@ -172,16 +173,17 @@ class Services:
         )
         self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, validator=adapters.params_checker)
         self.control = DeviceControlQueryService(uow=uow, clock=clock, authorizer=gate)
+        self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             uow=uow,
             clock=clock,
             link=adapters.link,
             codec=adapters.codec,
-            execution_waiter=adapters.execution_waiter,
+            execution_waiter=self.execution_waiter,
             dispatch_queue=self.dispatch_queue,
             wake=wake_events.dispatch.set,
         )
-        self.reports = DeviceReportService(execution_waiter=adapters.execution_waiter)
+        self.reports = DeviceReportService(execution_waiter=self.execution_waiter)
 
     def _wire_grants(self, adapters: Adapters) -> None:
         windows = adapters.engine.grant_evaluator

@@ -1,6 +1,6 @@
-"""Approvals nobody decided: expired at their time, once, whichever instance gets there first.
+"""Expires approvals that nobody decided in time; each expires once, on whichever instance is first.
 
-Woken by the bell (a command began to wait) or by the earliest expiry; between these it sleeps.
+The worker wakes when a command begins to wait for approval, and at the earliest expiry.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from domain.kernel.clock import Clock
 class ApprovalExpiryWorker(DueWorker):
     name = "approvals"
 
-    def __init__(self, *, approvals: ApprovalService[Any], clock: Clock, bell: WakeEvent) -> None:
+    def __init__(self, *, approvals: ApprovalService[Any], clock: Clock, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
         self._approvals = approvals
         self._clock = clock
-        super().__init__(bell)
+        self.pending_count = 0
+        """Approvals that waited at the last run, in all accounts."""
 
     async def run_once(self) -> float:
-        """Expire all that is due; returns for how long there is nothing, in seconds."""
         while await self._approvals.expire_due():
             pass
-        due_ms = await self._approvals.next_expiry_ms()
-        return seconds_until(due_ms, self._clock.now_ms())
+        self.pending_count = await self._approvals.count_pending()
+        return seconds_until(await self._approvals.next_expiry_ms(), self._clock.now_ms())

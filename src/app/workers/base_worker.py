@@ -1,7 +1,7 @@
-"""The shape of a worker that sleeps until something is due: do all there is, sleep until the bell or the next instant, again.
+"""A worker that does all due work, then sleeps until its wake event or until the next work is due.
 
-A failure is counted, logged and followed by a pause that grows, because most are a database that is away for a moment; what was
-to be done is still due afterwards. A worker says in `_work` what it does and for how long there will be nothing.
+After a failure the worker logs, counts, and tries again after a growing pause: most failures are a database that does not answer
+for a moment, and the work stays due.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from app.workers.wake_event import WakeEvent
 from domain.kernel.backoff import RETRY_BACKOFF
 
 MAX_SLEEP_S = 30.0
-"""The wall clock may be set while we sleep, and another instance may add what we must do."""
+"""Upper bound of a sleep: the wall clock may be set meanwhile, and another instance may add work."""
 MIN_SLEEP_S = 0.001
 
 
 class DueWorker:
     name = ""
 
-    def __init__(self, bell: WakeEvent) -> None:
-        self._wake_event = bell
+    def __init__(self, wake_event: WakeEvent) -> None:
+        self._wake_event = wake_event
         self._log = structlog.get_logger(self.name)
         self.failures = 0
 
@@ -35,14 +35,14 @@ class DueWorker:
                 self.failures += 1
                 attempt += 1
                 pause_s = RETRY_BACKOFF.pause_s(attempt)
-                self._log.warning("its work waits", error=repr(error), attempt=attempt, pause_s=pause_s)
+                self._log.warning("the worker failed and tries again", error=repr(error), attempt=attempt, pause_s=pause_s)
                 await asyncio.sleep(pause_s)
                 continue
             attempt = 0
             await self.sleep(sleep_s)
 
     async def run_once(self) -> float:
-        """All there is to do now; returns for how long there is nothing, in seconds."""
+        """Do all work that is due now. Returns the seconds until the next work is due."""
         raise NotImplementedError
 
     async def sleep(self, sleep_s: float) -> None:
@@ -50,7 +50,7 @@ class DueWorker:
 
 
 def seconds_until(due_ms: int | None, now_ms: int, longest_s: float = MAX_SLEEP_S) -> float:
-    """Seconds to sleep for what is due then; None: nothing is."""
+    """Seconds from `now_ms` to `due_ms`, within bounds; `longest_s` when nothing is due (None)."""
     if due_ms is None:
         return longest_s
     return min(max(MIN_SLEEP_S, (due_ms - now_ms) / 1000), longest_s)

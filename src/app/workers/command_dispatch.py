@@ -1,7 +1,7 @@
-"""Commands on their way to devices, and those whose time is up: the one place from which commands are sent.
+"""Sends queued commands to devices and expires commands after their deadline. Commands are sent from here only.
 
-Woken by the bell (something was queued, a device listens) or by the next deadline; between these it sleeps. The slow look-again
-covers what no bell of this process tells: a command that another instance queued, or a clock that was set.
+The worker wakes when a command is queued, when a device subscribes, and at the next deadline. Every 30 seconds it rescans the
+queue, because no wake event announces a command that another instance queued or a change of the wall clock.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from domain.kernel.clock import Clock
 
 
 class CommandDispatchWorker(DueWorker):
-    name = "dispatch"
+    name = "command_dispatch"
 
-    def __init__(self, *, dispatch: CommandDispatchService, clock: Clock, bell: WakeEvent) -> None:
+    def __init__(self, *, dispatch: CommandDispatchService, clock: Clock, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
         self._dispatch = dispatch
         self._clock = clock
         self._last_rescan_at = monotonic()
-        super().__init__(bell)
 
     def on_devices_ready(self, devices: Sequence[tuple[int, int]]) -> None:
-        """(number, since when in Unix ms) of devices that now hear their commands."""
+        """`devices`: (device number, Unix ms since when) of devices that have subscribed to their commands."""
         for device_no, since_ms in devices:
             self._dispatch.on_device_ready(device_no, since_ms)
 
     def on_devices_subscribed(self, devices: Sequence[tuple[int, int]]) -> None:
-        """(number, when in Unix ms) of devices that have subscribed to something else."""
+        """`devices`: (device number, Unix ms) of devices that have subscribed to another topic."""
         for device_no, at_ms in devices:
             self._dispatch.on_subscribed(device_no, at_ms)
 
@@ -41,7 +41,6 @@ class CommandDispatchWorker(DueWorker):
             self._dispatch.rescan_and_reset()
 
     async def run_once(self) -> float:
-        """All there is to do now; returns for how long there is nothing, in seconds."""
         while await self._dispatch.send_queued():
             pass
         due_ms = await self._dispatch.next_expiry_ms()

@@ -1,7 +1,8 @@
-"""What a request could not finish: readings of deleted devices, and changes that the link did not take.
+"""Finishes what a request could not: deletes the readings of deleted devices, and retries credential changes the link did not
+take.
 
-Runs once at the start, for what a crash left behind, and then when the bell says that there is something. It erases for a third
-of the time at the most: who else writes finds the writer free after each step.
+The worker runs once at the start, because a crash may have left work behind, and then whenever its wake event is set. It deletes
+for at most a third of the time, so that other writers find the database free after each step.
 """
 
 from __future__ import annotations
@@ -22,46 +23,49 @@ MAX_SLEEP_S = 3600.0
 MIN_PAUSE_S = 0.002
 MAX_PAUSE_S = 1.0
 
-log = structlog.get_logger("device_upkeep")
+log = structlog.get_logger("device_cleanup")
 
 
 class DeviceCleanupWorker:
-    name = "device_upkeep"
+    name = "device_cleanup"
 
-    def __init__(self, *, erasure: DeviceErasureService, admission: CredentialSync, clock: Clock, bell: WakeEvent) -> None:
+    def __init__(
+        self, *, erasure: DeviceErasureService, credential_sync: CredentialSync, clock: Clock, wake_event: WakeEvent
+    ) -> None:
         self._erasure = erasure
-        self._credential_sync = admission
+        self._credential_sync = credential_sync
         self._clock = clock
-        self._wake_event = bell
+        self._wake_event = wake_event
         self.failures = 0
 
     async def run(self) -> None:
         attempt = 0
         while True:
-            settled, due_ms = False, None
+            synced, due_ms = False, None
             try:
-                settled = await self._credential_sync.retry_pending()
+                synced = await self._credential_sync.retry_pending()
                 due_ms = await self._erasure.erase_pending(ProportionalPause())
             except Exception as error:
                 self.failures += 1
-                settled = False
-                log.warning("upkeep of devices waits", error=repr(error), attempt=attempt)
-            if settled:
+                synced = False
+                log.warning("the device cleanup failed and tries again", error=repr(error), attempt=attempt)
+            if synced:
                 attempt = 0
                 await self._wake_event.wait(seconds_until(due_ms, self._clock.now_ms(), MAX_SLEEP_S))
             else:
-                log.warning("the device link does not take a change; it is told again", owed=self._credential_sync.pending_count)
+                pending = self._credential_sync.pending_count
+                log.warning("the device link did not take a change of credentials; it is sent again", pending=pending)
                 attempt += 1
                 await asyncio.sleep(RETRY_BACKOFF.pause_s(attempt))
 
 
 class ProportionalPause:
-    """Twice as long as the step before it took."""
+    """Sleeps twice as long as the step before took."""
 
     def __init__(self) -> None:
-        self._step_began = time.perf_counter()
+        self._step_started = time.perf_counter()
 
     async def __call__(self) -> None:
-        took = time.perf_counter() - self._step_began
-        await asyncio.sleep(min(max(MIN_PAUSE_S, 2 * took), MAX_PAUSE_S))
-        self._step_began = time.perf_counter()
+        step_s = time.perf_counter() - self._step_started
+        await asyncio.sleep(min(max(MIN_PAUSE_S, 2 * step_s), MAX_PAUSE_S))
+        self._step_started = time.perf_counter()

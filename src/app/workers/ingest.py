@@ -62,6 +62,12 @@ class IngestWorker:
         self.events = 0
         self.retries = 0
         self.lost = 0
+        self._batch_started: float | None = None
+
+    @property
+    def batch_age_s(self) -> float:
+        """Seconds since the worker received the batch that it is storing; 0 when it has none."""
+        return 0.0 if self._batch_started is None else monotonic() - self._batch_started
 
     async def run(self) -> None:
         limit = BATCH_SIZE
@@ -69,12 +75,14 @@ class IngestWorker:
             batch = await self._link.receive(limit)
             full = len(batch.telemetry) + len(batch.events) >= limit
             limit = min(2 * limit, MAX_BATCH_SIZE) if full else BATCH_SIZE
-            started = monotonic()
+            self._batch_started = started = monotonic()
             try:
                 await self._process_batch(batch)
             except BaseException:
                 batch.nack()
                 raise
+            finally:
+                self._batch_started = None
             pause_s = started + MIN_BATCH_INTERVAL_S - monotonic()
             if pause_s > 0 and not full:
                 await asyncio.sleep(pause_s)

@@ -1,7 +1,8 @@
-"""Follows the log where several instances write to it: each event once, in its order, to this one's feed and to whom it concerns.
+"""Follows the event log that several instances write to: each event reaches the feed of this instance once, in log order.
 
-Rung by own commits and by the database's notifications; looks by itself every second for what nobody told, a notification lost
-with its connection. Positions come in the order of commits, so what is behind the last one seen is all there is to see.
+A commit of this instance and a notification from the database wake the follower. It also polls every second, because a
+notification is lost when its connection is. Positions follow the order of commits, so nothing can appear before the last position
+read.
 """
 
 from __future__ import annotations
@@ -25,20 +26,25 @@ POLL_INTERVAL_S = 1.0
 
 
 class EventLogFollower(DueWorker):
-    name = "log"
+    name = "event_log"
 
     def __init__(
-        self, *, uow: UnitOfWork[HasEvents], feed: LogOrderedFeedPublisher, neighbours: PeerChangeHandler, bell: WakeEvent
+        self,
+        *,
+        uow: UnitOfWork[HasEvents],
+        feed: LogOrderedFeedPublisher,
+        peer_changes: PeerChangeHandler,
+        wake_event: WakeEvent,
     ) -> None:
-        super().__init__(bell)
+        super().__init__(wake_event)
         self._uow = uow
         self._feed = feed
-        self._peer_changes = neighbours
+        self._peer_changes = peer_changes
         self._last_position: int | None = None
         self.peer_events = 0
 
     async def seek_to_end(self) -> None:
-        """Once before anything is read that a later event changes: rules, logins, access."""
+        """Call this once, before the start reads rules, credentials or access: a later event may change them."""
         async with self._uow.read() as tx:
             self._last_position = await tx.events.last_position()
 
@@ -62,12 +68,13 @@ class EventLogFollower(DueWorker):
 
 
 class PostgresListenerWorker:
-    """Keeps the connection on which the database tells of the log. Losing it is a failure that the supervisor mends."""
+    """Keeps the connection that receives notifications. When the connection is lost, the worker fails and the supervisor restarts
+    it."""
 
-    name = "herald"
+    name = "postgres_listener"
 
-    def __init__(self, herald: PostgresListener) -> None:
-        self._listener = herald
+    def __init__(self, listener: PostgresListener) -> None:
+        self._listener = listener
 
     async def run(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Small things every few seconds, written for all at once: when keys were last used, and how often somebody was refused."""
+"""Writes buffered values every few seconds in one go: when API keys were last used, and how many requests were denied."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from domain.kernel.errors import Unavailable
 
 INTERVAL_S = 5.0
 
-log = structlog.get_logger("tally")
+log = structlog.get_logger("periodic_flush")
 
 
 class PeriodicFlushWorker:
-    name = "tally"
+    name = "periodic_flush"
 
     def __init__(self, *, flushes: tuple[Callable[[], Awaitable[None]], ...]) -> None:
         self._flushes = flushes
@@ -27,4 +27,4 @@ class PeriodicFlushWorker:
                 try:
                     await flush()
                 except Unavailable as error:
-                    log.warning("the database does not answer; this is written later", error=str(error))
+                    log.warning("the database does not answer; buffered values are written later", error=str(error))

@@ -1,4 +1,4 @@
-"""Devices on notice: announced as gone when their grace is over. At the start, every device that was marked online."""
+"""Sets devices offline when their grace period ends. After a start, every device that was online gets a grace period."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from domain.kernel.clock import Clock
 class PresenceWorker(DueWorker):
     name = "presence"
 
-    def __init__(self, *, presence: PresenceService, clock: Clock, bell: WakeEvent) -> None:
+    def __init__(self, *, presence: PresenceService, clock: Clock, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
         self._presence = presence
         self._clock = clock
-        super().__init__(bell)
         self._recovered = False
 
     async def run_once(self) -> float:

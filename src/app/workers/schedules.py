@@ -1,8 +1,9 @@
-"""The ticker: wakes at the earliest due second of all slots, and once to publish each device's own plan.
+"""Fires schedule slots at their due second, and publishes the plan of each device.
 
-It sleeps until something is due, never longer than half a minute, since the wall clock may be set meanwhile. What became due
-after a look that found nothing has not been missed, only not been reached: the clock was set forward, or so many are due at once
-that the last ones wait. Such time is forgiven; lateness counts from when the service was there to be in time.
+The worker sleeps until the earliest due second, and for at most half a minute, because the wall clock may be set meanwhile.
+Lateness counts from when the service could have been on time: a slot that becomes due after a look that found nothing is not
+missed, even when the clock was set forward, or when so many slots are due that the last ones wait. That time is the lateness
+allowance.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import BATCH_SIZE, ScheduleFiringService, UndecidableSlotError
 
 CLAIM_RETRY_S = 0.1
-"""What is due is in another instance's hands; look again soon."""
+"""Another instance has claimed the due slots; check again soon."""
 MAX_PENDING_DEVICES = 100_000
 
 log = structlog.get_logger("schedules")
@@ -28,19 +29,18 @@ log = structlog.get_logger("schedules")
 class ScheduleWorker(DueWorker):
     name = "schedules"
 
-    def __init__(self, *, firing: ScheduleFiringService, clock: Clock, bell: WakeEvent) -> None:
-        super().__init__(bell)
+    def __init__(self, *, firing: ScheduleFiringService, clock: Clock, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
         self._firing = firing
         self._clock = clock
         self._caught_up_ms: int | None = None
-        """When nothing was due, or since when we have been looking."""
+        """Unix ms of the last time when nothing was due, or of the first check."""
         self.fired = 0
         self.quarantined = 0
         self.lateness_ms = 0
-        """By how much the edge decided last was late."""
+        """How late the last edge was decided."""
 
     async def run_once(self) -> float:
-        """Run all that is due; returns for how long there is nothing, in seconds."""
         while True:
             now_ms = self._clock.now_ms()
             due_ts = await self._firing.next_due_ts()
@@ -54,7 +54,7 @@ class ScheduleWorker(DueWorker):
             self.lateness_ms = self._clock.now_ms() - due_ts * SECOND_MS
 
     async def _fire_batches(self, caught_up_ms: int) -> int:
-        """Batch after batch while they are full; how many slots that were."""
+        """Fire batches until one is not full. Returns the number of slots."""
         total = 0
         while True:
             now_ms = self._clock.now_ms()
@@ -62,32 +62,31 @@ class ScheduleWorker(DueWorker):
             total += fired
             if fired < BATCH_SIZE:
                 return total
-            await asyncio.sleep(0)  # a turn for everybody; and while the database works on a batch, the loop is theirs
+            await asyncio.sleep(0)  # let other tasks run between batches
 
     async def _fire_batch(self, now_ms: int, forgiven_s: int) -> int:
         try:
             fired = await self._firing.fire_due(now_ms, forgiven_s=forgiven_s)
-        except UndecidableSlotError as stuck:
+        except UndecidableSlotError as error:
             self.quarantined += 1
-            log.error("a slot is set aside", schedule_id=stuck.schedule.schedule_id, exc_info=stuck.__cause__)
-            await self._firing.quarantine(stuck.schedule, now_ms)
+            log.error("a slot failed and is quarantined", schedule_id=error.schedule.schedule_id, exc_info=error.__cause__)
+            await self._firing.quarantine(error.schedule, now_ms)
             return 1
         self.fired += fired
         return fired
 
 
 class DevicePlanQueue:
-    """Devices whose plan is to be published. Lost with the process, and then made up for by publishing all."""
+    """Devices whose plan must be published. The queue is lost with the process, so the next start publishes all plans."""
 
-    def __init__(self, bell: WakeEvent) -> None:
-        self.wake_event = bell
-        """Rung with each mark."""
+    def __init__(self, wake_event: WakeEvent) -> None:
+        self.wake_event = wake_event
         self._pending: dict[DeviceId, None] = {}
         self.is_all_pending = True
-        """So many are waiting, or nobody knows which, that all are published."""
+        """All plans must be published: the queue overflowed, or its content is not known."""
 
     def enqueue(self, device_id: DeviceId) -> None:
-        """The schedules part's `PlanPublisher`."""
+        """Implements `PlanPublisher` of the schedules part."""
         if len(self._pending) >= MAX_PENDING_DEVICES:
             self._pending.clear()
             self.is_all_pending = True
@@ -102,25 +101,25 @@ class DevicePlanQueue:
 
 
 class DevicePlanWorker(DueWorker):
-    name = "plans"
+    name = "device_plans"
 
-    def __init__(self, *, plans: DevicePlanService, outbox: DevicePlanQueue) -> None:
-        super().__init__(outbox.wake_event)
+    def __init__(self, *, plans: DevicePlanService, queue: DevicePlanQueue) -> None:
+        super().__init__(queue.wake_event)
         self._plans = plans
-        self._queue = outbox
+        self._queue = queue
         self.published = 0
 
     async def run_once(self) -> float:
         if self._queue.is_all_pending:
-            for known in await self._plans.list_devices_with_plans():
-                await self._publish(known)
+            for device_id in await self._plans.list_devices_with_plans():
+                await self._publish(device_id)
             self._queue.is_all_pending = False
-        while (marked := self._queue.peek()) is not None:
-            await self._publish(marked)
+        while (queued := self._queue.peek()) is not None:
+            await self._publish(queued)
         return MAX_SLEEP_S
 
     async def _publish(self, device_id: DeviceId) -> None:
-        """Taken off before it is read, so that a change meanwhile marks it again; put back if it could not be sent."""
+        """Remove the device before reading its plan, so that a change meanwhile queues it again; on failure, put it back."""
         self._queue.remove(device_id)
         try:
             await self._plans.publish_plan(device_id)

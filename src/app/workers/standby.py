@@ -1,4 +1,4 @@
-"""Waits beside the instance that holds the devices, and takes them over when it is gone: the database says so by its claim."""
+"""Waits on a standby instance until it becomes leader, then takes over the devices."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = structlog.get_logger("standby")
 class StandbyWorker:
     name = "standby"
 
-    def __init__(self, claimed: asyncio.Event, take_over: Callable[[], Awaitable[object]]) -> None:
-        self._leadership_acquired = claimed
-        self._become_leader = take_over
+    def __init__(self, leadership_acquired: asyncio.Event, become_leader: Callable[[], Awaitable[object]]) -> None:
+        self._leadership_acquired = leadership_acquired
+        self._become_leader = become_leader
 
     async def run(self) -> None:
-        """What fails is tried again by the supervisor; until it succeeds the devices find nobody, and `/readyz` says why."""
+        """The supervisor retries after a failure. Until it succeeds, devices cannot connect, and `/readyz` shows the error."""
         await self._leadership_acquired.wait()
-        log.info("the devices are ours now")
+        log.info("this instance is now the leader")
         await self._become_leader()
         await asyncio.Event().wait()

@@ -1,4 +1,5 @@
-"""Wakes a loop that sleeps until something is due. Rung before anybody waits, it is heard at the next wait; rung twice, once."""
+"""Wakes a worker that sleeps until something is due. Set before the wait, the event ends the next wait; set twice, it wakes
+once."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ class WakeEvent:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """From the event loop's own thread only."""
+        """Call this from the thread of the event loop only."""
         self._event.set()
 
     async def wait(self, timeout_s: float | None) -> bool:
-        """True when rung, False when the time was up."""
+        """True when the event was set, False when the time was up. Clears the event."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()

@@ -1,4 +1,4 @@
-"""Takes away what deleted webhooks leave behind, never for more than a quarter of the time, so that it delays nobody."""
+"""Deletes the rows of deleted webhooks, for at most a quarter of the time, so that other writers are not delayed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MIN_PAUSE_S = 0.005
 
 
 class WebhookCleanupWorker(DueWorker):
-    name = "leftovers"
+    name = "webhook_cleanup"
 
-    def __init__(self, *, leftovers: WebhookCleanup, bell: WakeEvent) -> None:
-        super().__init__(bell)
-        self._cleanup = leftovers
+    def __init__(self, *, cleanup: WebhookCleanup, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
+        self._cleanup = cleanup
 
     async def run_once(self) -> float:
         while True:
-            began = time.perf_counter()
+            started = time.perf_counter()
             if not await self._cleanup.run_once():
                 return MAX_SLEEP_S
-            await asyncio.sleep(max(MIN_PAUSE_S, 3 * (time.perf_counter() - began)))
+            await asyncio.sleep(max(MIN_PAUSE_S, 3 * (time.perf_counter() - started)))

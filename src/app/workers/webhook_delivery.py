@@ -1,8 +1,9 @@
-"""Sends what webhooks are owed: a turn of the delivery service, its jobs to the courier, and their ends into the next turn.
+"""Sends webhook deliveries: takes a batch from the delivery service, gives its attempts to the courier, and passes the results
+on.
 
-While a turn's transaction runs, attempts end and deliveries fall due; all of that goes into the following one, so the batch grows
-with the load by itself. Ends that could not be written, because the database does not answer, are kept and written later; what
-is under way is bounded by the lanes, so that list is bounded too.
+While the transaction of a batch runs, attempts end and deliveries fall due. The next batch takes all of them, so batches grow
+with the load. Results that cannot be written, because the database does not answer, are kept and written later; the endpoint
+queues bound the attempts in flight, and so the number of kept results.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from domain.webhooks.policy import is_success
 from domain.webhooks.ports import NOT_SENT, Courier, WebhookRequest, WebhookResponse
 
 CLAIM_RETRY_S = 0.25
-"""What is due cannot be claimed now: its lane has enough, or another instance holds it. An end of an attempt wakes us anyway."""
+"""Pause when due deliveries cannot be claimed: their endpoint queue is full, or another instance holds them. The end of an
+attempt also wakes the worker."""
 DRAIN_TIMEOUT_S = 1.5
-"""How long a stop waits for answers that are on their way."""
+"""How long a stop waits for responses."""
 MAX_MANUAL_IN_FLIGHT = 64
 
 
 class WebhookDeliveryWorker(DueWorker):
-    name = "deliveries"
+    name = "webhook_delivery"
 
-    def __init__(self, *, deliveries: DeliveryService, courier: Courier, clock: Clock, bell: WakeEvent) -> None:
-        super().__init__(bell)
+    def __init__(self, *, deliveries: DeliveryService, courier: Courier, clock: Clock, wake_event: WakeEvent) -> None:
+        super().__init__(wake_event)
         self._deliveries = deliveries
         self._courier = courier
         self._clock = clock
@@ -43,11 +45,13 @@ class WebhookDeliveryWorker(DueWorker):
         self.batches = 0
         self.succeeded = 0
         self.failed = 0
-        self.cut_short = 0
-        self.put_off = 0
+        self.cancelled = 0
+        self.postponed = 0
+        self.next_due_ms: int | None = None
+        """When the earliest delivery is due that the last batch did not contain."""
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         return len(self._in_flight)
 
     async def run(self) -> None:
@@ -57,64 +61,64 @@ class WebhookDeliveryWorker(DueWorker):
         finally:
             await self._drain()
 
-    def send_manual(self, job: InFlightAttempt) -> None:
-        """A ping or redelivery that has begun. When too many are under way it is left to its lease."""
+    def send_manual(self, attempt: InFlightAttempt) -> None:
+        """Send a ping or a redelivery. With MAX_MANUAL_IN_FLIGHT in flight, it waits for the end of its lease instead."""
         if self._manual_in_flight < MAX_MANUAL_IN_FLIGHT:
             self._manual_in_flight += 1
-            self._start_attempts([job])
+            self._start_attempts([attempt])
 
     def cancel_webhook(self, webhook: Webhook) -> None:
-        """The webhook has changed: nothing signed, addressed or allowed by what it was goes out any more."""
+        """Cancel all attempts of a webhook that has changed: they carry its old signature, address or permission."""
         self._deliveries.on_webhook_changed(webhook)
-        self._cancel([ticket for ticket, job in self._in_flight.items() if job.webhook.webhook_id == webhook.webhook_id])
+        self._cancel([ticket for ticket, one in self._in_flight.items() if one.webhook.webhook_id == webhook.webhook_id])
 
     def refresh_webhook(self, webhook_id: WebhookId, now: Webhook | None) -> None:
-        """Another instance has changed the webhook, or (None) deleted it. What began with what it is now goes on."""
+        """Another instance changed the webhook, or deleted it (`now` None). Cancel attempts of its earlier form only."""
         if now is not None:
             self._deliveries.on_webhook_changed(now)
-        mine = [(ticket, job.webhook) for ticket, job in self._in_flight.items() if job.webhook.webhook_id == webhook_id]
-        self._cancel([ticket for ticket, began in mine if now is None or not now.enabled or _has_changed(began, now)])
+        started = [(ticket, one.webhook) for ticket, one in self._in_flight.items() if one.webhook.webhook_id == webhook_id]
+        self._cancel([ticket for ticket, before in started if now is None or not now.enabled or _has_changed(before, now)])
 
     async def run_once(self) -> float:
         taken = len(self._ended_attempts)
-        turn = await self._deliveries.next_batch(self._ended_attempts[:taken])
+        batch = await self._deliveries.next_batch(self._ended_attempts[:taken])
         del self._ended_attempts[:taken]
         self.batches += 1
-        self._start_attempts([job for job in turn.attempts if self._is_still_current(job)])
-        return self._sleep_s(turn)
+        self.next_due_ms = batch.next_due_ms
+        self._start_attempts([one for one in batch.attempts if self._is_still_current(one)])
+        return self._sleep_s(batch)
 
-    def _sleep_s(self, turn: DeliveryBatch) -> float:
-        if turn.has_more:
+    def _sleep_s(self, batch: DeliveryBatch) -> float:
+        if batch.has_more:
             return 0.0
-        if turn.next_due_ms is None:
+        if batch.next_due_ms is None:
             return MAX_SLEEP_S
-        if turn.next_due_ms <= turn.started_ms:
+        if batch.next_due_ms <= batch.started_ms:
             return CLAIM_RETRY_S
-        return seconds_until(turn.next_due_ms, self._clock.now_ms())
+        return seconds_until(batch.next_due_ms, self._clock.now_ms())
 
-    def _is_still_current(self, job: InFlightAttempt) -> bool:
-        """False, and written down as cut, when the webhook has changed since the turn's transaction."""
-        if self._deliveries.is_current(job):
+    def _is_still_current(self, attempt: InFlightAttempt) -> bool:
+        """False when the webhook has changed since the transaction of the batch; the attempt then counts as cancelled."""
+        if self._deliveries.is_current(attempt):
             return True
-        self._note_end(job, None, self._clock.now_ms())
+        self._note_end(attempt, None, self._clock.now_ms())
         return False
 
-    def _start_attempts(self, jobs: list[InFlightAttempt]) -> None:
-        posts: list[tuple[int, WebhookRequest]] = []
-        made = self._deliveries.build_requests(jobs)
+    def _start_attempts(self, attempts: list[InFlightAttempt]) -> None:
+        requests: list[tuple[int, WebhookRequest]] = []
+        built = self._deliveries.build_requests(attempts)
         now_ms = self._clock.now_ms()
-        for job, post in made:
-            if isinstance(post, WebhookResponse):
-                self._note_end(job, post, now_ms)
-                continue
-            if now_ms > self._deliveries.send_before_ms(job):
-                self._note_end(job, NOT_SENT, now_ms)
-                continue
-            ticket = next(self._attempt_ids)
-            self._in_flight[ticket] = job
-            posts.append((ticket, post))
-        if posts:
-            self._courier.send(posts)
+        for attempt, request in built:
+            if isinstance(request, WebhookResponse):
+                self._note_end(attempt, request, now_ms)
+            elif now_ms > self._deliveries.send_before_ms(attempt):
+                self._note_end(attempt, NOT_SENT, now_ms)
+            else:
+                ticket = next(self._attempt_ids)
+                self._in_flight[ticket] = attempt
+                requests.append((ticket, request))
+        if requests:
+            self._courier.send(requests)
 
     def _cancel(self, tickets: list[int]) -> None:
         self._courier.cancel(tickets)
@@ -122,33 +126,34 @@ class WebhookDeliveryWorker(DueWorker):
         for ticket in tickets:
             self._note_end(self._in_flight.pop(ticket), None, now_ms)
 
-    def _on_responses(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _on_responses(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
         now_ms = self._clock.now_ms()
-        for ticket, reply in replies:
-            job = self._in_flight.pop(ticket, None)
-            if job is not None:  # else it was cut in the same moment
-                self._note_end(job, reply, now_ms)
+        for ticket, response in responses:
+            attempt = self._in_flight.pop(ticket, None)
+            if attempt is not None:  # None: it was cancelled at the same moment
+                self._note_end(attempt, response, now_ms)
 
-    def _note_end(self, job: InFlightAttempt, reply: WebhookResponse | None, at_ms: int) -> None:
-        sent = None if reply is NOT_SENT else reply
-        if job.is_manual:
+    def _note_end(self, attempt: InFlightAttempt, response: WebhookResponse | None, at_ms: int) -> None:
+        """`response`: None for a cancelled attempt, NOT_SENT for one whose time to send was over."""
+        if attempt.is_manual:
             self._manual_in_flight -= 1
-        if reply is NOT_SENT:
-            self.put_off += 1
-        elif reply is None:
-            self.cut_short += 1
-        elif is_success(reply):
+        if response is NOT_SENT:
+            self.postponed += 1
+        elif response is None:
+            self.cancelled += 1
+        elif is_success(response):
             self.succeeded += 1
         else:
             self.failed += 1
-        self._ended_attempts.append(AttemptResult(job, reply, at_ms))
-        self._deliveries.release(job, None if sent is None else sent.duration_ms / SECOND_MS)
+        self._ended_attempts.append(AttemptResult(attempt, response, at_ms))
+        was_sent = response is not None and response is not NOT_SENT
+        self._deliveries.release(attempt, response.duration_ms / SECOND_MS if was_sent and response else None)
         self._wake_event.set()
         if not self._in_flight:
             self._idle.set()
 
     async def _drain(self) -> None:
-        """Let answers that are on their way arrive, cut the others, and write down how all of them ended."""
+        """Wait for responses for a bounded time, cancel the other attempts, and store all results."""
         self._idle.clear()
         if self._in_flight:
             try:
@@ -159,10 +164,12 @@ class WebhookDeliveryWorker(DueWorker):
         try:
             await self._deliveries.stop(self._ended_attempts)
         except Exception as error:
-            self._log.warning("the last deliveries are left to their leases", error=repr(error))
+            self._log.warning(
+                "the last results could not be stored; their deliveries wait for the lease to end", error=repr(error)
+            )
         else:
             self._ended_attempts.clear()
 
 
-def _has_changed(began: Webhook, now: Webhook) -> bool:
-    return (began.generation, began.url) != (now.generation, now.url)
+def _has_changed(before: Webhook, now: Webhook) -> bool:
+    return (before.generation, before.url) != (now.generation, now.url)

@@ -36,6 +36,10 @@ class ApprovalRepository(Protocol):
         """How many of the device are PENDING."""
         ...
 
+    async def count_all_pending(self) -> int:
+        """How many are PENDING in all accounts."""
+        ...
+
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         """PENDING ones whose time is up, oldest first."""
         ...

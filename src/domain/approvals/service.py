@@ -79,6 +79,11 @@ class ApprovalService(Generic[TxT]):
                     await tx.emit(_decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
 
+    async def count_pending(self) -> int:
+        """Approvals that wait in all accounts."""
+        async with self._uow.read() as tx:
+            return await tx.approvals.count_all_pending()
+
     async def next_expiry_ms(self) -> int | None:
         async with self._uow.read() as tx:
             return await tx.approvals.next_expiry_ms()

@@ -36,6 +36,12 @@ class DispatchQueue:
     def __len__(self) -> int:
         return len(self._queued)
 
+    @property
+    def oldest_created_ms(self) -> int | None:
+        """When the oldest command in the queue was created; None when the queue is empty."""
+        oldest = next(iter(self._queued.values()), None)
+        return None if oldest is None else oldest.execution.created_ms
+
     def put(self, offers: Sequence[QueuedCommand]) -> None:
         """After the commit that queued them, in its order."""
         if len(self._queued) + len(offers) > MAX_QUEUED:

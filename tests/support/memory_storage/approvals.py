@@ -55,6 +55,9 @@ class MemoryApprovalRepository:
     async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
         return sum((a.account_id, a.device_id) == (account_id, device_id) for a in self._pending())
 
+    async def count_all_pending(self) -> int:
+        return len(list(self._pending()))
+
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         due = [approval for approval in self._pending() if approval.expires_ms <= now_ms]
         return sorted(due, key=lambda approval: approval.expires_ms)[:limit]

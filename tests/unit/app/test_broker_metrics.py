@@ -1,4 +1,4 @@
-"""The figures an alarm is written with are those that the broker has."""
+"""The metrics of the device link name statistics that the embedded broker has."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from app.runtime.broker_metrics import COUNTERS, GAUGES, BrokerMetricsCollector
 from app.runtime.metrics import Metrics
 
 
-def test_every_figure_is_one_of_the_embedded_brokers_own() -> None:
-    stats = _native.Broker().stats()
-    told = {key for _, key in GAUGES.values()} | {key for _, _, keys in COUNTERS.values() for key in keys.values()}
-    assert told <= set(stats)
+def test_every_metric_reads_a_statistic_of_the_embedded_broker() -> None:
+    assert {key for metric in (*GAUGES, *COUNTERS) for key in metric.keys.values()} <= set(_native.Broker().stats())
 
 
 def test_the_page_shows_gauges_and_counters_by_reason() -> None:
@@ -22,7 +20,7 @@ def test_the_page_shows_gauges_and_counters_by_reason() -> None:
     assert "latchboard_mqtt_connects_total 5.0" in page
 
 
-def test_a_link_without_these_figures_shows_none() -> None:
+def test_a_link_without_these_statistics_shows_no_metric() -> None:
     metrics = Metrics()
     metrics.register_collector(BrokerMetricsCollector(lambda: {"stopped": 0}))
     assert b"latchboard_mqtt" not in metrics.render()

@@ -44,7 +44,7 @@ async def until(true: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> Non
 async def test_a_queued_command_is_sent_when_the_bell_rings(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     bell = WakeEvent()
-    async with running(CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, bell=bell)):
+    async with running(CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=bell)):
         await asyncio.sleep(0.01)
         await world.commands.submit(world.session(), device.device_id, "ON")
         bell.set()
@@ -54,7 +54,7 @@ async def test_a_queued_command_is_sent_when_the_bell_rings(world: DeviceWorld) 
 async def test_the_dispatcher_goes_on_after_the_link_failed(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     bell = WakeEvent()
-    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, bell=bell)
+    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=bell)
     world.link.broken = Unavailable("the broker is away")
     await world.commands.submit(world.session(), device.device_id, "ON")
     async with running(loop):
@@ -69,7 +69,7 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
     world.clock.forward(1_000)
     await world.commands.submit(world.session(), device.device_id, "ON")
     bell = WakeEvent()
-    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, bell=bell)
+    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=bell)
 
     async def expired() -> bool:
         page = await world.control.list_executions(world.session(), late.device_id, limit=1)
@@ -87,7 +87,7 @@ async def test_after_a_start_devices_that_do_not_return_are_announced_as_lost(wo
     device = await world.device(online=True)
     world.link.listening.clear()
     bell = WakeEvent()
-    async with running(PresenceWorker(presence=world.presence, clock=world.clock, bell=bell)):
+    async with running(PresenceWorker(presence=world.presence, clock=world.clock, wake_event=bell)):
         await until(lambda: world.presence.next_due_ms() is not None)
         world.clock.forward(RESTART_GRACE_MS)
         bell.set()
@@ -100,7 +100,9 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: DeviceW
     world.link.broken = Unavailable("the broker is away")
     await world.credentials.revoke(world.session(), device.device_id)
     bell = WakeEvent()
-    async with running(DeviceCleanupWorker(erasure=world.erasure, admission=world.admission, clock=world.clock, bell=bell)):
+    async with running(
+        DeviceCleanupWorker(erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=bell)
+    ):
         await asyncio.sleep(0.01)
         world.link.broken = None
         await until(lambda: world.link.expelled == [device.device_id])

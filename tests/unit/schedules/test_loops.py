@@ -37,7 +37,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 def ticker(world: ScheduleWorld, bell: WakeEvent) -> ScheduleWorker:
-    return ScheduleWorker(firing=world.firing, clock=world.clock, bell=bell)
+    return ScheduleWorker(firing=world.firing, clock=world.clock, wake_event=bell)
 
 
 async def test_what_is_due_at_the_start_runs_and_the_bell_wakes_for_what_is_saved(world: ScheduleWorld) -> None:
@@ -126,7 +126,7 @@ async def test_requests_expire_at_their_time(world: ScheduleWorld) -> None:
     device, bell = await world.device(online=True), WakeEvent()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
-    async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, bell=bell)):
+    async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, wake_event=bell)):
         await asyncio.sleep(0.01)
         assert world.facts("approval_decided") == []
         world.clock.forward(APPROVAL_TTL_MS)
@@ -142,7 +142,7 @@ async def test_plans_are_published_at_the_start_and_after_each_change(world: Sch
         uow=world.uow, clock=world.clock, link=world.link, codec=FirmwareDeviceCodec(), publisher=outbox.enqueue
     )
     await world.put(device, NOW + 60, NOW + 90)
-    loop = DevicePlanWorker(plans=plans, outbox=outbox)
+    loop = DevicePlanWorker(plans=plans, queue=outbox)
     async with running(loop):
         await eventually(lambda: len(world.link.sent) == 1)
         await world.put(device, NOW + 70, NOW + 90)
@@ -156,7 +156,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
     world.link.listening.add(device.device_id)
     await world.put(device, NOW + 60, NOW + 90)
     outbox = DevicePlanQueue(WakeEvent())
-    loop = DevicePlanWorker(plans=world.plans, outbox=outbox)
+    loop = DevicePlanWorker(plans=world.plans, queue=outbox)
     world.link.broken = Unavailable("the broker is away")
     async with running(loop):
         await eventually(lambda: loop.failures > 0)

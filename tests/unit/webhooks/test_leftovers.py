@@ -1,4 +1,5 @@
-"""Taking away what a deleted webhook leaves: on from where the last step ended, and again from the front when that was the end."""
+"""Taking away what a deleted webhook leaves: on from where the last step ended, and again from the front when that was the
+end."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ COUNT_PENDING_BY_DEVICE = (
     .select_from(approvals)
     .where(a.account_id == bindparam("at_account"), PENDING_APPROVAL, a.device_id == bindparam("at_device"))
 )
+COUNT_ALL_PENDING = select(func.count()).select_from(approvals).where(PENDING_APPROVAL)
 LIST_EXPIRED = (
     _SELECT.where(PENDING_APPROVAL, a.expires_ms <= bindparam("at_now"))
     .order_by(a.expires_ms, a.seq)
@@ -148,6 +149,9 @@ class SqlApprovalRepository:
 
     async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
         return int((await self._session.read(COUNT_PENDING_BY_DEVICE, at_account=account_id, at_device=device_id))[0][0])
+
+    async def count_all_pending(self) -> int:
+        return int((await self._session.read(COUNT_ALL_PENDING))[0][0])
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
         return [approval_from_row(row) for row in await self._session.read(LIST_EXPIRED, at_now=now_ms, at_limit=limit)]

@@ -1,0 +1,50 @@
+"""How commands end is counted once, and the time to DONE is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from adapters.execution_waiter import InProcessExecutionWaiter
+from app.runtime.command_metrics import MeasuredExecutionWaiter
+from app.runtime.metrics import Metrics
+from domain.commands.model import Execution, ExecutionStatus
+from domain.kernel.ids import ExecutionId
+
+QUEUED = Execution(
+    execution_id=ExecutionId("exe_1"),
+    **{name: cast("Any", None) for name in Execution.__dataclass_fields__ if name not in ("execution_id", "created_ms")},
+    created_ms=1_000,
+)
+
+
+@pytest.fixture
+def waiter() -> MeasuredExecutionWaiter:
+    return MeasuredExecutionWaiter(InProcessExecutionWaiter())
+
+
+def page(waiter: MeasuredExecutionWaiter) -> str:
+    metrics = Metrics()
+    metrics.register_collector(waiter)
+    return metrics.render().decode()
+
+
+def test_a_finished_command_is_counted_by_status_and_only_done_is_timed(waiter: MeasuredExecutionWaiter) -> None:
+    waiter.notify(replace(QUEUED, status=ExecutionStatus.DONE, finished_ms=3_000))
+    waiter.notify(replace(QUEUED, status=ExecutionStatus.EXPIRED, finished_ms=61_000))
+    text = page(waiter)
+    assert 'latchboard_commands_finished_total{status="DONE"} 1.0' in text
+    assert 'latchboard_commands_finished_total{status="EXPIRED"} 1.0' in text
+    assert 'latchboard_commands_finished_total{status="FAILED"} 0.0' in text
+    assert "latchboard_command_seconds_count 1.0" in text
+    assert "latchboard_command_seconds_sum 2.0" in text
+
+
+async def test_a_waiting_caller_still_gets_the_execution(waiter: MeasuredExecutionWaiter) -> None:
+    done = replace(QUEUED, status=ExecutionStatus.DONE, finished_ms=3_000)
+    with waiter.watch(done.execution_id, by="key_1") as watch:
+        assert waiter.has_waiters(done.execution_id)
+        waiter.notify(done)
+        assert await watch.wait(1) is done
