@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adapters.http.server.hypercorn_http11 import UnsupportedHypercornError
 from app.config.settings import SettingsError
 from domain.kernel.errors import Unavailable
 
@@ -16,7 +17,7 @@ class PortInUseError(Exception):
 
 def startup_error_message(error: BaseException) -> str | None:
     """The message for the operator; None for an error that is not ours, which deserves a traceback."""
-    if isinstance(error, SettingsError | StartupError | PortInUseError):
+    if isinstance(error, SettingsError | StartupError | PortInUseError | UnsupportedHypercornError):
         return str(error)
     if isinstance(error, Unavailable):
         return error.message

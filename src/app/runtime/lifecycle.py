@@ -47,6 +47,7 @@ async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> N
         loop.add_signal_handler(number, on_signal)
     loop.set_exception_handler(_on_loop_exception)
     _raise_open_file_limit()
+    hypercorn_http11.patch_hypercorn()
     listener = _bind_http_socket(program.settings.http_host, program.settings.http_port)
     began = time.perf_counter()
     ready = False
@@ -192,7 +193,6 @@ async def _serve_http(program: Program, listener: socket.socket, stop: asyncio.E
         await _wait_for_any(stop, program.supervisor.shutdown_requested)
         program.adapters.feed.stop()
 
-    hypercorn_http11.patch_hypercorn()
     await hypercorn_serve(program.http_app, hypercorn_config(listener), shutdown_trigger=shut_down, mode="asgi")
 
 

@@ -1,21 +1,23 @@
-"""HTTP/1.1 and WebSocket at the door, and nothing else.
+"""Restricts Hypercorn to HTTP/1.1 and WebSocket, by replacing two of its private classes.
 
-Hypercorn also speaks HTTP/2 without TLS, to whoever begins with its preface or asks for an upgrade, and has no setting against
-it. A connection that has changed over leaves the idle timeout behind and could be held open for nothing. Proxies speak HTTP/1.1
-to what stands behind them, so here an upgrade is passed over, as RFC 9110 (7.8) allows, and another version is refused. So is a
-target that names no path.
+Hypercorn has no setting for any of this, so `patch_hypercorn` replaces `H11Protocol` and `WSStream`. Private classes may change
+with any minor release: `pyproject.toml` pins Hypercorn below the next one, and `patch_hypercorn` checks at start that everything
+it overrides or calls is still there.
 
-Hypercorn writes head, body and end of an answer one after the other, a system call and a wake-up each. Here the head waits for
-what follows it at once anyway, and an end without bytes is not written: one write an answer.
-
-A WebSocket's application is given the socket below it (`adapters.http.feed.frame_writer.Wire`), and compression is not agreed to,
-whatever the client offers: frames that are the same for everybody cannot be compressed for each. Hypercorn stops reading a
-chunk at the part that makes a message too long, and would miss a goodbye behind it in the same chunk; here the rest of such a
-message is passed over, and the application is told.
+- No HTTP/2 without TLS. Hypercorn switches for any client that sends the HTTP/2 preface or asks for an upgrade to h2c; such a
+  connection has no idle timeout and can be held open for free. Proxies speak HTTP/1.1 to their backends, so an upgrade to
+  HTTP/2 is ignored (allowed by RFC 9110, 7.8), and other versions are refused, as is a target without a path.
+- One write per response. Hypercorn writes head, body and end separately, each with a system call and a task switch. Here the
+  head is held back until the part that follows it, and an end without bytes is not written.
+- No WebSocket compression, whatever the client offers: a frame that is the same for all clients cannot be compressed for each.
+  The application gets the socket itself (`adapters.http.feed.frame_writer.FrameWriter`) in its ASGI scope.
+- A WebSocket message that is too long is skipped and reported to the application. Hypercorn stops reading the chunk at that
+  point and would miss a close frame behind it.
 """
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import h11
@@ -31,10 +33,21 @@ from wsproto.events import CloseConnection, Message, Ping
 from adapters.http.feed.frame_writer import FRAME_WRITER_EXTENSION, MESSAGE_TOO_LONG_KEY, FrameWriter
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
+_REQUIRED_MEMBERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (hypercorn.protocol, ("H11Protocol",)),
+    (h11_protocol, ("WSStream",)),
+    (H11Protocol, ("_check_protocol", "_create_stream", "_send_h11_event", "_send_error_response")),
+    (WSStream, ("_handle_events", "_send_wsproto_event")),
+)
+"""What this module replaces, overrides or calls."""
+
+
+class UnsupportedHypercornError(Exception):
+    """The installed Hypercorn lacks something that this module replaces."""
 
 
 def _origin_form(target: bytes) -> bytes | None:
-    """Path and query, also of the absolute form that a proxy may send (RFC 9112, 3.2); None where no path is named."""
+    """Path and query of a request target, which a proxy may send in absolute form (RFC 9112, 3.2). None without a path."""
     if target.startswith(b"/"):
         return target
     scheme, _, rest = target.partition(b"://")
@@ -46,7 +59,7 @@ class Http11OnlyProtocol(H11Protocol):
     _pending_head = b""
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Nothing is changed over to."""
+        """Never switch to HTTP/2."""
 
     async def _create_stream(self, request: h11.Request) -> None:
         target = _origin_form(request.target)
@@ -56,8 +69,8 @@ class Http11OnlyProtocol(H11Protocol):
                     method=request.method, target=target, headers=request.headers, http_version=request.http_version
                 )
             if any(name == b"upgrade" for name, _ in request.headers):
-                wired: Any = _SocketScopeMiddleware(self.app, self.send)
-                self.app = wired
+                app: Any = _SocketScopeMiddleware(self.app, self.send)
+                self.app = app
                 request = _without_extensions(request)
             await super()._create_stream(request)
             return
@@ -111,7 +124,7 @@ class DrainingWebSocketStream(WSStream):
 
 
 class _SocketScopeMiddleware:
-    """Hypercorn's application, which finds the connection's socket in its scope."""
+    """Adds the connection's socket to the ASGI scope of a WebSocket."""
 
     def __init__(self, app: Any, send: Any) -> None:
         self._app = app
@@ -129,7 +142,12 @@ def _without_extensions(request: h11.Request) -> h11.Request:
 
 
 def patch_hypercorn() -> None:
-    """For every connection that Hypercorn takes from now on in this process."""
+    """Replace Hypercorn's classes for every connection accepted from now on. Raises UnsupportedHypercornError."""
+    missing = [f"{owner.__name__}.{name}" for owner, names in _REQUIRED_MEMBERS for name in names if not hasattr(owner, name)]
+    if missing:
+        raise UnsupportedHypercornError(
+            f"Hypercorn {version('hypercorn')} has no {', '.join(missing)}. Install the version that requirements.lock names."
+        )
     protocol: Any = hypercorn.protocol
     protocol.H11Protocol = Http11OnlyProtocol
     streams: Any = h11_protocol
