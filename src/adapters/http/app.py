@@ -1,6 +1,6 @@
-"""The application: blueprints in, one ASGI app out. It opens nothing and knows no server.
+"""Creates the ASGI application from blueprints. It opens nothing and does not depend on a server.
 
-app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answers=AnswerBook(...))
+app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answers=IdempotencyStore(...))
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def create_app(
     observer: ResponseObserver | None = None,
     version: str = "0",
 ) -> Quart:
-    """`observer` hears of every response: (method, route or "", status, seconds); for metrics and the access log."""
+    """`observer` is called for every response with method, route or "", status and seconds."""
     settings = settings or HttpSettings()
     app = QuartApplication("latchboard", static_folder=None, template_folder=None)
     app.config.update(
@@ -46,7 +46,7 @@ def create_app(
         PROVIDE_AUTOMATIC_OPTIONS=True,
         PROPAGATE_EXCEPTIONS=False,
     )
-    app.url_map.merge_slashes = False  # "//" is another address, and an address nobody has is not found: no redirect to guess at
+    app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
     app.extensions[API_DEPENDENCIES] = ApiDependencies(authenticator, answers, refusals)
     app.extensions[TRUSTED_PROXIES] = proxies
     if answers is not None:

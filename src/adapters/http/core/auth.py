@@ -1,7 +1,7 @@
-"""Who calls is settled before a handler runs; a handler asks, it never looks at headers.
+"""Authenticates the caller before a handler runs. Handlers use `current_caller` and never read the headers themselves.
 
-A session shows `Authorization: Bearer <token>`, a key `X-Api-Key` or the same Bearer header. On a session endpoint a key we
-know is told that it needs a session (403), a key we do not know is nobody (401): who guesses learns nothing.
+A session sends `Authorization: Bearer <token>`; an API key is sent in `X-Api-Key` or as a bearer token. On an endpoint for
+sessions a valid key gets 403 `SESSION_REQUIRED` and an unknown key 401, so that guessing keys reveals nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from domain.keys.policy import KEY_PREFIX
 
 
 class RequiredAccess(Enum):
-    """Whom an operation lets in: anyone, a session only (`S`), or an API key as well (`K`)."""
+    """Who may call an operation: anyone, sessions only, or sessions and API keys."""
 
     ANYONE = "anyone"
     SESSION = "session"
@@ -27,7 +27,7 @@ class RequiredAccess(Enum):
 
 
 class Authenticator(Protocol):
-    """Port: turns what a caller shows into who it is. Raises Unauthenticated."""
+    """Port: resolves credentials to a caller. Raises Unauthenticated."""
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
         """The session and its expiry in Unix ms."""
@@ -38,14 +38,14 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """The credentials a request carries; at most one is set."""
+    """The credentials of a request; at most one is set."""
 
     token: str | None = None
     key: str | None = None
 
 
 def parse_credentials(authorization: str | None, api_key: str | None) -> RequestCredentials:
-    """A session wins over a key, so that a client that always sends its key can still act for a person."""
+    """A bearer token wins over `X-Api-Key`, so that a client that always sends its key can still act for a user."""
     scheme, _, value = (authorization or "").partition(" ")
     value = value.strip()
     if scheme.lower() == "bearer" and value:
@@ -57,14 +57,14 @@ TRUSTED_PROXIES = "latchboard.proxies"
 
 
 def client_address() -> str:
-    """From where the present request comes, by the word of nobody but the proxies the operator named."""
+    """The client's address of the present request. Only trusted proxies may report it in a header."""
     proxies: TrustedProxies | None = current_app.extensions.get(TRUSTED_PROXIES)
     peer = request.remote_addr or ""
     return peer if proxies is None else proxies.client_address(peer, request.headers.getlist(proxies.header))
 
 
 async def authenticate(access: RequiredAccess, authenticator: Authenticator) -> None:
-    """Resolve the caller of the present request into `g`. Raises Unauthenticated or Refused `SESSION_REQUIRED`."""
+    """Store the caller of the present request in `g`. Raises Unauthenticated, or PermissionDenied `SESSION_REQUIRED`."""
     g.caller = None
     if access is RequiredAccess.ANYONE:
         return
@@ -79,9 +79,9 @@ async def authenticate(access: RequiredAccess, authenticator: Authenticator) -> 
         )
     caller = await authenticator.authenticate_key(shown.key, client_address())
     if access is RequiredAccess.SESSION:
-        g.turned_away = caller
+        g.denied_caller = caller
         raise PermissionDenied(
-            "This needs a signed-in session; an API key cannot do it. Sign in with POST /api/v1/auth/login.",
+            "This operation requires a session; an API key is not enough. Sign in with POST /api/v1/auth/login.",
             code="SESSION_REQUIRED",
         )
     g.caller = caller

@@ -1,7 +1,7 @@
-"""One table from kinds of refusal to statuses, one shape for every error; the framework's own included.
+"""Maps domain errors and framework errors to HTTP responses; all error responses have the same body.
 
-Nothing else in the service knows a status of failure. A refusal that we do not know becomes a 500 that says nothing but its
-request id; what it was stands in the log.
+Only this module knows the HTTP status of an error. An unexpected exception becomes a 500 that contains nothing but its request
+id; the details are in the log.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ STATUS_BY_ERROR: dict[type[DomainError], int] = {
 }
 
 FRAMEWORK_ERRORS: dict[int, tuple[str, str]] = {
-    400: ("BAD_REQUEST", "The request cannot be understood. Check it against /openapi.json."),
-    404: ("NOT_FOUND", "There is nothing at this address. The addresses are listed in /openapi.json."),
-    405: ("METHOD_NOT_ALLOWED", "This address does not take this method. The Allow header names those it takes."),
+    400: ("BAD_REQUEST", "The request is malformed. Compare it with /openapi.json."),
+    404: ("NOT_FOUND", "This path does not exist. /openapi.json lists all paths."),
+    405: ("METHOD_NOT_ALLOWED", "This path does not support this method. The Allow header lists the supported methods."),
     408: ("REQUEST_TIMEOUT", "The body did not arrive in time. Send it again without pauses."),
-    413: ("PAYLOAD_TOO_LARGE", "The body is larger than 256 KiB. Send less at once."),
+    413: ("PAYLOAD_TOO_LARGE", "The body is larger than 256 KiB. Send a smaller one."),
     415: ("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json in UTF-8, not compressed."),
-    500: ("INTERNAL_ERROR", "Something went wrong on our side. Try again, and name the requestId if it stays."),
+    500: ("INTERNAL_ERROR", "Internal error. Try again. If it persists, report the requestId."),
 }
 
 
 def http_status(error: DomainError) -> int:
-    """The status of an error's kind, or of the nearest kind it is derived from."""
+    """The status of the error's class, or of its closest base class in the table."""
     return next(STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR)
 
 
@@ -65,7 +65,7 @@ def error_response(
     retry_after: int | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """A response in the one shape of errors."""
+    """A response with an `ErrorResponse` body."""
     content: dict[str, object] = {"error": code, "message": message}
     if details:
         content["details"] = [{"field": fault.field, "message": fault.message} for fault in details]
@@ -78,7 +78,7 @@ def error_response(
 
 
 def domain_error_response(error: DomainError) -> Response:
-    """The response to a refusal of the domain."""
+    """The response to a domain error."""
     status = http_status(error)
     headers: dict[str, str] = {}
     retry_after = None
@@ -95,12 +95,12 @@ def domain_error_response(error: DomainError) -> Response:
 
 
 def rate_limit_headers(limit: int, window_s: int, remaining: int, reset_s: int) -> dict[str, str]:
-    """IETF draft-ietf-httpapi-ratelimit-headers: q = quota, w = window, r = remaining, t = seconds until there is more."""
+    """IETF draft-ietf-httpapi-ratelimit-headers: q = quota, w = window, r = remaining, t = seconds until the quota grows."""
     return {"RateLimit-Policy": f'"grant";q={limit};w={window_s}', "RateLimit": f'"grant";r={remaining};t={reset_s}'}
 
 
 def install_error_handlers(app: Quart) -> None:
-    """Make every failure, the framework's included, speak the one shape."""
+    """Give every error, including those of the framework, the same response body."""
 
     async def on_domain(error: DomainError) -> Response:
         return domain_error_response(error)

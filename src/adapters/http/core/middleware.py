@@ -1,7 +1,7 @@
-"""What every response carries, whatever it is: a request id, and headers that let no browser do more than it must.
+"""Adds a request id and security headers to every response.
 
-CORS is off: the dashboard is of the same origin, and other programs are no browsers. Origins named in the settings may read
-answers; they never send cookies, because there are none.
+CORS is off by default: the dashboard has the same origin, and other clients are not browsers. Origins named in the settings may
+read responses. There are no cookies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 ResponseObserver = Callable[[str, str, int, float], None]
 
 DRAIN_BODY_TIMEOUT_S = 1.0
-"""How long an answer waits for the rest of a body that it has no use for."""
+"""How long an early response waits for the rest of the request body."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{8,128}")
 _ALLOWED_METHODS = "GET, POST, PUT, PATCH, DELETE"
@@ -28,7 +28,7 @@ _ALLOWED_HEADERS = "Authorization, Content-Type, X-Api-Key, Idempotency-Key, If-
 _EXPOSED_HEADERS = "X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, ETag, Idempotency-Replayed"
 
 API_CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'"
-"""For answers that are no pages. A blueprint that serves pages sets its own Content-Security-Policy."""
+"""For responses that are not pages. A blueprint that serves pages sets its own Content-Security-Policy."""
 
 
 def _header_pairs(*pairs: tuple[str, str]) -> tuple[tuple[str, tuple[str, str]], ...]:
@@ -47,7 +47,7 @@ _JSON_HEADERS = (*_DEFAULT_HEADERS, *_header_pairs(("Cache-Control", "no-store")
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """`hsts` only behind TLS; `body_timeout_s`: how long a request's body may take to arrive."""
+    """Enable `hsts` only behind TLS. `body_timeout_s`: how long a request body may take to arrive."""
 
     cors_origins: tuple[str, ...] = ()
     hsts: bool = False
@@ -55,7 +55,7 @@ class HttpSettings:
 
 
 def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObserver | None) -> None:
-    """Give each request its id and each response its headers."""
+    """Register the hooks that set the request id and the response headers."""
 
     @app.before_request
     async def begin() -> Response | None:
@@ -87,9 +87,11 @@ def install_middleware(app: Quart, settings: HttpSettings, observer: ResponseObs
 
 
 async def _drain_body() -> bool:
-    """What is refused early (no such address, no login) may still be on its way, and the server can take the next request of this
-    connection only behind it. So the body is let in first, or the client is told not to use the connection again. Without either
-    the client's next request dies with the connection, and behind a proxy becomes a 502."""
+    """Read the rest of the request body. False if it does not arrive in time or is too large.
+
+    A request that is rejected early (unknown path, no login) may still be sending its body, and the server reads the next request
+    of the connection only after it. If the body cannot be drained, the response closes the connection; otherwise the next
+    request would fail, and behind a proxy become a 502."""
     if not (request.content_length or "Transfer-Encoding" in request.headers):
         return True
     try:

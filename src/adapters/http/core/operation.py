@@ -1,13 +1,14 @@
-"""An operation says once what it is; the same words check the request, choose the status and write the document.
+"""The `operation` decorator: one declaration validates the request, selects the status and documents the endpoint.
 
-Order, the same for all: caller → path and query → content type and body → idempotency → handler → reply. The caller comes
-first, so that nobody learns from a validation message what only callers may know.
+Every request passes the same steps: caller → path and query → content type and body → idempotency → handler → response. The
+caller comes first, so that validation messages reveal nothing to strangers.
 
-    @operation(bp, "POST", "/projects", tag="Projects", access=Access.SESSION, summary="Create a project", status=201,
+    @operation(bp, "POST", "/projects", tag="Projects", access=RequiredAccess.SESSION, summary="Create a project", status=201,
                errors={409: "CONFLICT"}, idempotent=True)
-    async def create_project(body: NewProject) -> ProjectReply: ...
+    async def create_project(body: ProjectRequest) -> ProjectResponse: ...
 
-A parameter whose type is a `Body` is the body, a `Query` the query; every other one is a part of the path (`str` or `int`).
+A parameter of a `RequestBody` type is the body, of a `QueryParameters` type the query; all others are parts of the path (`str` or
+`int`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from domain.kernel.ids import has_any_id_format
 
 MAX_PATH_PARAMETER_LENGTH = 128
 SLOW_BODY_S = 0.05
-"""A body that takes longer than this to arrive may have been held back, up to ten seconds, by who knew what was coming."""
+"""If a body takes longer than this to arrive, the caller is authenticated again: a revoked caller could have delayed it."""
 _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 API_DEPENDENCIES = "latchboard.http"
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH")
@@ -46,7 +47,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse(Generic[Value]):
-    """A reply with headers, or with another status than the operation's first one."""
+    """A response with headers, or with a status other than the operation's first one."""
 
     value: Value
     status: int | None = None
@@ -55,17 +56,17 @@ class ApiResponse(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class MediaType:
-    """A success that is not JSON: the handler gives a whole Quart `Response`."""
+    """A success response that is not JSON: the handler returns a Quart `Response`."""
 
     content_type: str
     description: str = "The content."
     alternatives: tuple[str, ...] = ()
-    """Other content types it may come in."""
+    """Other content types of the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiDependencies:
-    """What every operation stands on; kept in the app's extensions."""
+    """The dependencies of all operations; stored in the app's extensions."""
 
     authenticator: Authenticator
     idempotency_store: IdempotencyStore | None
@@ -98,7 +99,7 @@ class Operation:
 
     @property
     def openapi_path(self) -> str:
-        """The path as the document has it, below `/api/v1`."""
+        """The path as in the document, below `/api/v1`."""
         return _PATH_PARAMETER.sub(lambda part: f"{{{to_camel(part[1])}}}", self.path)
 
     @property
@@ -125,10 +126,9 @@ def operation(
 ) -> Callable[[Handler], Handler]:
     """Route `method path` of `bp` to the decorated handler.
 
-    `path` is Quart's (`/devices/<device_id>`); `returns` is needed only for several successes (`{200: Sent, 202: Waits}`:
-    the class of what is returned decides) or for `Media`; `headers` names request headers the handler reads
-    itself; `limited`: a grant's rate limit may be reported with the answer; `on_record`: a call that was sent wrongly is put on
-    the record as a refused one is.
+    `path` uses Quart's syntax (`/devices/<device_id>`). `returns` is needed only for several success statuses (the class of the
+    returned value selects one) or for a `MediaType`. `headers` documents request headers that the handler reads itself.
+    `limited`: the response may report a grant's rate limit. `on_record`: invalid calls are audited like denied ones.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -183,7 +183,7 @@ def _build_operation(
     parts = {name: hint for name, hint in hints.items() if name not in (body[0], query[0])}
     named_in_path = {piece[1:-1].split(":")[-1] for piece in path.split("/") if piece.startswith("<")}
     if set(parts) != named_in_path:
-        raise TypeError(f"{handler.__name__}: parameters {sorted(parts)} are not those of the path {path}")
+        raise TypeError(f"{handler.__name__}: its parameters {sorted(parts)} do not match the path {path}")
     return Operation(
         method=method,
         path=path,
@@ -208,7 +208,7 @@ def _build_operation(
 
 
 def _find_parameter(hints: Mapping[str, Any], kind: type) -> tuple[str, type] | tuple[None, None]:
-    """The first parameter of this kind: its name and its type."""
+    """Name and type of the first parameter of this kind."""
     for name, hint in hints.items():
         if isinstance(hint, type) and issubclass(hint, kind):
             return name, hint
@@ -228,7 +228,7 @@ async def _handle_and_audit(spec: Operation, handler: Callable[..., Awaitable[An
 async def _audit_denial(
     foundation: ApiDependencies, spec: Operation, parts: Mapping[str, str], error: DomainError | HTTPException
 ) -> None:
-    caller = g.get("caller") or g.get("turned_away")
+    caller = g.get("caller") or g.get("denied_caller")
     if foundation.denial_log is None or not isinstance(caller, Session | ApiKeyCaller):
         return
     if isinstance(error, HTTPException):
@@ -249,12 +249,12 @@ async def _handle(
         arguments[spec.query_parameter] = read_query(spec.query, given)
     elif given:
         name = next(iter(given))
-        raise ValidationFailed.for_field(name[:64], "is not a known query parameter here; this endpoint takes none.")
+        raise ValidationFailed.for_field(name[:64], "is not a known query parameter. This endpoint takes none.")
     raw = b""
     if spec.body is not None:
         began = time.perf_counter()
         raw = await _read_raw_body(spec)
-        if time.perf_counter() - began > SLOW_BODY_S:  # who was let in before a slow body came may have been shut out meanwhile
+        if time.perf_counter() - began > SLOW_BODY_S:  # the caller may have been revoked meanwhile
             await authenticate(spec.access, foundation.authenticator)
         body = read_body(spec.body, raw or b"{}")
         if spec.body_parameter is not None:
@@ -276,13 +276,13 @@ async def _read_raw_body(spec: Operation) -> bytes:
         if request.mimetype != "application/json" or charset not in ("utf-8", "utf8") or encoding != "identity":
             abort(415)
     if not raw and spec.body_required:
-        raise ValidationFailed("This needs a JSON body. /openapi.json shows its fields.", code="INVALID_JSON")
+        raise ValidationFailed("A JSON body is required. /openapi.json lists its fields.", code="INVALID_JSON")
     return raw
 
 
 def _parse_path_parameter(name: str, kind: type, text: str) -> Any:
     if len(text) > MAX_PATH_PARAMETER_LENGTH or not text.isprintable():
-        raise NotFound("There is nothing at this address. Check the id.")
+        raise NotFound("This path does not exist. Check the id.")
     if kind is not int:
         return text
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
@@ -308,4 +308,4 @@ def _success_status(spec: Operation, value: Any) -> int:
     for status, kind in spec.returns.items():
         if isinstance(kind, type) and isinstance(value, kind):
             return status
-    raise TypeError(f"{spec.handler_name} returned {type(value).__name__}, which is none of its successes")
+    raise TypeError(f"{spec.handler_name} returned {type(value).__name__}, which is not one of its success types")

@@ -1,9 +1,8 @@
-"""Whose word counts for where a request comes from.
+"""Determines the client's address behind reverse proxies, for throttling and the audit log.
 
-What a client writes into `X-Forwarded-For` or `Forwarded` is worth nothing: throttling and the audit log go by the peer's
-address. Only where the peer is a proxy the operator named is the header read, from its right end, which the nearest proxy wrote;
-every named proxy is stepped over, and the first address that is none of them is the client's. Exactly one of the two headers is
-read, because a proxy that writes one lets a forged other one through.
+A client can forge `X-Forwarded-For` and `Forwarded`. The header is read only if the peer is a trusted proxy, from the right end,
+which the nearest proxy wrote; trusted proxies are skipped, and the first other address is the client's. Only one of the two
+headers is read, because a proxy that writes one of them passes a forged other one through.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ADDRESS_WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|(\d{1,3}(?:\
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """Of addresses and CIDR networks, comma-separated. Raises ValueError that names the wrong one."""
+    """Parse comma-separated addresses and CIDR networks. Raises ValueError that names the invalid one."""
     found = []
     for part in filter(None, (one.strip() for one in text.split(","))):
         try:
@@ -36,13 +35,13 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TrustedProxies:
-    """None by default: then the peer is the client."""
+    """The proxies that may report a client's address. Without any, the peer is the client."""
 
     networks: tuple[Network, ...] = ()
     header: str = X_FORWARDED_FOR
 
     def client_address(self, peer: str, values: Sequence[str]) -> str:
-        """`values`: the header's lines, in their order. What cannot be read ends the way: the last address known is told."""
+        """`values` are the header's lines in order. An unreadable hop ends the search; the last readable address is returned."""
         if not self.networks:
             return peer
         known = _parse_address(peer)
@@ -63,13 +62,13 @@ class TrustedProxies:
 
 
 def _parse_forwarded_for(element: str) -> str:
-    """The `for` of one element of RFC 7239; empty where there is none."""
+    """The `for` parameter of one element of RFC 7239; empty without one."""
     found = _FOR_PARAMETER.search(element)
     return found[1].strip('"') if found else ""
 
 
 def _parse_address(text: str) -> Address | None:
-    """Also `1.2.3.4:5` and `[::1]:5`; an IPv4 address inside an IPv6 one is the IPv4 address."""
+    """Accepts a port (`1.2.3.4:5`, `[::1]:5`). An IPv4-mapped IPv6 address becomes the IPv4 address."""
     text = text.strip()
     with_port = _ADDRESS_WITH_PORT.fullmatch(text)
     try:

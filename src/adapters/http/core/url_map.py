@@ -1,7 +1,7 @@
-"""Where a request goes is decided by method and path alone.
+"""Routes requests by method and path only, without the `Host` header.
 
-Quart also puts the `Host` header into it, for applications that serve several names. It is whatever a client likes to write:
-one that is no host name failed before any handler of ours could answer, and reading it costs more than finding the route.
+Quart also matches the host, for applications that serve several names. A client can write anything there: an invalid host name
+would fail before any error handler runs, and parsing it costs more than the routing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from quart.wrappers.base import BaseRequestWebsocket
 from werkzeug.routing import MapAdapter
 
 PLACEHOLDER_HOST = "latchboard"
-"""What stands for the host in an adapter; seen by nobody, as nothing is redirected."""
+"""The host of the URL adapter. It is never visible, because nothing is redirected."""
 
 
 class HostlessUrlMap(QuartMap):

@@ -1,8 +1,8 @@
-"""The dashboard at `/`: one page and its files, which call the same API as everybody else.
+"""The dashboard at `/`: one page and its static files. It uses the public API.
 
-It needs nothing from elsewhere and may do nothing else: its policy lets the page load files of this origin and call this origin,
-and no text may become script or markup (`require-trusted-types-for`). There is no bundle: two dozen small modules come over one
-kept connection, each with an `ETag`, so that a new release is taken up at once and an unchanged file costs one short answer.
+Its Content-Security-Policy allows files and calls of this origin only, and no text may become script or markup
+(`require-trusted-types-for`). There is no bundle: two dozen small modules are sent over one connection, each with an `ETag`, so
+that a new release takes effect at once and an unchanged file costs one short response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StaticAsset:
 
 
 def dashboard_blueprint() -> Blueprint:
-    """`GET /` and `GET /dashboard/<path>`; the files are read once, here."""
+    """`GET /` and `GET /dashboard/<path>`. The files are read once, when the blueprint is created."""
     bp = Blueprint("dashboard", __name__)
     assets = dict(_load_assets(files(__package__) / "assets"))
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the operations and types that check requests: it cannot say anything else than they do."""
+"""Builds the OpenAPI 3.1 document from the operations and models that validate requests, so that both always agree."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PATH_PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 RATE_LIMIT_HEADERS: Schema = {
     "RateLimit-Policy": {
         "schema": {"type": "string", "examples": ['"grant";q=10;w=60']},
-        "description": "Where a grant's limit was counted: its quota `q` in any `w` seconds.",
+        "description": "Present if a grant's rate limit applied: its quota `q` in any `w` seconds.",
     },
     "RateLimit": {
         "schema": {"type": "string", "examples": ['"grant";r=9;t=42']},
-        "description": "What remains (`r`) now, and the seconds (`t`) until there is one more.",
+        "description": "The remaining quota (`r`), and the seconds (`t`) until it grows by one.",
     },
 }
 RATE_LIMIT_HEADER_REFS: Schema = {name: {"$ref": f"#/components/headers/{name}"} for name in RATE_LIMIT_HEADERS}
@@ -43,34 +43,34 @@ SECURITY_SCHEMES = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "The access token of POST /api/v1/auth/login; 15 minutes.",
+        "description": "The access token from POST /api/v1/auth/login. It is valid for 15 minutes.",
     },
     "apiKey": {
         "type": "apiKey",
         "in": "header",
         "name": "X-Api-Key",
-        "description": "An API key, `sk_live_…`; also accepted as a bearer token. It may do what its grants let it.",
+        "description": "An API key, `sk_live_…`; also accepted as a bearer token. Its grants decide what it may do.",
     },
 }
 STATUS_DESCRIPTIONS = {
-    400: "The request is wrong; `details` names the fields.",
-    401: "Nobody we know.",
-    403: "Known, but not allowed.",
-    404: "Does not exist for this caller.",
-    408: "The body did not arrive in time.",
-    409: "Does not fit the present state.",
-    412: "`If-Match` named another version.",
-    413: "The body is larger than 256 KiB.",
-    415: "The body is not JSON in UTF-8.",
-    429: "Too much, too soon.",
-    500: "Our fault.",
-    503: "Not now; try again.",
+    400: "Invalid request; `details` names the fields.",
+    401: "Authentication required.",
+    403: "Permission denied.",
+    404: "Not found, or not visible to this caller.",
+    408: "The request body did not arrive in time.",
+    409: "Conflicts with the present state.",
+    412: "The version in `If-Match` is not the present one.",
+    413: "The request body is larger than 256 KiB.",
+    415: "The request body is not application/json in UTF-8.",
+    429: "Too many requests.",
+    500: "Internal error.",
+    503: "Temporarily unavailable; try again.",
 }
-REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Names this request in the log."}
+REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Identifies this request in the log."}
 
 
 def iterate_operations(app: Quart) -> Iterator[tuple[str, Operation]]:
-    """Every operation with its whole path, in the order of the blueprints."""
+    """Every operation with its complete path, in the order of the blueprints."""
     for rule in app.url_map.iter_rules():
         spec = getattr(app.view_functions.get(rule.endpoint), "operation", None)
         if isinstance(spec, Operation):
@@ -78,11 +78,13 @@ def iterate_operations(app: Quart) -> Iterator[tuple[str, Operation]]:
 
 
 def build_document(app: Quart, *, version: str) -> Schema:
-    """The whole document. Raises TypeError or ValueError for types that have no schema, which a test finds."""
+    """The complete document. Raises TypeError or ValueError for a type without a schema; a test would find it."""
     found = list(iterate_operations(app))
     twice = [name for name, count in Counter(spec.handler_name for _, spec in found).items() if count > 1]
     if twice:
-        raise ValueError(f"two operations have the same name: {', '.join(twice)}; a name is the document's operationId")
+        raise ValueError(
+            f"two operations have the same name: {', '.join(twice)}. A handler's name is its operationId; rename one"
+        )
     schemas, definitions = _build_schemas(found)
     queries = {spec.query.__name__ for _, spec in found if spec.query is not None}
     paths: Schema = {}
@@ -95,7 +97,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
         "info": {
             "title": "Latchboard",
             "version": version,
-            "description": "Self-hosted control plane for relay devices: who may switch what, when, and with whose approval.",
+            "description": "Self-hosted control plane for relay devices: permissions, schedules, rules and approvals.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "This installation."}],
@@ -110,7 +112,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
 
 
 def possible_errors(spec: Operation) -> dict[int, list[str]]:
-    """The codes an operation may answer: what it declares and what follows from what it is."""
+    """The error codes of an operation by status: those it declares, and those that follow from its properties."""
     codes: dict[int, list[str]] = {400: ["VALIDATION_ERROR"], 500: ["INTERNAL_ERROR"], 503: ["UNAVAILABLE"]}
     if spec.access is not RequiredAccess.ANYONE:
         codes[401] = ["UNAUTHENTICATED", "TOKEN_EXPIRED"]
@@ -170,7 +172,7 @@ def _operation_object(rule: str, spec: Operation, schemas: Mapping[SchemaKey, Sc
 
 
 def _add_examples(paths: Schema, examples: ExampleBuilder) -> None:
-    """Give every body and every success an example of its schema."""
+    """Add an example to every request body and every success response."""
     for call in (call for methods in paths.values() for call in methods.values()):
         for content in call.get("requestBody", {}).get("content", {}).values():
             content["example"] = examples.request_example(content["schema"])
@@ -207,7 +209,7 @@ def _header_parameters(spec: Operation) -> Iterator[Schema]:
             "in": "header",
             "required": False,
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
-            "description": "The same key and body within 24 hours give the first answer again.",
+            "description": "A repeated request with the same key within 24 hours gets the first response again.",
         }
     for name, description in spec.request_headers.items():
         yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": description}
@@ -222,7 +224,7 @@ def _success_response(rule: str, spec: Operation, status: int, schemas: Mapping[
     if isinstance(kind, MediaType):
         kinds = (kind.content_type, *kind.alternatives)
         return {"description": kind.description, "headers": headers, "content": {name: {} for name in kinds}}
-    description = {200: "Done.", 201: "Created.", 202: "Accepted; it waits."}.get(status, "Done.")
+    description = {200: "Success.", 201: "Created.", 202: "Accepted; waits for approval."}.get(status, "Success.")
     content = {"application/json": {"schema": schemas[rule, spec.method, status]}}
     return {"description": description, "headers": headers, "content": content}
 
@@ -234,7 +236,7 @@ def _error_response(spec: Operation, status: int, codes: list[str], schemas: Map
         headers |= RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}
     examples = {code: {"value": _error_example(status, code)} for code in codes}
     content = {"application/json": {"schema": schemas[ERROR_SCHEMA_KEY], "examples": examples}}
-    description = f"{STATUS_DESCRIPTIONS.get(status, 'Refused.')} Codes: {', '.join(f'`{code}`' for code in codes)}."
+    description = f"{STATUS_DESCRIPTIONS.get(status, 'Error.')} Codes: {', '.join(f'`{code}`' for code in codes)}."
     return {"description": description, "headers": headers, "content": content}
 
 

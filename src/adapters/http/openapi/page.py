@@ -1,4 +1,4 @@
-"""`/openapi.json`, and `/docs`: the same document to look at and try, with Swagger UI served from here and from nowhere else."""
+"""`/openapi.json`, and `/docs`: Swagger UI for the same document, served locally."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI writes style attributes; everything else comes from files of our own origin."""
+"""Swagger UI needs inline styles; everything else is loaded from our own origin."""
 
 HTML_PAGE = """<!doctype html>
 <html lang="en">
@@ -49,7 +49,7 @@ def openapi_blueprint(*, version: str) -> Blueprint:
 
     @bp.get("/openapi.json")
     async def document() -> Response:
-        if not made:  # all blueprints are there only when the first request comes
+        if not made:  # all blueprints are registered by the first request
             made.append(json.dumps(build_document(current_app, version=version), ensure_ascii=False).encode())
         response = Response(made[0], content_type="application/json")
         response.headers["Cache-Control"] = "no-cache"

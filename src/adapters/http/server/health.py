@@ -1,4 +1,4 @@
-"""Outside `/api/v1`: is it alive, can it work, and what are its figures."""
+"""Operational endpoints outside `/api/v1`: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ReadinessChecks = Callable[[], Awaitable[Mapping[str, str]]]
 
 
 def health_blueprint(*, checks: ReadinessChecks, metrics: Callable[[], bytes], metrics_type: str) -> Blueprint:
-    """`checks` gives what ails each part (database, broker, a worker), empty when all is well."""
+    """`checks` returns an error per failing part (database, broker, a worker); empty if everything works."""
     bp = Blueprint("health", __name__)
 
     @bp.get("/healthz")

@@ -1,4 +1,4 @@
-"""Signing in and out, and changing a password."""
+"""Authentication routes: sign in and out, refresh tokens, the current user, change the password."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
         tag=TAG,
         access=RequiredAccess.ANYONE,
         summary="Sign in",
-        description="The answer to an unknown email is that to a wrong password.",
+        description="An unknown email and a wrong password get the same response.",
         errors={401: "INVALID_CREDENTIALS", 429: "LOGIN_THROTTLED"},
     )
     async def login(body: LoginRequest) -> LoginResponse:
@@ -52,7 +52,7 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
         tag=TAG,
         access=RequiredAccess.ANYONE,
         summary="Exchange a refresh token for new tokens",
-        description="A refresh token is spent once. Using a spent one ends every session that follows from the same login.",
+        description="A refresh token can be used once. Using it again ends all sessions that began with the same login.",
         errors={401: "UNAUTHENTICATED TOKEN_EXPIRED"},
     )
     async def refresh(body: RefreshTokenRequest) -> TokensResponse:
@@ -65,7 +65,7 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
         tag=TAG,
         access=RequiredAccess.ANYONE,
         summary="Sign out",
-        description="Ends the refresh token, also an unknown one. The access token stays valid until it expires.",
+        description="Invalidates the refresh token. An unknown token is accepted. The access token stays valid until it expires.",
     )
     async def logout(body: RefreshTokenRequest) -> OkResponse:
         await sessions.logout(body.refresh_token, address=client_address())
@@ -73,9 +73,9 @@ def _add_session_routes(bp: Blueprint, sessions: SessionService) -> None:
 
 
 def _add_profile_route(bp: Blueprint, sessions: SessionService) -> None:
-    @operation(bp, "GET", "/auth/me", tag=TAG, access=RequiredAccess.SESSION, summary="Who is signed in")
+    @operation(bp, "GET", "/auth/me", tag=TAG, access=RequiredAccess.SESSION, summary="Get the current user")
     async def me() -> CurrentUserResponse:
-        """The person, the account and the role of this session, as they are now."""
+        """The current state of the user, the account and the role of this session."""
         profile = await sessions.get_profile(current_session())
         user, membership = profile.member.user, profile.member.membership
         return CurrentUserResponse(
@@ -98,8 +98,9 @@ def _add_password_routes(bp: Blueprint, passwords: PasswordService) -> None:
         "/auth/password/request-otp",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Mail a code for changing the password",
-        description="Needs the role Admin or Owner. The code is valid for 10 minutes; another can be asked for after 60 seconds.",
+        summary="Request a code to change the password",
+        description="Sends a code by mail, valid for 10 minutes. A new code can be requested after 60 seconds. Requires the "
+        "role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 429: "OTP_COOLDOWN"},
     )
     async def request_otp() -> OkResponse:
@@ -113,7 +114,7 @@ def _add_password_routes(bp: Blueprint, passwords: PasswordService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Change the password with a mailed code",
-        description="Ends every refresh token of the user. A code has 5 tries.",
+        description="Invalidates all refresh tokens of the user. A code allows 5 attempts.",
         errors={400: "OTP_INVALID", 403: "ROLE_REQUIRED"},
     )
     async def change_password(body: PasswordChangeRequest) -> OkResponse:

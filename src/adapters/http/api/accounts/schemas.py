@@ -1,4 +1,4 @@
-"""Request and response models of signing in."""
+"""Request and response models of authentication."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class RefreshTokenRequest(RequestBody):
 
 
 class PasswordChangeRequest(RequestBody):
-    otp: str = Field(min_length=1, max_length=16, description="The 6 digits that were mailed.", examples=["041234"])
+    otp: str = Field(min_length=1, max_length=16, description="The 6-digit code from the mail.", examples=["041234"])
     new_password: str = Field(min_length=8, max_length=256)
 
 
 class TokensResponse(ResponseModel):
     access_token: str = Field(description="JWT; send it as `Authorization: Bearer <accessToken>`.")
-    refresh_token: str = Field(description="Valid for 30 days, and once.")
-    expires_in: int = Field(description="Seconds the access token is valid for.", examples=[900])
+    refresh_token: str = Field(description="Valid for 30 days; can be used once.")
+    expires_in: int = Field(description="Lifetime of the access token in seconds.", examples=[900])
 
 
 class SignedInUserResponse(ResponseModel):

@@ -1,4 +1,4 @@
-"""Approvals over HTTP: what waits for a decision, and the decision. Sessions only."""
+"""Approval routes: list requests for approval and decide them. Sessions only."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> Blueprint:
 
 
 def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
-    @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="Approvals of the account")
+    @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="List approvals")
     async def list_approvals(query: ApprovalsQuery) -> list[ApprovalResponse]:
-        """The 200 newest, newest first."""
+        """The latest 200 approvals, newest first."""
         found = await approvals.list(current_session(), status=query.status)
         return [ApprovalResponse.from_domain(approval) for approval in found]
 
@@ -44,11 +44,11 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
         "/devices/<device_id>/approvals",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Approvals of a device",
+        summary="List a device's approvals",
         errors={404: "NOT_FOUND"},
     )
     async def list_device_approvals(device_id: str, query: ApprovalsQuery) -> list[ApprovalResponse]:
-        """The 200 newest, newest first."""
+        """The latest 200 approvals, newest first."""
         found = await approvals.list(current_session(), device_id=DeviceId(device_id), status=query.status)
         return [ApprovalResponse.from_domain(approval) for approval in found]
 
@@ -65,9 +65,8 @@ def _add_decision_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None
         idempotent=True,
     )
     async def approve(device_id: str, approval_id: str) -> ApproveResponse:
-        """The command goes out at once, if the requester and the device still may; else the request stays PENDING.
-
-        Needs Admin or Owner, and not the one who asked."""
+        """Sends the command at once, provided the requester still has permission and the device is enabled; otherwise the request
+        stays PENDING. Requires the role Admin or Owner; nobody can approve their own request."""
         execution_id = await approvals.approve(current_session(), DeviceId(device_id), ApprovalId(approval_id))
         return ApproveResponse(execution_id=execution_id)
 
@@ -82,6 +81,6 @@ def _add_decision_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None
         idempotent=True,
     )
     async def deny(device_id: str, approval_id: str) -> OkResponse:
-        """The command never runs. Needs Admin or Owner."""
+        """The command is never sent. Requires the role Admin or Owner."""
         await approvals.deny(current_session(), DeviceId(device_id), ApprovalId(approval_id))
         return OkResponse()

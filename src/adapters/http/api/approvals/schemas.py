@@ -19,7 +19,7 @@ class ApprovalResponse(ResponseModel):
     status: ApprovalStatus
     created_at: Timestamp
     expires_at: Timestamp
-    requested_by: str = Field(description="Who asked: the name of the key or member.")
+    requested_by: str = Field(description="Name of the API key or member that requested the command.")
     decided_by: str | None
     decided_at: Timestamp | None
     execution_id: str | None

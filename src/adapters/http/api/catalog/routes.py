@@ -1,4 +1,4 @@
-"""Boards and applications by name, for choosing from. They suggest: any text up to 64 characters is taken when registering."""
+"""Catalogue routes: known boards and applications, as suggestions for device registration."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def catalog_blueprint() -> Blueprint:
 
     @operation(bp, "GET", "/catalog/boards", tag=TAG, access=RequiredAccess.ANYONE, summary="List known boards")
     async def list_boards() -> list[BoardResponse]:
-        """Values for `boardType`. The list suggests; any other text up to 64 characters is accepted as well."""
+        """Values for `boardType`. The list is a suggestion: any text of up to 64 characters is accepted."""
         return boards
 
     @operation(bp, "GET", "/catalog/apps", tag=TAG, access=RequiredAccess.ANYONE, summary="List known applications")
     async def list_apps() -> list[AppTypeResponse]:
-        """Values for `appType`. The list suggests; any other text up to 64 characters is accepted as well."""
+        """Values for `appType`. The list is a suggestion: any text of up to 64 characters is accepted."""
         return apps
 
     return bp

@@ -1,4 +1,4 @@
-"""Commands over HTTP: what a device can be told, telling it, and what came of it. All but definitions also by API key."""
+"""Command routes: send commands, define commands, list executions. API keys can do all but change definitions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
         limited=True,
     )
     async def send_command(device_id: str, body: schema.CommandSendRequest) -> SendResponse:
-        """202 when the command needs approval first. With `waitSeconds` the answer also has the device's `result`."""
+        """Responds with 202 if the command needs approval first. With `waitSeconds`, the response has the device's `result`."""
         ttl_ms = body.ttl_seconds * 1000 if body.ttl_seconds is not None else None
         submitted = await commands.submit(current_caller(), DeviceId(device_id), body.cmd, body.params, ttl_ms=ttl_ms)
         return await _submission_response(commands, submitted, body.wait_seconds)
@@ -72,7 +72,7 @@ def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
         limited=True,
     )
     async def send_on(device_id: str) -> SendResponse:
-        """The command ON."""
+        """Sends the command ON without parameters."""
         return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "ON"), None)
 
     @operation(
@@ -88,7 +88,7 @@ def _add_send_routes(bp: Blueprint, commands: CommandService) -> None:
         limited=True,
     )
     async def send_off(device_id: str) -> SendResponse:
-        """The command OFF."""
+        """Sends the command OFF without parameters."""
         return await _submission_response(commands, await commands.submit(current_caller(), DeviceId(device_id), "OFF"), None)
 
 
@@ -99,11 +99,11 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         "/devices/<device_id>/commands",
         tag=TAG,
         access=RequiredAccess.KEY,
-        summary="What the device can be told",
+        summary="List a device's commands",
         errors=READ_ERRORS,
     )
     async def list_commands(device_id: str) -> list[schema.CommandDefinitionResponse]:
-        """Built-ins first. One entry a name: the device's own definition, else its type's, else the built-in."""
+        """Built-in commands first. One entry per name: the device's definition, or its type's, or the built-in one."""
         found = await definitions.list(current_caller(), DeviceId(device_id))
         return [schema.CommandDefinitionResponse.from_domain(one) for one in found]
 
@@ -113,7 +113,7 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         "/devices/<device_id>/commands",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Define a command",
+        summary="Create a command definition",
         status=201,
         errors=DEFINITION_ERRORS,
         idempotent=True,
@@ -121,7 +121,7 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
     async def create_command(
         device_id: str, body: schema.CommandDefinitionCreateRequest
     ) -> schema.CommandDefinitionCreatedResponse:
-        """A name that is built in, or the type's, is overridden for this device."""
+        """A definition with the name of a built-in command, or of a command of the device type, overrides it for this device."""
         made = await definitions.create(current_session(), DeviceId(device_id), body.to_input())
         return schema.CommandDefinitionCreatedResponse(command_id=made.command_id or "")
 
@@ -131,11 +131,11 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         "/devices/<device_id>/commands/<command_id>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Change a command",
+        summary="Change a command definition",
         errors=DEFINITION_ERRORS,
     )
     async def update_command(device_id: str, command_id: str, body: schema.CommandDefinitionUpdateRequest) -> OkResponse:
-        """What is left out stays. A command that needs approval is changed by an Owner or Admin only."""
+        """Omitted fields keep their value. Only an Owner or Admin can change a command that needs approval."""
         await definitions.update(current_session(), DeviceId(device_id), CommandId(command_id), body.to_changes())
         return OkResponse()
 
@@ -145,11 +145,11 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         "/devices/<device_id>/commands/<command_id>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Remove a command",
+        summary="Delete a command definition",
         errors=DEFINITION_ERRORS,
     )
     async def delete_command(device_id: str, command_id: str) -> OkResponse:
-        """What it had overridden counts again."""
+        """The definition that it overrode applies again."""
         await definitions.delete(current_session(), DeviceId(device_id), CommandId(command_id))
         return OkResponse()
 
@@ -161,11 +161,11 @@ def _add_execution_routes(bp: Blueprint, control: DeviceControlQueryService) -> 
         "/devices/<device_id>/executions",
         tag=TAG,
         access=RequiredAccess.KEY,
-        summary="Commands sent to a device",
+        summary="List command executions",
         errors=READ_ERRORS,
     )
     async def list_executions(device_id: str, query: schema.ExecutionsQuery) -> schema.ExecutionPageResponse:
-        """Newest first; `cursor` continues."""
+        """Newest first. Pass `cursor` to get the next page."""
         before_seq = None if query.cursor is None else decode_cursor(EXECUTIONS, query.cursor)[0]
         page = await control.list_executions(current_caller(), DeviceId(device_id), limit=query.limit, before_seq=before_seq)
         return schema.ExecutionPageResponse(
@@ -180,11 +180,11 @@ def _add_execution_routes(bp: Blueprint, control: DeviceControlQueryService) -> 
         "/devices/<device_id>/executions/<execution_id>",
         tag=TAG,
         access=RequiredAccess.KEY,
-        summary="One command sent to a device",
+        summary="Get a command execution",
         errors=READ_ERRORS,
     )
     async def get_execution(device_id: str, execution_id: str) -> schema.ExecutionResponse:
-        """Where the command is, and what the device said."""
+        """The status of the command, and the device's result."""
         found = await control.get_execution(current_caller(), DeviceId(device_id), ExecutionId(execution_id))
         return schema.ExecutionResponse.from_domain(found)
 

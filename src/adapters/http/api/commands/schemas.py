@@ -1,4 +1,4 @@
-"""The shapes of commands, their definitions and executions on the wire."""
+"""Request and response models of commands, their definitions and executions."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ CommandName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,64}$")]
 
 class CommandSendRequest(RequestBody):
     cmd: str = Field(min_length=1, max_length=64, examples=["ON"])
-    params: Any = Field(default=None, description="Any JSON value that the command's schema takes.")
-    ttl_seconds: int | None = Field(default=None, ge=1, le=86_400, description="How long it may wait for the device; 60.")
-    wait_seconds: float | None = Field(
-        default=None, ge=0, le=MAX_WAIT_S, description="Hold the answer until the device's result, at most this long."
+    params: Any = Field(default=None, description="Parameters; must match the command's schema.")
+    ttl_seconds: int | None = Field(
+        default=None, ge=1, le=86_400, description="How long the command may wait for the device. Default: 60."
     )
-    queued_at: Any = Field(default=None, description="Taken from older clients and passed over.")
-    target: None = Field(default=None, description="Taken from older clients: always null.")
+    wait_seconds: float | None = Field(
+        default=None, ge=0, le=MAX_WAIT_S, description="Wait up to this long for the device's result before responding."
+    )
+    queued_at: Any = Field(default=None, description="Accepted from older clients and ignored.")
+    target: None = Field(default=None, description="Accepted from older clients; must be null.")
 
 
 class CommandQueuedResponse(ResponseModel):
-    """On its way. `status` is where it is now; nothing has been executed because it was published."""
+    """The command is queued or sent. `status` is its present status; a published command is not yet an executed one."""
 
     ok: bool = True
     execution_id: str
@@ -55,7 +57,7 @@ class CommandQueuedResponse(ResponseModel):
 
 
 class CommandResultResponse(CommandQueuedResponse):
-    """With `waitSeconds`: what the device said, null while it has said nothing."""
+    """The response with `waitSeconds`: the device's result, or null if it has not answered."""
 
     result: Any
 
@@ -77,7 +79,7 @@ class CommandDefinitionCreateRequest(RequestBody):
     label: Label
     description: DescriptionText | None = None
     kind: EnumValue[CommandKind] = CommandKind.ACTION
-    params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12, local $ref only.")
+    params_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema 2020-12; only local `$ref`.")
     shape: EnumValue[CommandWidget] = CommandWidget.BUTTON
     requires_approval: bool = False
 
@@ -86,7 +88,7 @@ class CommandDefinitionCreateRequest(RequestBody):
 
 
 class CommandDefinitionUpdateRequest(PatchBody):
-    """What is left out stays."""
+    """Omitted fields keep their value."""
 
     nullable = frozenset({"description", "params_schema"})
 
@@ -132,7 +134,7 @@ class ExecutionResponse(ResponseModel):
     params: Any
     status: ExecutionStatus
     source: TriggeredBy
-    result: Any = Field(description="What the device said: `{code, relay, data}`; null until then.")
+    result: Any = Field(description="The device's result, `{code, relay, data}`; null until it answers.")
     created_at: str
     expires_at: str
     finished_at: str | None

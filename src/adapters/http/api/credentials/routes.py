@@ -48,7 +48,7 @@ def _add_write_routes(bp: Blueprint, credentials: DeviceCredentialService) -> No
         errors=WRITE_ERRORS,
     )
     async def revoke_device(device_id: str) -> schema.CredentialsRevokedResponse:
-        """The connection is cut and the credentials are refused at once."""
+        """Closes the device's connection and rejects its credentials from now on."""
         device = await credentials.revoke(current_session(), DeviceId(device_id))
         return schema.CredentialsRevokedResponse(device_status=device.status)
 
@@ -65,7 +65,7 @@ def _add_read_routes(bp: Blueprint, credentials: DeviceCredentialService) -> Non
         on_record=True,
     )
     async def reveal_credentials(device_id: str, body: schema.CredentialsRevealRequest) -> schema.CredentialsResponse:
-        """Needs the account password once more. Every call is in the device's audit log, refused ones too."""
+        """Requires the password of the user again. Every call is recorded in the device's audit log, also a denied one."""
         return schema.CredentialsResponse.from_domain(
             await credentials.reveal(current_session(), DeviceId(device_id), body.password)
         )
@@ -76,10 +76,10 @@ def _add_read_routes(bp: Blueprint, credentials: DeviceCredentialService) -> Non
         "/devices/<device_id>/config",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Firmware configuration",
+        summary="Get the firmware configuration",
         errors=READ_ERRORS,
     )
     async def get_device_config(device_id: str, query: schema.DeviceConfigQuery) -> schema.DeviceConfigResponse:
-        """With a placeholder in place of the password."""
+        """Contains a placeholder instead of the password."""
         config = await credentials.get_config(current_session(), DeviceId(device_id), query.format)
         return schema.DeviceConfigResponse.from_domain(config)

@@ -15,17 +15,15 @@ from domain.devices.model import DeviceStatus
 
 
 class DeviceConfigQuery(QueryParameters):
-    format: FirmwareConfigFormat | None = Field(
-        default=None, description="Without it, the form that the device's firmware takes."
-    )
+    format: FirmwareConfigFormat | None = Field(default=None, description="Omitted: the format that the device's firmware reads.")
 
 
 class CredentialsCreateRequest(RequestBody):
-    rotate: bool = Field(default=False, description="Replace credentials that exist; their connection is cut.")
+    rotate: bool = Field(default=False, description="Replace existing credentials and close the connection that uses them.")
 
 
 class CredentialsRevealRequest(RequestBody):
-    password: str = Field(min_length=1, max_length=256, description="The account password of whoever calls.")
+    password: str = Field(min_length=1, max_length=256, description="The password of the calling user.")
 
 
 class CredentialsResponse(ResponseModel):

@@ -1,4 +1,4 @@
-"""Device types over HTTP: commands that many devices share."""
+"""Device type routes. A device type is a set of commands that many devices share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def device_types_blueprint(types: DeviceTypeService) -> Blueprint:
 def _add_read_routes(bp: Blueprint, types: DeviceTypeService) -> None:
     @operation(bp, "GET", "/device-types", tag=TAG, access=RequiredAccess.SESSION, summary="List device types")
     async def list_device_types() -> list[schema.DeviceTypeResponse]:
-        """Each with its commands."""
+        """Each device type includes its commands."""
         return [schema.DeviceTypeResponse.from_domain(one) for one in await types.list(current_session())]
 
     @operation(
@@ -38,7 +38,7 @@ def _add_read_routes(bp: Blueprint, types: DeviceTypeService) -> None:
         errors=READ_ERRORS,
     )
     async def get_device_type(device_type_id: str) -> schema.DeviceTypeResponse:
-        """With its commands."""
+        """Includes its commands."""
         return schema.DeviceTypeResponse.from_domain(await types.get(current_session(), DeviceTypeId(device_type_id)))
 
 
@@ -55,7 +55,7 @@ def _add_write_routes(bp: Blueprint, types: DeviceTypeService) -> None:
         idempotent=True,
     )
     async def create_device_type(body: schema.DeviceTypeCreateRequest) -> schema.DeviceTypeResponse:
-        """Its commands hold for every device of the type; a device may override them."""
+        """Its commands apply to every device of the type; a device can override them."""
         drafts = [command.to_input() for command in body.commands]
         return schema.DeviceTypeResponse.from_domain(await types.create(current_session(), body.name, drafts))
 
@@ -85,6 +85,6 @@ def _add_write_routes(bp: Blueprint, types: DeviceTypeService) -> None:
         errors={403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "DEVICE_TYPE_IN_USE"},
     )
     async def delete_device_type(device_type_id: str) -> OkResponse:
-        """Refused while devices are of this type."""
+        """Fails while any device has this type."""
         await types.delete(current_session(), DeviceTypeId(device_type_id))
         return OkResponse()

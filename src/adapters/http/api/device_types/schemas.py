@@ -15,7 +15,7 @@ class DeviceTypeCreateRequest(RequestBody):
 
 
 class DeviceTypeUpdateRequest(PatchBody):
-    """`commands` replaces the whole list; a command that keeps its name keeps its id."""
+    """`commands` replaces the whole list; a command whose name is unchanged keeps its id."""
 
     name: Label | None = None
     commands: list[CommandDefinitionCreateRequest] | None = Field(default=None, max_length=100)

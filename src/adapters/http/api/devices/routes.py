@@ -46,7 +46,7 @@ def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceC
         idempotent=True,
     )
     async def register_device(body: schema.DeviceRegistrationRequest) -> schema.DeviceRegisteredResponse:
-        """The device is PENDING: it can connect once it has credentials."""
+        """A new device is PENDING. It can connect once it has credentials."""
         device = await devices.register(current_session(), body.to_registration())
         return schema.DeviceRegisteredResponse(device_id=device.device_id)
 
@@ -54,7 +54,7 @@ def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceC
         bp, "GET", "/devices/<device_id>", tag=TAG, access=RequiredAccess.SESSION, summary="Get a device", errors=READ_ERRORS
     )
     async def get_device(device_id: str) -> ApiResponse[schema.DeviceResponse]:
-        """The `ETag` is for `If-Match` of an update."""
+        """Send the `ETag` as `If-Match` with an update."""
         found = await devices.get(current_session(), DeviceId(device_id))
         return ApiResponse(schema.DeviceResponse.from_domain(found), headers={"ETag": _format_etag(found.device.version)})
 
@@ -68,10 +68,10 @@ def _add_edit_routes(bp: Blueprint, devices: DeviceService) -> None:
         access=RequiredAccess.SESSION,
         summary="Update a device",
         errors=WRITE_ERRORS | {412: "PRECONDITION_FAILED"},
-        headers={"If-Match": "The `ETag` of the device as you know it; 412 when it has changed since."},
+        headers={"If-Match": "The `ETag` of the version you read. The update fails with 412 if the device has changed since."},
     )
     async def update_device(device_id: str, body: schema.DeviceUpdateRequest) -> ApiResponse[OkResponse]:
-        """What is left out stays as it is."""
+        """Omitted fields keep their value."""
         device = await devices.update(
             current_session(), DeviceId(device_id), body.to_changes(), version=_parse_if_match(request.headers.get("If-Match"))
         )
@@ -87,7 +87,7 @@ def _add_edit_routes(bp: Blueprint, devices: DeviceService) -> None:
         errors=WRITE_ERRORS,
     )
     async def delete_device(device_id: str) -> OkResponse:
-        """Its schedules, rules, grants, telemetry, approvals, credentials and connection go with it."""
+        """Also deletes its schedules, rules, grants, telemetry, approvals and credentials, and closes its connection."""
         await devices.delete(current_session(), DeviceId(device_id))
         return OkResponse()
 
@@ -103,7 +103,7 @@ def _add_lifecycle_routes(bp: Blueprint, devices: DeviceService) -> None:
         errors=WRITE_ERRORS | {409: "DEVICE_STATE"},
     )
     async def toggle_device(device_id: str) -> schema.DeviceToggledResponse:
-        """ACTIVE becomes DISABLED and the other way round. A disabled device is disconnected and takes no commands."""
+        """Switches between ACTIVE and DISABLED. A disabled device is disconnected and accepts no commands."""
         device = await devices.toggle_enabled(current_session(), DeviceId(device_id))
         return schema.DeviceToggledResponse(enabled=device.is_active, device_status=device.status)
 
@@ -113,10 +113,10 @@ def _format_etag(version: int) -> str:
 
 
 def _parse_if_match(if_match: str | None) -> int | None:
-    """The version `If-Match` asks for (RFC 9110, 13.1.1); None where any will do. Raises Stale for one that is none of ours."""
+    """The version that `If-Match` names (RFC 9110, 13.1.1); None for any. Raises VersionMismatch for any other text."""
     if if_match is None or if_match.strip() == "*":
         return None
     tag = if_match.strip()
     if len(tag) > 2 and tag[0] == tag[-1] == '"' and tag[1:-1].isdecimal() and len(tag) < 20:
         return int(tag[1:-1])
-    raise VersionMismatch('If-Match is no ETag of this device. Read the device and send its ETag, such as "3".')
+    raise VersionMismatch('If-Match is not an ETag of this device. Read the device and send its ETag, such as "3".')

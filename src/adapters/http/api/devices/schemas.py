@@ -1,4 +1,4 @@
-"""The shapes of devices on the wire."""
+"""Request and response models of devices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeviceRegistrationRequest(RequestBody):
     board_type: ShortText = Field(examples=["ESP32"])
     app_type: ShortText = Field(examples=["PUMP"])
     app_type_other: SingleLineText | None = None
-    project_id: IdText | None = Field(default=None, description="The account's default project without one.")
+    project_id: IdText | None = Field(default=None, description="Omitted: the account's default project.")
     device_type_id: IdText | None = None
     profile: EnumValue[FirmwareProfile] | None = Field(
         default=None, description="The firmware's message format. Omitted: derived from board and application."
@@ -67,7 +67,7 @@ class DeviceRegistrationRequest(RequestBody):
 
 
 class DeviceUpdateRequest(PatchBody):
-    """What is left out stays; `null` empties what may be empty."""
+    """Omitted fields keep their value; `null` clears a field that may be empty."""
 
     nullable = frozenset({"app_type_other", "device_type_id", "tags", *_METADATA_FIELDS})
 
@@ -114,7 +114,7 @@ class DeviceResponse(ResponseModel):
     device_status: DeviceStatus
     enabled: bool
     device_type_id: str | None
-    relay_state: bool | None = Field(description="null until the device has said.")
+    relay_state: bool | None = Field(description="null until the device reports it.")
     is_online: bool
     last_seen: str | None
     created_at: str

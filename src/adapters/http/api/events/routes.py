@@ -1,4 +1,4 @@
-"""The account's log and the audit log of a device."""
+"""Event routes: the account's event log and a device's audit log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from domain.events.service import EventService
 def events_blueprint(events: EventService) -> Blueprint:
     bp = Blueprint("events", __name__, url_prefix="/api/v1")
 
-    @operation(bp, "GET", "/events", tag="Events", access=RequiredAccess.SESSION, summary="The account's log, newest first")
+    @operation(bp, "GET", "/events", tag="Events", access=RequiredAccess.SESSION, summary="List events")
     async def list_events(query: EventsQuery) -> EventPageResponse:
-        """Pages are stable: events that happen meanwhile do not shift them."""
+        """Newest first. New events do not shift the pages."""
         page = await events.page(
             current_session(), limit=query.limit, cursor=query.cursor, kind=query.type, device_id=query.device_id
         )
@@ -28,11 +28,11 @@ def events_blueprint(events: EventService) -> Blueprint:
         "/devices/<device_id>/events",
         tag="Events",
         access=RequiredAccess.SESSION,
-        summary="A device's audit log, newest first",
+        summary="List a device's events",
         errors={404: "NOT_FOUND"},
     )
     async def list_device_events(device_id: str, query: DeviceEventsQuery) -> list[EventResponse]:
-        """Newest first: who did what to it, what it did itself, and what was refused."""
+        """The audit log, newest first: changes made to the device, its own reports, and denied requests."""
         found = await events.list_by_device(current_session(), device_id, limit=query.limit, before_ms=query.before)
         return [event_response(record) for record in found]
 

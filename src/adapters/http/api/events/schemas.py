@@ -19,9 +19,9 @@ DeviceIdText = Annotated[str, Field(min_length=1, max_length=64)]
 
 class EventsQuery(QueryParameters):
     limit: PageLimit = DEFAULT_LIMIT
-    cursor: str | None = Field(default=None, max_length=128, description="`cursor` of the page before.")
-    type: EventKind | None = Field(default=None, description="One event type. `telemetry` reads the telemetry history.")
-    device_id: DeviceIdText | None = Field(default=None, description="Also of a device that is gone.")
+    cursor: str | None = Field(default=None, max_length=128, description="The `cursor` of the previous page.")
+    type: EventKind | None = Field(default=None, description="Only events of this type. `telemetry` reads the telemetry history.")
+    device_id: DeviceIdText | None = Field(default=None, description="Only events of this device, which may have been deleted.")
 
 
 class DeviceEventsQuery(QueryParameters):
@@ -36,15 +36,17 @@ class EventResponse(ResponseModel):
     event_type: str
     description: str
     timestamp: int = Field(description="Unix milliseconds.")
-    source: str = Field(description="Who did it: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
-    address: str | None = Field(description="From where, for Owners and Admins; null where nobody called.")
+    source: str = Field(description="The actor: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
+    address: str | None = Field(
+        description="The client's address, visible to Owners and Admins; null if no request caused the event."
+    )
 
 
 class EventPageResponse(ResponseModel):
     data: list[EventResponse]
-    total: int | None = Field(description="All that match; null for `type=telemetry`, which is not counted.")
+    total: int | None = Field(description="Number of matching events; null for `type=telemetry`, which is not counted.")
     has_more: bool
-    cursor: str | None = Field(description="For the next page; null when there is none.")
+    cursor: str | None = Field(description="Pass it to get the next page; null on the last page.")
 
 
 def event_response(record: EventView) -> EventResponse:

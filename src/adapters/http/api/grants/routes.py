@@ -1,4 +1,4 @@
-"""Grants over HTTP: who may do what to a device, and why a call would pass or not. Sessions only, Admin and above."""
+"""Grant routes: manage grants and explain access decisions. Sessions only; requires the role Admin or Owner."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _add_read_routes(bp: Blueprint, grants: GrantService[Any], access: AccessExp
         "/devices/<device_id>/grants",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Grants on a device",
+        summary="List a device's grants",
         errors=GRANT_ERRORS,
     )
     async def list_grants(device_id: str) -> list[schema.GrantResponse]:
-        """Oldest first, those over the device's whole project included. Needs Admin or Owner."""
-        found = await grants.list(current_session(), DeviceId(device_id))
-        return [schema.GrantResponse.from_domain(named) for named in found]
+        """Oldest first, including grants on the device's whole project. Requires the role Admin or Owner."""
+        grants_on_device = await grants.list(current_session(), DeviceId(device_id))
+        return [schema.GrantResponse.from_domain(named) for named in grants_on_device]
 
     @operation(
         bp,
@@ -48,19 +48,20 @@ def _add_read_routes(bp: Blueprint, grants: GrantService[Any], access: AccessExp
         "/devices/<device_id>/access",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Why a call would pass or not",
+        summary="Explain an access decision",
         errors={400: "VALIDATION_ERROR UNKNOWN_COMMAND", **GRANT_ERRORS},
     )
     async def explain_access(device_id: str, query: schema.AccessExplanationQuery) -> schema.AccessExplanationResponse:
-        """The grant that lets it pass, or the first check that fails and when it would pass. Asking counts no use."""
-        told = await access.explain(
+        """Returns the grant that allows the call, or the first check that fails and when it would pass. Does not count against a
+        rate limit."""
+        explanation = await access.explain(
             current_session(),
             DeviceId(device_id),
             command=query.cmd,
             key_id=None if query.api_key_id is None else KeyId(query.api_key_id),
             membership_id=None if query.membership_id is None else MembershipId(query.membership_id),
         )
-        return schema.AccessExplanationResponse.from_domain(told)
+        return schema.AccessExplanationResponse.from_domain(explanation)
 
 
 def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
@@ -76,11 +77,12 @@ def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
         idempotent=True,
     )
     async def create_grant(device_id: str, body: schema.GrantCreateRequest) -> GrantCreateResult:
-        """A command the device does not know is allowed, and `details` warns of it. Needs Admin or Owner."""
+        """A grant may name a command that the device does not have; `details` then contains a warning. Requires the role Admin or
+        Owner."""
         granted = await grants.create(current_session(), DeviceId(device_id), body.to_input())
-        warned = schema.GrantWarningResponse.list_from_domain(granted)
-        if warned:
-            return schema.GrantCreatedWithWarningsResponse(grant_id=granted.grant.grant_id, details=warned)
+        warnings = schema.GrantWarningResponse.list_from_domain(granted)
+        if warnings:
+            return schema.GrantCreatedWithWarningsResponse(grant_id=granted.grant.grant_id, details=warnings)
         return schema.GrantCreatedResponse(grant_id=granted.grant.grant_id)
 
     @operation(
@@ -94,10 +96,10 @@ def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
         errors=GRANT_ERRORS,
     )
     async def update_grant(device_id: str, grant_id: str, body: schema.GrantUpdateRequest) -> GrantUpdateResult:
-        """Counts from the next call on. Needs Admin or Owner."""
+        """Takes effect with the next call. Requires the role Admin or Owner."""
         granted = await grants.update(current_session(), DeviceId(device_id), GrantId(grant_id), body.to_changes())
-        warned = schema.GrantWarningResponse.list_from_domain(granted)
-        return schema.GrantUpdatedWithWarningsResponse(details=warned) if warned else schema.GrantUpdatedResponse()
+        warnings = schema.GrantWarningResponse.list_from_domain(granted)
+        return schema.GrantUpdatedWithWarningsResponse(details=warnings) if warnings else schema.GrantUpdatedResponse()
 
     @operation(
         bp,
@@ -105,10 +107,11 @@ def _add_write_routes(bp: Blueprint, grants: GrantService[Any]) -> None:
         "/devices/<device_id>/grants/<grant_id>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Take a grant back",
+        summary="Delete a grant",
         errors=GRANT_ERRORS,
     )
     async def delete_grant(device_id: str, grant_id: str) -> OkResponse:
-        """Counts from the next call on; a project-wide grant is gone for the whole project. Needs Admin or Owner."""
+        """Takes effect with the next call. Deleting a project-wide grant affects the whole project. Requires the role Admin or
+        Owner."""
         await grants.delete(current_session(), DeviceId(device_id), GrantId(grant_id))
         return OkResponse()

@@ -1,4 +1,4 @@
-"""The shapes of grants on the wire."""
+"""Request and response models of grants."""
 
 from __future__ import annotations
 
@@ -17,28 +17,34 @@ from domain.kernel.ids import DeviceId, KeyId, MembershipId, ProjectId
 
 CommandNames = Annotated[
     list[Annotated[str, Field(max_length=64)]],
-    Field(max_length=MAX_COMMANDS, examples=[["ON", "OFF"]], description='Names of commands, or `["*"]` for all.'),
+    Field(max_length=MAX_COMMANDS, examples=[["ON", "OFF"]], description='Names of the allowed commands, or `["*"]` for all.'),
 ]
 Weekday = Annotated[int, Field(ge=0, le=6)]
-Weekdays = Annotated[list[Weekday], Field(max_length=7, description="0 = Sunday to 6 = Saturday; empty for every day.")]
-MinuteOfDay = Annotated[int, Field(ge=0, le=1439, description="Minute of the local day.")]
-RatePerMinute = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Commands in any 60 seconds.")]
+Weekdays = Annotated[
+    list[Weekday], Field(max_length=7, description="Days of the week, 0 = Sunday to 6 = Saturday. Empty: every day.")
+]
+MinuteOfDay = Annotated[int, Field(ge=0, le=1439, description="Minute of the day in `timezone`, 0 to 1439.")]
+RatePerMinute = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Maximum number of commands in any 60 seconds.")]
 TimeZoneName = Annotated[str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone.")]
 _DOMAIN_FIELD_NAMES = {"expires_at": "expires_ms"}
 
 
 class GrantCreateRequest(RequestBody):
-    """Exactly one of `apiKeyId` and `membershipId`."""
+    """Give exactly one of `apiKeyId` and `membershipId`."""
 
     commands: CommandNames
     api_key_id: str | None = Field(default=None, max_length=64)
     membership_id: str | None = Field(default=None, max_length=64)
-    applies_via: EnumValue[AppliesVia] = Field(default=AppliesVia.DEVICE, description="`project`: the device's whole project.")
+    applies_via: EnumValue[AppliesVia] = Field(
+        default=AppliesVia.DEVICE, description="`project`: the grant applies to the device's whole project."
+    )
     scope: EnumValue[Scope] = Field(default=Scope.WRITE, description="`READ` covers reads and QUERY commands only.")
     expires_at: Timestamp | None = None
     active_days: Weekdays | None = None
     active_from_minute: MinuteOfDay | None = None
-    active_to_minute: MinuteOfDay | None = Field(default=None, description="Below the from-minute: past midnight.")
+    active_to_minute: MinuteOfDay | None = Field(
+        default=None, description="Exclusive. A value below `activeFromMinute` means after midnight."
+    )
     timezone: TimeZoneName = "UTC"
     rate_limit_per_minute: RatePerMinute | None = None
 
@@ -61,7 +67,7 @@ class GrantCreateRequest(RequestBody):
 
 
 class GrantUpdateRequest(PatchBody):
-    """What is left out stays; `null` takes a limit away. For another subject or reach, make another grant."""
+    """Omitted fields keep their value; `null` removes a limit. To change the subject or `appliesVia`, create another grant."""
 
     nullable = frozenset({"expires_at", "active_days", "active_from_minute", "active_to_minute", "rate_limit_per_minute"})
 
@@ -75,7 +81,7 @@ class GrantUpdateRequest(PatchBody):
     rate_limit_per_minute: RatePerMinute | None = None
 
     def to_changes(self) -> dict[str, Any]:
-        """By the names of `Terms`."""
+        """The changed fields by their names in `GrantInput`."""
         given: dict[str, Any] = {}
         for name in self.model_fields_set:
             value = getattr(self, name)
@@ -133,7 +139,7 @@ class GrantResponse(ResponseModel):
 
 
 class GrantWarningResponse(ResponseModel):
-    """Allowed, but maybe not meant."""
+    """A warning about a value that is valid but may be a mistake."""
 
     field: str
     message: str
@@ -148,7 +154,7 @@ class GrantCreatedResponse(ResponseModel):
 
 
 class GrantCreatedWithWarningsResponse(GrantCreatedResponse):
-    """Created, with what may not be meant."""
+    """The grant is created; `details` contains warnings."""
 
     details: list[GrantWarningResponse]
 
@@ -158,13 +164,13 @@ class GrantUpdatedResponse(ResponseModel):
 
 
 class GrantUpdatedWithWarningsResponse(GrantUpdatedResponse):
-    """Changed, with what may not be meant."""
+    """The grant is changed; `details` contains warnings."""
 
     details: list[GrantWarningResponse]
 
 
 class AccessExplanationQuery(QueryParameters):
-    """At most one of `apiKeyId` and `membershipId`; neither asks about the caller. Without `cmd`: about reading."""
+    """At most one of `apiKeyId` and `membershipId`; without both, the caller. Without `cmd`, read access is explained."""
 
     cmd: str | None = Field(default=None, min_length=1, max_length=64)
     api_key_id: str | None = Field(default=None, max_length=64)
@@ -179,37 +185,37 @@ class GrantCheckResponse(ResponseModel):
     passes_at: Timestamp | None
 
     @classmethod
-    def from_domain(cls, finding: GrantCheckResult) -> GrantCheckResponse:
+    def from_domain(cls, result: GrantCheckResult) -> GrantCheckResponse:
         return cls(
-            grant_id=finding.grant.grant_id,
-            allowed=finding.code is None,
-            code=finding.code,
-            message=finding.message,
-            passes_at=None if finding.passes_from_ms is None else to_iso(finding.passes_from_ms),
+            grant_id=result.grant.grant_id,
+            allowed=result.code is None,
+            code=result.code,
+            message=result.message,
+            passes_at=None if result.passes_from_ms is None else to_iso(result.passes_from_ms),
         )
 
 
 class AccessExplanationResponse(ResponseModel):
-    """`code` is what a refused call would answer; `passesAt` when it would pass by waiting alone."""
+    """`code` is the error code of a denied call; `passesAt` is when the same call would be allowed without any change."""
 
     allowed: bool
-    waits_for_approval: bool = Field(description="It would pass, but only once an Owner or Admin has approved it.")
+    waits_for_approval: bool = Field(description="The call is allowed but needs the approval of an Owner or Admin.")
     code: str | None
     message: str
     passes_at: Timestamp | None
-    grant_id: str | None = Field(description="The grant that lets it pass, or comes nearest.")
+    grant_id: str | None = Field(description="The grant that allows the call, or comes closest to it.")
     grants: list[GrantCheckResponse]
 
     @classmethod
-    def from_domain(cls, told: AccessExplanation) -> AccessExplanationResponse:
+    def from_domain(cls, explanation: AccessExplanation) -> AccessExplanationResponse:
         return cls(
-            allowed=told.allowed,
-            waits_for_approval=told.needs_approval,
-            code=told.code,
-            message=told.message,
-            passes_at=None if told.passes_from_ms is None else to_iso(told.passes_from_ms),
-            grant_id=None if told.grant is None else told.grant.grant_id,
-            grants=[GrantCheckResponse.from_domain(finding) for finding in told.grant_results],
+            allowed=explanation.allowed,
+            waits_for_approval=explanation.needs_approval,
+            code=explanation.code,
+            message=explanation.message,
+            passes_at=None if explanation.passes_from_ms is None else to_iso(explanation.passes_from_ms),
+            grant_id=None if explanation.grant is None else explanation.grant.grant_id,
+            grants=[GrantCheckResponse.from_domain(result) for result in explanation.grant_results],
         )
 
 

@@ -1,4 +1,4 @@
-"""API keys, and what they are granted."""
+"""API key routes, and the grants of a key."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[KeyGrantsTx]) -> Blue
         "/keys/<key_id>/grants",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="List what a key is granted",
+        summary="List a key's grants",
     )
     async def list_key_grants(key_id: str) -> list[ApiKeyGrantResponse]:
-        """What the key may do, on single devices and on whole projects."""
+        """The grants of the key, on single devices and on whole projects."""
         caller = current_session()
         async with uow.read() as tx:
             key = await get_api_key(tx, caller, key_id)
@@ -56,9 +56,9 @@ def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[KeyGrantsTx]) -> Blue
 
 
 def _add_key_routes(bp: Blueprint, keys: ApiKeyService) -> None:
-    @operation(bp, "GET", "/keys", tag=TAG, access=RequiredAccess.SESSION, summary="List the API keys")
+    @operation(bp, "GET", "/keys", tag=TAG, access=RequiredAccess.SESSION, summary="List API keys")
     async def list_keys() -> list[ApiKeyResponse]:
-        """Oldest first, without their secrets. `lastUsedAt` may lag by a few seconds."""
+        """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
         return [api_key_response(key) for key in await keys.list(current_session())]
 
     @operation(
@@ -69,8 +69,8 @@ def _add_key_routes(bp: Blueprint, keys: ApiKeyService) -> None:
         access=RequiredAccess.SESSION,
         status=201,
         idempotent=True,
-        summary="Make an API key",
-        description="The key is shown once. It can do nothing until a grant lets it. Needs the role Admin or Owner.",
+        summary="Create an API key",
+        description="Shown only in this response. A key has no permissions without a grant. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
     async def create_key(body: ApiKeyCreateRequest) -> ApiKeyCreatedResponse:
@@ -85,7 +85,7 @@ def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Rename, disable or enable a key",
-        description="Needs the role Admin or Owner.",
+        description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
     async def change_key(key_id: str, body: ApiKeyUpdateRequest) -> OkResponse:
@@ -99,7 +99,7 @@ def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Delete a key",
-        description="Its grants and webhooks go with it, at once. Needs the role Admin or Owner.",
+        description="Also deletes its grants and webhooks, at once. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
     async def delete_key(key_id: str) -> OkResponse:

@@ -36,7 +36,7 @@ class ApiKeyCreatedResponse(ResponseModel):
     name: str
     type: Literal["SECRET"] = "SECRET"
     prefix: str
-    key: str = Field(description="The whole key. It is shown only now.")
+    key: str = Field(description="The complete key. It is shown only in this response.")
 
 
 def api_key_response(key: ApiKey) -> ApiKeyResponse:

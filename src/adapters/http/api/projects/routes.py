@@ -1,4 +1,4 @@
-"""Projects group the devices of an account."""
+"""Project routes. A project groups devices of an account."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TAG = "Projects"
 def projects_blueprint(*, projects: ProjectService) -> Blueprint:
     bp = Blueprint("projects", __name__, url_prefix="/api/v1")
 
-    @operation(bp, "GET", "/projects", tag=TAG, access=RequiredAccess.SESSION, summary="List the projects")
+    @operation(bp, "GET", "/projects", tag=TAG, access=RequiredAccess.SESSION, summary="List projects")
     async def list_projects() -> list[ProjectResponse]:
-        """Oldest first; the default project is among them."""
+        """Oldest first, including the default project."""
         return [project_response(project, devices) for project, devices in await projects.list(current_session())]
 
     @operation(
@@ -30,7 +30,7 @@ def projects_blueprint(*, projects: ProjectService) -> Blueprint:
         status=201,
         idempotent=True,
         summary="Create a project",
-        description="Needs the role Admin or Owner.",
+        description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
     async def create_project(body: ProjectRequest) -> ProjectResponse:
@@ -48,7 +48,7 @@ def _add_project_update_routes(bp: Blueprint, projects: ProjectService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Rename a project",
-        description="Needs the role Admin or Owner.",
+        description="Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED"},
     )
     async def rename_project(project_id: str, body: ProjectRequest) -> ProjectResponse:
@@ -61,7 +61,7 @@ def _add_project_update_routes(bp: Blueprint, projects: ProjectService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Delete an empty project",
-        description="The default project stays. Needs the role Admin or Owner.",
+        description="The default project cannot be deleted. Requires the role Admin or Owner.",
         errors={403: "ROLE_REQUIRED", 409: "DEFAULT_PROJECT PROJECT_NOT_EMPTY"},
     )
     async def delete_project(project_id: str) -> OkResponse:

@@ -1,4 +1,4 @@
-"""Rules of a device: what they are made of, create, edit, delete, and what one would have done."""
+"""Rule routes: list, create, edit, delete and dry-run the rules of a device."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         bp, "GET", "/devices/<device_id>/rules", tag="Rules", access=RequiredAccess.SESSION, summary="List a device's rules"
     )
     async def list_rules(device_id: str) -> list[RuleResponse]:
-        """The lower `priority` first, then the older."""
+        """Sorted by `priority`, lowest first, then by age, oldest first."""
         return [rule_response(rule) for rule in await rules.list(current_session(), DeviceId(device_id))]
 
     @operation(
@@ -45,10 +45,10 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         "/devices/<device_id>/rules/context",
         tag="Rules",
         access=RequiredAccess.SESSION,
-        summary="Metrics and commands a rule may use",
+        summary="List metrics and commands for rules",
     )
     async def rule_context(device_id: str) -> RuleContextResponse:
-        """What conditions can be about, and which commands a rule can run."""
+        """The metrics that conditions can use, and the commands that a rule can run."""
         context = await rules.get_context(current_session(), DeviceId(device_id))
         return RuleContextResponse(
             metrics=list(context.metrics), commands=[CommandDefinitionResponse.from_domain(one) for one in context.commands]
@@ -66,7 +66,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         idempotent=True,
     )
     async def create_rule(device_id: str, body: RuleCreateRequest) -> RuleResponse:
-        """It runs its command as whoever saved it last, and with what that member is granted at that moment."""
+        """Runs its command on behalf of the member who saved it last, with that member's permissions at the time."""
         return rule_response(await rules.create(current_session(), DeviceId(device_id), to_rule_fields(body)))
 
     @operation(
@@ -76,7 +76,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         tag="Rules",
         access=RequiredAccess.SESSION,
         summary="Edit a rule",
-        description="The rule is armed anew only when what decides its match changed, or when it is enabled again.",
+        description="Resets the rule's match state only if its conditions or timing changed, or if it is enabled again.",
         errors={400: INVALID_RULE_CODES, 403: NOT_GRANTED_CODES},
     )
     async def edit_rule(device_id: str, rule_id: str, body: RuleUpdateRequest) -> RuleResponse:
@@ -93,7 +93,7 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         errors={403: "ROLE_REQUIRED"},
     )
     async def delete_rule(device_id: str, rule_id: str) -> OkResponse:
-        """It fires no more, and is in no list any more."""
+        """The rule no longer fires and no longer appears in lists."""
         await rules.delete(current_session(), DeviceId(device_id), RuleId(rule_id))
         return OkResponse()
 
@@ -103,8 +103,9 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         "/devices/<device_id>/rules/<rule_id>/test",
         tag="Rules",
         access=RequiredAccess.SESSION,
-        summary="What a rule would have done",
-        description="With `readings`: on top of the last values. With `from` and `to`: over stored telemetry. Changes nothing.",
+        summary="Dry-run a rule",
+        description="Evaluates the rule on `readings` and the latest values, or on stored telemetry from `from` to `to`. "
+        "Changes nothing.",
     )
     async def test_rule(device_id: str, rule_id: str, body: RuleDryRunRequest) -> RuleDryRunResponse:
         caller, device, rule = current_session(), DeviceId(device_id), RuleId(rule_id)
@@ -113,6 +114,6 @@ def rules_blueprint(rules: RuleService, trials: RuleDryRunService) -> Blueprint:
         if body.readings is None and body.from_ is not None and body.to is not None:
             trial = await trials.run_on_history(caller, device, rule, TimeRange(body.from_, body.to))
             return dry_run_response(trial.final_evaluation, trial)
-        raise ValidationFailed("Give either `readings`, or both `from` and `to` (Unix milliseconds).")
+        raise ValidationFailed("Give either `readings`, or both `from` and `to` in Unix milliseconds.")
 
     return bp

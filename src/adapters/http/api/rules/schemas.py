@@ -1,4 +1,4 @@
-"""The wire shapes of rules, and their way to and from the domain."""
+"""Request and response models of rules, and their conversion to and from the domain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ UnixMs = Annotated[int, Field(ge=0, le=10**15)]
 class RuleConditionRequest(RequestBody):
     metric: MetricName = Field(examples=["temperature"])
     comparator: ComparatorSymbol = Field(examples=[">"])
-    value: float | ConditionText = Field(examples=[30], description="A number; text with `==` and `!=`; seconds with `silent`.")
+    value: float | ConditionText = Field(
+        examples=[30], description="A number, or text with `==` and `!=`. With `silent`: seconds without a reading."
+    )
 
 
 class RuleActionRequest(RequestBody):
@@ -62,7 +64,7 @@ class RuleUpdateRequest(PatchBody):
 
 
 class RuleDryRunRequest(RequestBody):
-    """Either `readings`, or `from` and `to`."""
+    """Give either `readings`, or `from` and `to`."""
 
     __test__ = False
 
@@ -105,14 +107,15 @@ class ConditionEvaluationResponse(ResponseModel):
     metric: str
     comparator: str
     expected: float | str
-    actual: bool | float | str | None = Field(description="What it was compared with; null when never reported.")
+    actual: bool | float | str | None = Field(description="The latest value; null if the metric was never reported.")
     holds: bool
     why: str
 
 
 class RuleDryRunResponse(ResponseModel):
-    """`wouldFire`: the conditions hold and the clear conditions do not; a rule that matches already does not fire again, and one
-    with `forSeconds` only when they have held that long. `firedAt`, over stored telemetry: when the action would have run."""
+    """`wouldFire`: the conditions hold and the clear conditions do not. A rule that already matches does not fire again, and a
+    rule with `forSeconds` fires only after its conditions have held that long. `firedAt`: when the action would have run, for
+    stored telemetry only."""
 
     would_fire: bool
     conditions: list[ConditionEvaluationResponse]
@@ -123,7 +126,7 @@ class RuleDryRunResponse(ResponseModel):
 
 
 def to_rule_fields(given: RuleCreateRequest | RuleUpdateRequest) -> dict[str, Any]:
-    """Rule's own field values of what the body sets. Raises Invalid that names `conditions.0.value` and the like."""
+    """The fields that the body sets, as values of `Rule`. Raises ValidationFailed with a path such as `conditions.0.value`."""
     fields: dict[str, Any] = {}
     for name in type(given).model_fields:
         value = getattr(given, name)
@@ -163,7 +166,7 @@ def _condition_response(condition: RuleCondition) -> RuleConditionResponse:
 
 
 def _integral_as_int(value: float | str) -> float | str:
-    """30.0 reads as 30, as it was written."""
+    """30.0 becomes 30, as the user wrote it."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 

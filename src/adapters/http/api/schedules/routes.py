@@ -1,4 +1,4 @@
-"""Schedules over HTTP: five slots a device. Sessions only."""
+"""Schedule routes: a device has five slots. Sessions only."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def schedules_blueprint(schedules: ScheduleService) -> Blueprint:
 
 
 def _add_read_routes(bp: Blueprint, schedules: ScheduleService) -> None:
-    @operation(bp, "GET", SCHEDULES_PATH, tag=TAG, access=RequiredAccess.SESSION, summary="A device's slots", errors=READ_ERRORS)
+    @operation(
+        bp, "GET", SCHEDULES_PATH, tag=TAG, access=RequiredAccess.SESSION, summary="List a device's schedules", errors=READ_ERRORS
+    )
     async def list_schedules(device_id: str) -> list[schema.ScheduleResponse]:
-        """Those that are PENDING or ACTIVE, by slot."""
+        """The PENDING and ACTIVE schedules, sorted by slot."""
         found = await schedules.list(current_session(), DeviceId(device_id))
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
@@ -43,11 +45,11 @@ def _add_read_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         f"{SCHEDULES_PATH}/history",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Slots that are over",
+        summary="Schedule history",
         errors=READ_ERRORS,
     )
     async def schedule_history(device_id: str) -> list[schema.ScheduleResponse]:
-        """The 100 newest COMPLETED and CANCELLED ones, newest first."""
+        """The latest 100 COMPLETED and CANCELLED schedules, newest first."""
         found = await schedules.list_history(current_session(), DeviceId(device_id))
         return [schema.ScheduleResponse.from_domain(shown) for shown in found]
 
@@ -57,11 +59,11 @@ def _add_read_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         f"{SCHEDULES_PATH}/context",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="What a slot may run",
+        summary="List commands for schedules",
         errors=READ_ERRORS,
     )
     async def schedule_context(device_id: str) -> schema.ScheduleContextResponse:
-        """The device's commands without those that need approval."""
+        """The device's commands, except those that need approval."""
         found = await schedules.list_schedulable_commands(current_session(), DeviceId(device_id))
         return schema.ScheduleContextResponse(commands=[CommandDefinitionResponse.from_domain(one) for one in found])
 
@@ -73,13 +75,13 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         SCHEDULES_PATH,
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Fill or replace a slot",
+        summary="Create or replace a schedule",
         status=201,
         errors=WRITE_ERRORS,
         idempotent=True,
     )
     async def put_schedule(device_id: str, body: schema.ScheduleCreateRequest) -> schema.ScheduleResponse:
-        """What the slot held is cancelled and goes to the history. A Member needs a grant for both commands."""
+        """Cancels the present schedule of the slot and moves it to the history. A Member needs a grant for both commands."""
         shown = await schedules.put(current_session(), DeviceId(device_id), body.slot, body.to_input())
         return schema.ScheduleResponse.from_domain(shown)
 
@@ -89,11 +91,11 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         f"{SCHEDULES_PATH}/<slot>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Change a slot",
+        summary="Change a schedule",
         errors=WRITE_ERRORS,
     )
     async def change_schedule(device_id: str, slot: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
-        """What is left out stays. An empty slot is filled when `onTs` and `offTs` are given, and is not found otherwise."""
+        """Omitted fields keep their value. In an empty slot, `onTs` and `offTs` create a schedule; without them: 404."""
         which = _resolve_slot(_parse_slot(slot), body.slot)
         shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
@@ -104,11 +106,11 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         SCHEDULES_PATH,
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Change the slot named in the body",
+        summary="Change a schedule by the slot in the body",
         errors=WRITE_ERRORS,
     )
     async def change_named_schedule(device_id: str, body: schema.ScheduleUpdateRequest) -> schema.ScheduleResponse:
-        """As with the slot in the path."""
+        """Works like the call with the slot in the path."""
         which = _resolve_slot(None, body.slot)
         shown = await schedules.update(current_session(), DeviceId(device_id), which, body.to_changes())
         return schema.ScheduleResponse.from_domain(shown)
@@ -119,21 +121,21 @@ def _add_write_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         f"{SCHEDULES_PATH}/<slot>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Cancel a slot",
+        summary="Cancel a schedule",
         errors={400: "VALIDATION_ERROR", 403: "ROLE_REQUIRED", **READ_ERRORS},
     )
     async def cancel_schedule(device_id: str, slot: str) -> OkResponse:
-        """It is CANCELLED and stays in the history. Nothing more is switched, not even off."""
+        """The schedule becomes CANCELLED and stays in the history. It switches nothing any more, not even off."""
         await schedules.cancel(current_session(), DeviceId(device_id), _resolve_slot(_parse_slot(slot), None))
         return OkResponse()
 
 
 def _parse_slot(text: str) -> int | None:
-    """The slot in a path; `null` is what some clients write when the body says it."""
+    """The slot in a path; some clients write `null` when the slot is in the body."""
     if text == "null":
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise ValidationFailed.for_field("slot", "is 0 to 4.")
+        raise ValidationFailed.for_field("slot", "must be 0 to 4.")
     return int(text)
 
 

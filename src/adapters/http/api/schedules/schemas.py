@@ -1,4 +1,4 @@
-"""The shapes of schedules on the wire."""
+"""Request and response models of schedules."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ UnixSeconds = Annotated[
 ]
 Label = Annotated[str, OneLine, Field(max_length=MAX_LABEL_LENGTH, json_schema_extra=SINGLE_LINE_SCHEMA)]
 TimeZoneName = Annotated[
-    str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone; the rrule's clock.")
+    str, Field(max_length=64, examples=["Europe/Berlin"], description="An IANA time zone, in which `rrule` is evaluated.")
 ]
 RruleText = Annotated[
-    str, Field(max_length=500, examples=["FREQ=WEEKLY;BYDAY=MO,FR"], description="RFC 5545, one rule, without DTSTART.")
+    str,
+    Field(max_length=500, examples=["FREQ=WEEKLY;BYDAY=MO,FR"], description="One recurrence rule of RFC 5545, without DTSTART."),
 ]
-GraceSeconds = Annotated[int, Field(ge=0, le=MAX_MISFIRE_GRACE_S, description="How late a missed edge may still run.")]
+GraceSeconds = Annotated[
+    int, Field(ge=0, le=MAX_MISFIRE_GRACE_S, description="How many seconds late a missed switch may still run.")
+]
 _NULL_DEFAULTS: dict[str, Any] = {"on_command": PLAIN_ON, "off_command": PLAIN_OFF, "rrule": None, "label": "", "timezone": "UTC"}
-"""What `null` means where it means anything."""
+"""The values that `null` restores."""
 
 
 class SlotCommandRequest(RequestBody):
@@ -57,11 +60,11 @@ class SlotCommandRequest(RequestBody):
 
 
 class ScheduleUpdateRequest(PatchBody):
-    """What is left out stays. `null` brings the default back."""
+    """Omitted fields keep their value; `null` restores the default."""
 
     nullable = frozenset({"slot", *_NULL_DEFAULTS})
 
-    slot: SlotNumber | None = Field(default=None, description="Which slot, where the path does not say.")
+    slot: SlotNumber | None = Field(default=None, description="The slot, if the path does not name it.")
     on_ts: UnixSeconds | None = None
     off_ts: UnixSeconds | None = None
     label: Label | None = None
@@ -74,7 +77,7 @@ class ScheduleUpdateRequest(PatchBody):
     misfire_grace_seconds: GraceSeconds | None = None
 
     def to_changes(self) -> dict[str, Any]:
-        """By the names of `Terms`."""
+        """The changed fields by their names in `ScheduleInput`."""
         given: dict[str, Any] = {}
         for name in self.model_fields_set - {"slot"}:
             value = getattr(self, name)
@@ -87,22 +90,22 @@ class ScheduleUpdateRequest(PatchBody):
 
 
 class ScheduleCreateRequest(RequestBody):
-    """Replaces what the slot holds."""
+    """Replaces the present schedule of the slot."""
 
     slot: SlotNumber
     on_ts: UnixSeconds
-    off_ts: UnixSeconds = Field(description="Unix seconds. Before `onTs`: off first.")
+    off_ts: UnixSeconds = Field(description="Unix seconds. If before `onTs`, the relay is switched off first.")
     label: Label | None = None
-    enabled: bool | None = Field(default=None, description="true")
-    on_command: SlotCommandRequest | None = Field(default=None, description="Plain ON.")
-    off_command: SlotCommandRequest | None = Field(default=None, description="Plain OFF.")
+    enabled: bool | None = Field(default=None, description="Default: true.")
+    on_command: SlotCommandRequest | None = Field(default=None, description="Default: ON without parameters.")
+    off_command: SlotCommandRequest | None = Field(default=None, description="Default: OFF without parameters.")
     rrule: RruleText | None = None
     timezone: TimeZoneName | None = None
     misfire: EnumValue[MisfirePolicy] | None = Field(
-        default=None, description="What becomes of an edge that was missed: FIRE late, or SKIP."
+        default=None, description="How to handle a missed switch: FIRE late, or SKIP."
     )
     misfire_grace_seconds: GraceSeconds | None = Field(
-        default=None, description=f"With FIRE, how late it may be: {DEFAULT_MISFIRE_GRACE_S}."
+        default=None, description=f"With FIRE, how many seconds late it may run. Default: {DEFAULT_MISFIRE_GRACE_S}."
     )
 
     def to_input(self) -> ScheduleInput:
@@ -147,7 +150,7 @@ class ScheduleResponse(ResponseModel):
     next_fire_at: Timestamp | None
     last_fired_at: Timestamp | None
     last_outcome: EdgeOutcome | None
-    firmware_synced: bool = Field(description="The device itself holds this slot as it is, and runs it while it is away.")
+    firmware_synced: bool = Field(description="The device has stored this schedule and runs it while it is offline.")
 
     @classmethod
     def from_domain(cls, shown: ScheduleView) -> ScheduleResponse:
@@ -175,6 +178,6 @@ class ScheduleResponse(ResponseModel):
 
 
 class ScheduleContextResponse(ResponseModel):
-    """What a slot of this device may run: its commands but those that need approval."""
+    """The commands that a schedule of this device may run: all except those that need approval."""
 
     commands: list[CommandDefinitionResponse]

@@ -1,4 +1,4 @@
-"""The people of an account, and its projects."""
+"""Team routes: the members of an account."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TAG = "Team"
 def team_blueprint(*, team: TeamService) -> Blueprint:
     bp = Blueprint("team", __name__, url_prefix="/api/v1")
 
-    @operation(bp, "GET", "/members", tag=TAG, access=RequiredAccess.SESSION, summary="List the members")
+    @operation(bp, "GET", "/members", tag=TAG, access=RequiredAccess.SESSION, summary="List members")
     async def list_members() -> list[MemberResponse]:
-        """Oldest first. Every role sees them."""
+        """Oldest first. Every role may list them."""
         return [member_response(member) for member in await team.list_members(current_session())]
 
     @operation(
@@ -30,7 +30,7 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
         status=201,
         idempotent=True,
         summary="Add a member",
-        description="Needs the role Admin or Owner; only an Owner adds an Owner.",
+        description="Requires the role Admin or Owner; only an Owner can add an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "EMAIL_TAKEN"},
     )
     async def add_member(body: MemberCreateRequest) -> MemberResponse:
@@ -49,7 +49,7 @@ def _add_member_update_routes(bp: Blueprint, team: TeamService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Change a member's role or name",
-        description="Needs the role Admin or Owner; only an Owner changes an Owner. The last Owner stays one.",
+        description="Requires the role Admin or Owner; only an Owner can change an Owner. The last Owner keeps the role.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
     async def change_member(membership_id: str, body: MemberUpdateRequest) -> MemberResponse:
@@ -62,7 +62,7 @@ def _add_member_update_routes(bp: Blueprint, team: TeamService) -> None:
         tag=TAG,
         access=RequiredAccess.SESSION,
         summary="Remove a member",
-        description="Grants and sessions of the member end at once. Needs Admin or Owner; only an Owner removes an Owner.",
+        description="Ends the member's grants and sessions. Requires the role Admin or Owner; only an Owner removes an Owner.",
         errors={403: "ROLE_REQUIRED", 409: "LAST_OWNER"},
     )
     async def remove_member(membership_id: str) -> OkResponse:

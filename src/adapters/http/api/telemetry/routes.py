@@ -43,12 +43,12 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: Downsamplin
         "/devices/<device_id>/telemetry",
         tag="Telemetry",
         access=RequiredAccess.KEY,
-        summary="Telemetry history, newest first",
+        summary="List telemetry",
         returns={200: list[ReadingResponse] | list[BucketResponse]},
         errors={403: NOT_GRANTED_CODES},
     )
     async def telemetry_history(device_id: str, query: TelemetryHistoryQuery) -> list[ReadingResponse] | list[BucketResponse]:
-        """Newest first. With `step`, one entry for each stretch of time: lowest, highest, mean, sum, count and last value."""
+        """Readings, newest first. With `step`, one entry per time interval: minimum, maximum, mean, sum, count and last value."""
         caller, device, span = current_caller(), DeviceId(device_id), TimeRange(query.since, query.until)
         if query.step is None:
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
@@ -63,11 +63,11 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: Downsamplin
         "/devices/<device_id>/telemetry/latest",
         tag="Telemetry",
         access=RequiredAccess.KEY,
-        summary="The relay and the last value of every metric",
+        summary="Get the latest telemetry",
         errors={403: NOT_GRANTED_CODES},
     )
     async def telemetry_latest(device_id: str) -> LatestTelemetryResponse:
-        """As the service has it in memory: nothing is searched for."""
+        """The relay state and the latest value of each metric, from memory."""
         latest = await telemetry.latest(current_caller(), DeviceId(device_id))
         relay = latest.device.relay
         return LatestTelemetryResponse(
@@ -82,17 +82,17 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: Downsamplin
         "/devices/<device_id>/telemetry/export",
         tag="Telemetry",
         access=RequiredAccess.KEY,
-        summary="All telemetry, oldest first, as a stream",
+        summary="Export telemetry",
         returns={
             200: MediaType("text/csv", "CSV with a header line, or NDJSON with `format=ndjson`.", ("application/x-ndjson",))
         },
         errors={403: NOT_GRANTED_CODES},
     )
     async def telemetry_export(device_id: str, query: TelemetryExportQuery) -> Response:
-        """CSV, or NDJSON with `format=ndjson`. It begins at once, however much there is."""
+        """All readings as a stream, oldest first: CSV, or NDJSON with `format=ndjson`."""
         span = TimeRange(query.since, query.until)
         pages = telemetry.export(current_caller(), DeviceId(device_id), span, metric=query.metric)
-        first: list[Reading] = await anext(pages, [])  # permission and existence are settled before the first byte
+        first: list[Reading] = await anext(pages, [])  # an error of the first page must come before the first byte
         as_csv = query.format == "csv"
         content_type = "text/csv; charset=utf-8; header=present" if as_csv else "application/x-ndjson"
         response = Response(
@@ -106,10 +106,10 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: Downsamplin
 
 
 def parse_step_ms(text: str) -> int:
-    """Milliseconds of `1m`, `15m`, `1h`, `1d`. Raises Invalid."""
+    """Milliseconds of a step such as `1m`, `15m`, `1h` or `1d`. Raises ValidationFailed."""
     match = _STEP.fullmatch(text)
     if match is None:
-        raise ValidationFailed.for_field("step", "is a whole number with s, m, h or d, such as 1m or 1h.")
+        raise ValidationFailed.for_field("step", "must be a whole number followed by s, m, h or d, such as 1m or 1h.")
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
@@ -157,7 +157,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def _with_iso_time(readings: Sequence[Reading]) -> Iterator[tuple[Reading, str]]:
-    """With their time in ISO 8601, written once for all readings of a message."""
+    """Each reading with its time in ISO 8601. The readings of one message share their time, which is formatted once."""
     at_ms, at = -1, ""
     for reading in readings:
         if reading.at_ms != at_ms:

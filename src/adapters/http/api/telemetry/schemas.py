@@ -27,10 +27,10 @@ class TelemetryHistoryQuery(QueryParameters):
     step: str | None = Field(
         default=None,
         max_length=6,
-        description="`30s`, `1m`, `1h`, `1d`: min, max, mean, sum, count and last of the numbers per stretch, newest first. "
-        "Steps of whole hours reach as far back as hourly roll-ups are kept (a year, unless set otherwise), all others and the "
-        "single readings as far as raw telemetry is kept (30 days). At most 1,000 stretches and, where raw telemetry is read, "
-        "a million messages.",
+        description="Length of an interval, such as `30s`, `1m`, `1h` or `1d`. The response has min, max, mean, sum, count and "
+        "last of the numbers in each interval, newest first. Steps of whole hours reach back as far as hourly roll-ups are kept "
+        "(by default a year); other steps, and single readings, as far as raw telemetry is kept (30 days). Limits: 1,000 "
+        "intervals, and a million messages of raw telemetry.",
     )
 
 
@@ -56,7 +56,7 @@ class BucketResponse(ResponseModel):
     max: float
     mean: float
     count: int
-    sum: float = Field(description="Stays at the largest double where it would be larger.")
+    sum: float = Field(description="Limited to the largest IEEE double.")
     last: float
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: make, change, rotate, end, try out, and see what became of each delivery."""
+"""Webhook routes: create, change, delete, rotate the secret, send a test event, list and repeat deliveries."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def webhooks_blueprint(webhooks: WebhookService, log: DeliveryLogService) -> Blu
 
 
 def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
-    @operation(bp, "GET", "/webhooks", tag=TAG, access=RequiredAccess.SESSION, summary="The account's webhooks, oldest first")
+    @operation(bp, "GET", "/webhooks", tag=TAG, access=RequiredAccess.SESSION, summary="List webhooks")
     async def list_webhooks() -> list[WebhookDetailsResponse]:
-        """Of all keys. The secret is shown when it is made or rotated, and never again."""
+        """The webhooks of all API keys, oldest first. A secret is shown only when it is created or rotated."""
         return [webhook_response(webhook) for webhook in await webhooks.list(current_session())]
 
     @operation(
@@ -51,7 +51,7 @@ def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
         idempotent=True,
     )
     async def create_webhook(body: WebhookCreateRequest) -> WebhookCreatedResponse:
-        """It gets every event of every device that the key's grants let it see."""
+        """The webhook receives all events of the devices that the grants of its key cover."""
         made = await webhooks.create(current_session(), key_id=body.key_id, url=body.url)
         hook = made.webhook
         return WebhookCreatedResponse(
@@ -64,11 +64,11 @@ def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
         "/webhooks/<webhook_id>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Change a webhook's url, disable or enable it",
+        summary="Change, disable or enable a webhook",
         errors=WEBHOOK_ERRORS,
     )
     async def change_webhook(webhook_id: str, body: WebhookUpdateRequest) -> OkResponse:
-        """Disabling drops what is still owed; enabling begins anew."""
+        """Disabling a webhook discards its pending deliveries. Enabling it again delivers new events only."""
         await webhooks.update(current_session(), webhook_id, url=body.url, enabled=body.enabled)
         return OkResponse()
 
@@ -78,11 +78,11 @@ def _add_webhook_routes(bp: Blueprint, webhooks: WebhookService) -> None:
         "/webhooks/<webhook_id>",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Delete a webhook with its deliveries",
+        summary="Delete a webhook",
         errors=WEBHOOK_ERRORS,
     )
     async def delete_webhook(webhook_id: str) -> OkResponse:
-        """What is still owed to it is dropped."""
+        """Also deletes its delivery log and discards pending deliveries."""
         await webhooks.delete(current_session(), webhook_id)
         return OkResponse()
 
@@ -94,12 +94,12 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         "/webhooks/<webhook_id>/rotate-secret",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Replace the signing secret at once",
+        summary="Rotate the signing secret",
         errors=WEBHOOK_ERRORS,
         idempotent=True,
     )
     async def rotate_secret(webhook_id: str) -> WebhookSecretRotatedResponse:
-        """Deliveries from now on are signed with the new secret, those that are tried again too."""
+        """All deliveries from now on are signed with the new secret, including retries."""
         made = await webhooks.rotate_secret(current_session(), webhook_id)
         return WebhookSecretRotatedResponse(webhook_id=made.webhook.webhook_id, secret=made.secret)
 
@@ -109,11 +109,11 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         "/webhooks/<webhook_id>/deliveries",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="The last 50 attempts, newest first",
+        summary="List delivery attempts",
         errors={404: "NOT_FOUND"},
     )
     async def list_deliveries(webhook_id: str) -> list[DeliveryAttemptResponse]:
-        """Newest first, one entry for each attempt."""
+        """The latest 50 attempts, newest first."""
         return [delivery_attempt_response(attempt) for attempt in await log.list_attempts(current_session(), webhook_id)]
 
     @operation(
@@ -127,7 +127,7 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         idempotent=True,
     )
     async def ping_webhook(webhook_id: str) -> DeliveryStartedResponse:
-        """A delivery of the type `ping`, at once."""
+        """Sends an event of the type `ping` at once."""
         return DeliveryStartedResponse(delivery_id=await log.ping(current_session(), webhook_id))
 
     @operation(
@@ -136,10 +136,10 @@ def _add_delivery_routes(bp: Blueprint, webhooks: WebhookService, log: DeliveryL
         "/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver",
         tag=TAG,
         access=RequiredAccess.SESSION,
-        summary="Send the event of an earlier attempt again",
+        summary="Redeliver an event",
         errors=MANUAL_DELIVERY_ERRORS,
         idempotent=True,
     )
     async def redeliver(webhook_id: str, delivery_id: str) -> DeliveryStartedResponse:
-        """The same event once more, as a delivery of its own."""
+        """Sends the event of an earlier delivery again, as a new delivery."""
         return DeliveryStartedResponse(delivery_id=await log.redeliver(current_session(), webhook_id, delivery_id))

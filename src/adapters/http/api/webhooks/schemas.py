@@ -1,4 +1,4 @@
-"""Webhooks as they cross the wire."""
+"""Request and response models of webhooks."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class WebhookCreatedResponse(ResponseModel):
     key_id: str
     url: str
     enabled: bool
-    secret: str = Field(description="Shown only now.")
+    secret: str = Field(description="Shown only in this response.")
 
 
 class WebhookSecretRotatedResponse(ResponseModel):
     webhook_id: str
-    secret: str = Field(description="Shown only now; the old one signs nothing more.")
+    secret: str = Field(description="Shown only in this response. The old secret is no longer used.")
 
 
 class DeliveryAttemptResponse(ResponseModel):
     delivery_id: str
-    webhook_event_id: str = Field(description="The event's own id, the same over all attempts.")
+    webhook_event_id: str = Field(description="The id of the event, the same for all attempts.")
     event_type: str
     device_id: str | None
     attempt: int
@@ -57,7 +57,7 @@ class DeliveryAttemptResponse(ResponseModel):
     error: str | None
     succeeded: bool
     created_at: str
-    duration_ms: int | None = Field(description="Null while the attempt is under way, and when it was interrupted.")
+    duration_ms: int | None = Field(description="Null while the attempt is running, and if it was interrupted.")
     next_attempt_at: str | None
 
 
