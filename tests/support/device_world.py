@@ -355,7 +355,12 @@ class DeviceWorld:
             for one in reports:
                 if isinstance(one, RelayReport):
                     await self.reports.on_relay_report(
-                        scene, present, one.relay, execution_id=one.execution_id, by=one.cause, at_ms=self.clock.now_ms()
+                        scene,
+                        present,
+                        one.relay,
+                        execution_id=one.execution_id,
+                        reported_cause=one.cause,
+                        at_ms=self.clock.now_ms(),
                     )
                 elif isinstance(one, CommandResultReport):
                     await self.reports.on_result_report(

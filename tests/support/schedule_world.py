@@ -43,7 +43,7 @@ class ScheduleWorld(DeviceWorld):
             recurrence=self.recurrence,
             commands=self.commands,
             plans=self.plans,
-            schedule_bell=self.bell,
+            wake=self.bell,
         )
         self.firing = self.make_firing()
         self.approvals = ApprovalService(**shared, release=self.commands)
@@ -81,7 +81,7 @@ class ScheduleWorld(DeviceWorld):
         if at_ts is not None:
             self.clock.ms = at_ts * 1000
         total = 0
-        while count := await self.firing.fire_due(self.clock.now_ms(), forgiven_s=forgiven_s):
+        while count := await self.firing.fire_due(self.clock.now_ms(), lateness_allowance_s=forgiven_s):
             total += count
         return total
 

@@ -210,7 +210,7 @@ class Services:
             recurrence=recurrence,
             commands=self.commands,
             plans=self.device_plans,
-            schedule_bell=wake_events.schedules.set,
+            wake=wake_events.schedules.set,
         )
         self.firing = ScheduleFiringService(
             uow=uow, clock=clock, recurrence=recurrence, commands=self.commands, plans=self.device_plans

@@ -1,4 +1,4 @@
-"""A command that waits for approval: who asked, kept so that it can be asked again whether they may when it is approved."""
+"""Store a command that needs approval, with its requester: their permission is checked again when it is approved."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def create_approval(
     grant_id: GrantId | None,
     now_ms: int,
 ) -> Approval:
-    """The pending approval, stored. Raises Conflict `TOO_MANY_QUEUED`: who decides must still see what waits."""
+    """Store a pending approval. Raises Conflict `TOO_MANY_QUEUED`: a person must be able to review the list."""
     device = request.device
     if await tx.approvals.count_pending(device.account_id, device.device_id) >= MAX_PENDING_PER_DEVICE:
         raise Conflict(
-            f"{MAX_PENDING_PER_DEVICE} requests of this device wait for approval already. Have some of them decided first.",
+            f"{MAX_PENDING_PER_DEVICE} requests of this device are waiting for approval. Have some of them decided first.",
             code="TOO_MANY_QUEUED",
         )
     approval = Approval(
@@ -57,14 +57,14 @@ async def _requester_from_caller(tx: HasUsers, caller: Session | ApiKeyCaller) -
 
 
 async def resolve_requester(tx: ApprovalRequestTx, approval: Approval) -> Session | ApiKeyCaller:
-    """Who asked, as they stand now. Raises Refused `GRANT_MISSING` when they are gone."""
-    who = approval.requested_by
-    if who.key_id is not None:
-        key = await tx.api_keys.get(approval.account_id, who.key_id)
+    """The requester with their current role. Raises PermissionDenied `GRANT_MISSING` if they have lost access."""
+    requester = approval.requested_by
+    if requester.key_id is not None:
+        key = await tx.api_keys.get(approval.account_id, requester.key_id)
         if key is not None and key.enabled:
             return ApiKeyCaller(approval.account_id, key.key_id, key.name)
-    elif who.membership_id is not None:
-        member = await tx.memberships.get(who.membership_id)
+    elif requester.membership_id is not None:
+        member = await tx.memberships.get(requester.membership_id)
         if member is not None and member.account_id == approval.account_id:
             return Session(approval.account_id, member.user_id, member.membership_id, member.role)
-    raise PermissionDenied(f"{who.name or 'Who asked for this'} has no access any more. Deny the request.", code="GRANT_MISSING")
+    raise PermissionDenied(f"{requester.name or 'The requester'} no longer has access. Deny the request.", code="GRANT_MISSING")

@@ -1,8 +1,8 @@
-"""A device's own commands: added, changed, removed.
+"""Add, change and remove a device's own commands.
 
-Whether a command needs approval is a decision of Admins. A Member may define commands, but no edit of theirs may take an approval
-away: not by clearing the flag, not by removing the definition, not by defining the name anew on the device. Nor by doing
-so while an Admin is asking for it: the device and the commands of its type are held as long as a definition is being changed.
+Only Admins decide whether a command needs approval. A Member may define commands, but no edit of theirs may remove an approval:
+not by clearing the flag, removing the definition, or defining the same name on the device. The transaction locks the device and
+the commands of its type, so that a concurrent edit by an Admin cannot be bypassed either.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DefinitionTx(Transaction, AuthorizationTx, HasCommandDefinitions, HasDevic
 
 @dataclass(frozen=True, slots=True)
 class CommandDefinitionInput:
-    """A command as its author describes it."""
+    """The fields of a command definition that people edit."""
 
     name: str
     label: str
@@ -90,34 +90,34 @@ class CommandDefinitionService:
         self._commands = commands
 
     async def list(self, caller: Caller, device_id: DeviceId) -> Sequence[CommandDefinition]:
-        """What the device can be told. A key needs a grant that lets it read the device."""
+        """The device's commands. An API key needs a grant that allows reading the device."""
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             now_ms = self._clock.now_ms()
             await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)
             return await self._commands.effective_definitions(tx, device)
 
-    async def create(self, caller: Session, device_id: DeviceId, draft: CommandDefinitionInput) -> CommandDefinition:
-        """Raises Invalid, NotFound, Refused, Conflict `COMMAND_EXISTS` or `TOO_MANY_COMMANDS`."""
+    async def create(self, caller: Session, device_id: DeviceId, definition_input: CommandDefinitionInput) -> CommandDefinition:
+        """Raises ValidationFailed, NotFound, PermissionDenied, Conflict `COMMAND_EXISTS` or `TOO_MANY_COMMANDS`."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         command_id = CommandId(self._ids.new_id(IdPrefix.COMMAND))
-        definition = draft.to_definition(command_id, caller.account_id, now_ms, device_id=device_id)
+        definition = definition_input.to_definition(command_id, caller.account_id, now_ms, device_id=device_id)
         policy.check_definition(definition, self._validator)
         async with self._uow.write() as tx:
             device = await _lock_device(tx, caller, device_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
             await _check_name_free(tx, definition)
-            before = await self._query_names(tx, device)
+            queries_before = await self._query_names(tx, device)
             await tx.definitions.add(definition)
-            await self._check_no_new_query(tx, caller, device, before)
+            await self._check_no_new_query(tx, caller, device, queries_before)
             await self._emit(tx, caller, definition, "command_defined", now_ms)
         return definition
 
     async def update(
         self, caller: Session, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
     ) -> CommandDefinition:
-        """`changes`: fields of Draft by name."""
+        """`changes`: fields of `CommandDefinitionInput` by name."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
@@ -129,27 +129,27 @@ class CommandDefinitionService:
                 await self._check_keeps_approval(tx, caller, device, name)
             if after.name != before.name:
                 await _check_name_free(tx, after)
-            queries = await self._query_names(tx, device)
+            queries_before = await self._query_names(tx, device)
             await tx.definitions.save(after)
-            await self._check_no_new_query(tx, caller, device, queries)
+            await self._check_no_new_query(tx, caller, device, queries_before)
             await self._emit(tx, caller, after, "command_updated", now_ms)
         return after
 
     async def delete(self, caller: Session, device_id: DeviceId, command_id: CommandId) -> None:
-        """Removing an override brings back what it covered."""
+        """Removing an override restores the definition that it replaced."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             device = await _lock_device(tx, caller, device_id)
             definition = await _get_own_definition(tx, device, command_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
-            before = await self._query_names(tx, device)
+            queries_before = await self._query_names(tx, device)
             await tx.definitions.delete(command_id)
-            await self._check_no_new_query(tx, caller, device, before)
+            await self._check_no_new_query(tx, caller, device, queries_before)
             await self._emit(tx, caller, definition, "command_removed", now_ms)
 
     async def _check_keeps_approval(self, tx: DefinitionTx, caller: Session, device: Device, name: str) -> None:
-        """Raises Refused `ROLE_REQUIRED` when a Member is about to touch a name that needs approval today."""
+        """Raises PermissionDenied `ROLE_REQUIRED` when a Member edits a command that needs approval."""
         for definition in await self._commands.effective_definitions(tx, device):
             if definition.name == name and definition.requires_approval:
                 require_role(caller, Role.ADMIN)
@@ -174,8 +174,8 @@ class CommandDefinitionService:
 
 
 async def _lock_device(tx: DefinitionTx, caller: Session, device_id: DeviceId) -> Device:
-    """What counts for the device changes by this transaction alone from here on. Raises NotFound."""
-    device = await get_device(tx, caller.account_id, device_id, held=True)
+    """Lock everything that decides the device's effective definitions until the transaction ends. Raises NotFound."""
+    device = await get_device(tx, caller.account_id, device_id, for_update=True)
     if device.device_type_id is not None:
         await tx.device_types.lock_for_share(device.device_type_id)
     return device
@@ -191,14 +191,14 @@ async def _get_own_definition(tx: DefinitionTx, device: Device, command_id: Comm
 async def _check_name_free(tx: DefinitionTx, definition: CommandDefinition) -> None:
     if definition.device_id is None:
         return
-    present = await tx.definitions.list_by_device(definition.device_id)
-    if any(one.name == definition.name for one in present):
+    existing = await tx.definitions.list_by_device(definition.device_id)
+    if any(one.name == definition.name for one in existing):
         raise Conflict(
-            f"The device has a command {definition.name} already. Change that one, or take another name.",
+            f"The device already has a command {definition.name}. Change that one, or choose another name.",
             code="COMMAND_EXISTS",
         )
-    if len(present) >= policy.MAX_DEFINITIONS:
+    if len(existing) >= policy.MAX_DEFINITIONS:
         raise Conflict(
-            f"A device takes at most {policy.MAX_DEFINITIONS} commands of its own. Remove one first.",
+            f"A device can have at most {policy.MAX_DEFINITIONS} commands of its own. Remove one first.",
             code="TOO_MANY_COMMANDS",
         )

@@ -1,8 +1,7 @@
-"""What a device says about its relay and about its commands. Its word decides; ours is only written down.
+"""Apply what devices report about their relay and their commands. The device's report decides.
 
-A report may come twice, late, or for something we never asked; each of these is counted and changes nothing but the relay, whose
-present state the device knows better than any order of messages. All of it runs in the transaction of the uplink's batch, on one
-scene.
+A report may be repeated, late, or about an unknown command; it is then counted and changes only the relay state, which the device
+knows best. Everything runs in the transaction of one inbound batch, on one `ExecutionChanges`.
 """
 
 from __future__ import annotations
@@ -32,30 +31,37 @@ class DeviceReportService:
     def __init__(self, *, execution_waiter: ExecutionWaiter) -> None:
         self._execution_waiter = execution_waiter
         self.ignored: Counter[str] = Counter()
-        """Results that changed nothing: `unknown`, `duplicate`, `late`."""
+        """Number of results that changed nothing, by reason: `unknown`, `duplicate`, `late`."""
 
-    async def load_changes(self, tx: ReportTx, named: Collection[str]) -> ExecutionChanges:
-        """For the reports of one batch; `named` are the executions they name. `write` ends it."""
-        return await ExecutionChanges.load(tx, {ExecutionId(execution_id) for execution_id in named})
+    async def load_changes(self, tx: ReportTx, execution_ids: Collection[str]) -> ExecutionChanges:
+        """Load the executions that the reports of one batch name. Finish with `write_changes`."""
+        return await ExecutionChanges.load(tx, {ExecutionId(execution_id) for execution_id in execution_ids})
 
-    async def write_changes(self, scene: ExecutionChanges) -> None:
-        await scene.write(self._execution_waiter)
-        self.ignored += scene.ignored
+    async def write_changes(self, changes: ExecutionChanges) -> None:
+        await changes.write(self._execution_waiter)
+        self.ignored += changes.ignored
 
     async def on_relay_report(
-        self, scene: ExecutionChanges, device: Device, relay: bool, *, execution_id: str | None, by: str | None, at_ms: int
+        self,
+        changes: ExecutionChanges,
+        device: Device,
+        relay: bool,
+        *,
+        execution_id: str | None,
+        reported_cause: str | None,
+        at_ms: int,
     ) -> None:
-        """The relay is so. Tells of `relay_changed` only when that is a change."""
+        """Store the relay state; emit `relay_changed` only if it changed."""
         if device.status is DeviceStatus.DELETING:
             return
-        cause = await self._find_cause(scene, device, relay, execution_id, at_ms)
-        self._set_relay(scene, device, relay, cause, by, at_ms)
+        cause = await self._find_cause(changes, device, relay, execution_id, at_ms)
+        self._set_relay(changes, device, relay, cause, reported_cause, at_ms)
         if cause is not None and execution_id is None and device.profile is FirmwareProfile.ESPHOME:
-            self._transition(scene, device, cause, ExecutionStatus.DONE, build_result("STATE_MATCH", relay), at_ms)
+            self._transition(changes, device, cause, ExecutionStatus.DONE, build_result("STATE_MATCH", relay), at_ms)
 
     async def on_result_report(
         self,
-        scene: ExecutionChanges,
+        changes: ExecutionChanges,
         device: Device,
         execution_id: str,
         status: str,
@@ -67,38 +73,44 @@ class DeviceReportService:
         """`status` is `ack`, `done`, `error` or `expired`; anything else is ignored."""
         if device.status is DeviceStatus.DELETING:
             return
-        execution = scene.get(ExecutionId(execution_id))
+        execution = changes.get(ExecutionId(execution_id))
         if execution is None or execution.device_id != device.device_id or status not in STATUS_BY_REPORT:
-            scene.ignored["unknown"] += 1
+            changes.ignored["unknown"] += 1
             execution = None
         if relay is not None:
             cause = execution if execution and policy.can_have_caused(execution, device, at_ms) else None
-            self._set_relay(scene, device, relay, cause, None, at_ms)
+            self._set_relay(changes, device, relay, cause, None, at_ms)
         if execution is not None:
-            self._transition(scene, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
+            self._transition(changes, device, execution, STATUS_BY_REPORT[status], build_result(code, relay, data), at_ms)
 
     async def _find_cause(
-        self, scene: ExecutionChanges, device: Device, relay: bool, execution_id: str | None, at_ms: int
+        self, changes: ExecutionChanges, device: Device, relay: bool, execution_id: str | None, at_ms: int
     ) -> Execution | None:
-        """The execution the report names; for a firmware that names none, the oldest unanswered one that fits."""
+        """The execution that the report names; for firmware that names none, the oldest unanswered one that matches."""
         if execution_id is not None:
-            named = scene.get(ExecutionId(execution_id))
+            named = changes.get(ExecutionId(execution_id))
             return named if named is not None and policy.can_have_caused(named, device, at_ms) else None
         if device.profile is FirmwareProfile.NATIVE:
             return None
-        for execution in await scene.list_open_by_device(device):
+        for execution in await changes.list_open_by_device(device):
             if policy.is_confirmed_by_state(device.profile, execution, relay):
                 return execution
         return None
 
     def _set_relay(
-        self, scene: ExecutionChanges, device: Device, relay: bool, cause: Execution | None, by: str | None, at_ms: int
+        self,
+        changes: ExecutionChanges,
+        device: Device,
+        relay: bool,
+        cause: Execution | None,
+        reported_cause: str | None,
+        at_ms: int,
     ) -> None:
-        if not scene.set_relay(device, relay):
+        if not changes.set_relay(device, relay):
             return
-        triggered_by = cause.source if cause is not None else _device_trigger(by)
+        triggered_by = cause.source if cause is not None else _device_trigger(reported_cause)
         word = "ON" if relay else "OFF"
-        scene.add_event(
+        changes.add_event(
             DomainEvent(
                 account_id=device.account_id,
                 kind="relay_changed",
@@ -112,15 +124,15 @@ class DeviceReportService:
         )
 
     def _transition(
-        self, scene: ExecutionChanges, device: Device, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int
+        self, changes: ExecutionChanges, device: Device, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int
     ) -> None:
-        after = scene.transition(execution, status, result, at_ms)
+        after = changes.transition(execution, status, result, at_ms)
         if after is not None and status.is_final:
-            scene.add_event(command_result_event(after, "device", at_ms, device.name), of=after.execution_id)
+            changes.add_event(command_result_event(after, "device", at_ms, device.name), execution_id=after.execution_id)
 
 
 def command_result_event(execution: Execution, source: str, at_ms: int, device_name: str | None = None) -> DomainEvent:
-    """The fact that an execution has ended."""
+    """The event of a finished execution."""
     code = execution.result.get("code") if isinstance(execution.result, dict) else None
     because = f" ({code})" if isinstance(code, str) else ""
     return DomainEvent(
@@ -142,18 +154,18 @@ def command_result_event(execution: Execution, source: str, at_ms: int, device_n
 
 
 def build_result(code: str | None, relay: bool | None = None, data: Json = None) -> Json:
-    """A result, as it is stored and shown."""
+    """A result as stored and shown by the API."""
     return {"code": code, "relay": None if relay is None else "ON" if relay else "OFF", "data": data}
 
 
 def expire_execution(execution: Execution, now_ms: int) -> ExecutionTransition:
-    """Its deadline is past."""
+    """The transition of an execution whose deadline has passed."""
     never_had = execution.status is ExecutionStatus.QUEUED
     status = ExecutionStatus.EXPIRED if never_had else ExecutionStatus.TIMED_OUT
     result = build_result("NOT_DELIVERED" if never_had else "NO_ANSWER")
     return replace(execution, status=status, finished_ms=now_ms, result=result), execution.status
 
 
-def _device_trigger(by: str | None) -> TriggeredBy:
-    """A device that runs its own copy of the schedules says so; all else is a button, a wire, or its own logic."""
-    return TriggeredBy.SCHEDULE if by in _SCHEDULE_CAUSES else TriggeredBy.DEVICE
+def _device_trigger(reported_cause: str | None) -> TriggeredBy:
+    """A device that runs its copy of the schedules reports that; everything else is a button, wiring, or its own logic."""
+    return TriggeredBy.SCHEDULE if reported_cause in _SCHEDULE_CAUSES else TriggeredBy.DEVICE

@@ -1,4 +1,4 @@
-"""Device types: a name and the commands that all its devices share. Kept by Admins, because approvals can hang on it."""
+"""Device types: a name and the commands that its devices share. Only Admins edit them, because they can require approvals."""
 
 from __future__ import annotations
 
@@ -46,12 +46,14 @@ class DeviceTypeService:
         async with self._uow.read() as tx:
             return await _load_with_commands(tx, await _get_device_type(tx, caller, device_type_id))
 
-    async def create(self, caller: Session, name: str, drafts: Sequence[CommandDefinitionInput]) -> DeviceTypeWithCommands:
-        """Raises Invalid, Refused, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
+    async def create(
+        self, caller: Session, name: str, definition_inputs: Sequence[CommandDefinitionInput]
+    ) -> DeviceTypeWithCommands:
+        """Raises ValidationFailed, PermissionDenied, Conflict `DEVICE_TYPE_EXISTS` or `TOO_MANY_DEVICE_TYPES`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         device_type = DeviceType(DeviceTypeId(self._ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
-        definitions = self._build_definitions(device_type, drafts, now_ms, {})
+        definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
         async with self._uow.write() as tx:
             await _check_name(tx, device_type)
             await tx.device_types.add(device_type)
@@ -61,27 +63,31 @@ class DeviceTypeService:
         return DeviceTypeWithCommands(device_type, tuple(definitions))
 
     async def update(
-        self, caller: Session, device_type_id: DeviceTypeId, name: str | None, drafts: Sequence[CommandDefinitionInput] | None
+        self,
+        caller: Session,
+        device_type_id: DeviceTypeId,
+        name: str | None,
+        definition_inputs: Sequence[CommandDefinitionInput] | None,
     ) -> DeviceTypeWithCommands:
-        """`drafts` replace the whole list; a command that keeps its name keeps its id."""
+        """`definition_inputs` replace the whole list; a command that keeps its name keeps its id."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            device_type = await _get_device_type(tx, caller, device_type_id, held=True)
+            device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
                 await _check_name(tx, device_type)
                 await tx.device_types.save(device_type)
-            if drafts is not None:
-                await self._replace_definitions(tx, device_type, drafts, now_ms)
+            if definition_inputs is not None:
+                await self._replace_definitions(tx, device_type, definition_inputs, now_ms)
             await self._emit(tx, caller, device_type, "device_type_updated", now_ms)
             return await _load_with_commands(tx, device_type)
 
     async def delete(self, caller: Session, device_type_id: DeviceTypeId) -> None:
-        """Raises Conflict `DEVICE_TYPE_IN_USE`: with the type its devices would lose commands and approvals unawares."""
+        """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
-            device_type = await _get_device_type(tx, caller, device_type_id, held=True)
+            device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             used = await tx.device_types.count_devices(device_type_id)
             if used:
                 raise Conflict(f"{used} devices are of this type. Give them another type first.", code="DEVICE_TYPE_IN_USE")
@@ -89,16 +95,16 @@ class DeviceTypeService:
             await self._emit(tx, caller, device_type, "device_type_deleted", self._clock.now_ms())
 
     async def _replace_definitions(
-        self, tx: DeviceTypeTx, device_type: DeviceType, drafts: Sequence[CommandDefinitionInput], now_ms: int
+        self, tx: DeviceTypeTx, device_type: DeviceType, definition_inputs: Sequence[CommandDefinitionInput], now_ms: int
     ) -> None:
-        present = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
-        wanted = self._build_definitions(device_type, drafts, now_ms, present)
+        existing = {one.name: one for one in await tx.definitions.list_by_device_type(device_type.device_type_id)}
+        wanted = self._build_definitions(device_type, definition_inputs, now_ms, existing)
         names = {definition.name for definition in wanted}
-        for name, gone in present.items():
+        for name, gone in existing.items():
             if name not in names and gone.command_id is not None:
                 await tx.definitions.delete(gone.command_id)
         for definition in wanted:
-            if definition.name in present:
+            if definition.name in existing:
                 await tx.definitions.save(definition)
             else:
                 await tx.definitions.add(definition)
@@ -106,24 +112,24 @@ class DeviceTypeService:
     def _build_definitions(
         self,
         device_type: DeviceType,
-        drafts: Sequence[CommandDefinitionInput],
+        definition_inputs: Sequence[CommandDefinitionInput],
         now_ms: int,
-        present: dict[str, CommandDefinition],
+        existing: dict[str, CommandDefinition],
     ) -> Sequence[CommandDefinition]:
-        if len(drafts) > policy.MAX_DEFINITIONS:
-            raise ValidationFailed.for_field("commands", f"takes at most {policy.MAX_DEFINITIONS} commands.")
-        names = [draft.name for draft in drafts]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise ValidationFailed.for_field("commands", f"names {min(twice)} twice; a name stands for one command.")
+        if len(definition_inputs) > policy.MAX_DEFINITIONS:
+            raise ValidationFailed.for_field("commands", f"may have at most {policy.MAX_DEFINITIONS} commands.")
+        names = [definition_input.name for definition_input in definition_inputs]
+        duplicates = {name for name in names if names.count(name) > 1}
+        if duplicates:
+            raise ValidationFailed.for_field("commands", f"contains {min(duplicates)} twice; command names must be unique.")
         definitions = []
-        for draft in drafts:
-            kept = present.get(draft.name)
-            command_id = kept.command_id if kept else None
-            definition = draft.to_definition(
+        for definition_input in definition_inputs:
+            previous = existing.get(definition_input.name)
+            command_id = previous.command_id if previous else None
+            definition = definition_input.to_definition(
                 command_id or CommandId(self._ids.new_id(IdPrefix.COMMAND)),
                 device_type.account_id,
-                kept.created_ms if kept else now_ms,
+                previous.created_ms if previous else now_ms,
                 device_type_id=device_type.device_type_id,
             )
             policy.check_definition(definition, self._validator)
@@ -136,8 +142,10 @@ class DeviceTypeService:
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, data=data))
 
 
-async def _get_device_type(tx: DeviceTypeTx, caller: Session, device_type_id: DeviceTypeId, *, held: bool = False) -> DeviceType:
-    find = tx.device_types.get_for_update if held else tx.device_types.get
+async def _get_device_type(
+    tx: DeviceTypeTx, caller: Session, device_type_id: DeviceTypeId, *, for_update: bool = False
+) -> DeviceType:
+    find = tx.device_types.get_for_update if for_update else tx.device_types.get
     device_type = await find(caller.account_id, device_type_id)
     if device_type is None:
         raise NotFound.for_resource("device type", device_type_id)
@@ -152,6 +160,8 @@ async def _check_name(tx: DeviceTypeTx, device_type: DeviceType) -> None:
     listed = await tx.device_types.list(device_type.account_id)
     others = [one for one in listed if one.device_type_id != device_type.device_type_id]
     if any(one.name == device_type.name for one in others):
-        raise Conflict("A device type of this name exists. Take another name.", code="DEVICE_TYPE_EXISTS")
+        raise Conflict("A device type of this name exists. Choose another name.", code="DEVICE_TYPE_EXISTS")
     if len(others) >= MAX_DEVICE_TYPES:
-        raise Conflict("There are as many device types as there may be. Delete one first.", code="TOO_MANY_DEVICE_TYPES")
+        raise Conflict(
+            "The account has reached the maximum number of device types. Delete one first.", code="TOO_MANY_DEVICE_TYPES"
+        )

@@ -1,12 +1,12 @@
-"""From the outbox to the device: QUEUED → SENT when handed to a live connection, in each device's own order.
+"""Send commands from the outbox to the devices: QUEUED → SENT when a live connection takes the command, in order per device.
 
-The row is the outbox. It is handed over first and marked afterwards, so that a crash in between hands it over once more, with the
-same id, which our firmware knows and does not run twice. What has been handed over is kept until its mark is stored, so nothing
-less than a crash does that. A device that is not there is left behind and costs nothing until it says that it listens; then it
-gets all that is still open, oldest first. Nobody but the one loop that drives this sends commands.
+The execution row is the outbox. A command is sent first and recorded afterwards: after a crash in between it is sent again with
+the same id, which our firmware recognises and does not run twice. Sent commands stay in memory until they are recorded, so only
+a crash causes a repeat. An offline device costs nothing; when it subscribes again it gets all its open commands, oldest first.
+Only one worker drives this service.
 
-What this process queues comes as an offer, with all that is needed to send it; the queue itself is looked through at the start,
-when offers were dropped, and now and then.
+Commands of this process arrive through the `DispatchQueue`. The database is scanned at startup, after an overflow of that queue,
+and periodically.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 PAGE_SIZE = 200
 MAX_READY_PER_ROUND = 50
 MAX_RECENTLY_SENT = 5 * PAGE_SIZE
-"""Ids handed over last. An offer may come after the look through the queue that has found the same command already."""
+"""Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 
 DispatchItem = tuple[Device, Sequence[Execution], int | None]
-"""A device, what it is to get, and since when (Unix ms) it listens, where that is news."""
+"""A device, its commands to send, and when (Unix ms) it subscribed, if it has just subscribed."""
 
 
 class DispatchTx(Transaction, HasDevices, HasExecutions, Protocol): ...
@@ -54,7 +54,7 @@ class CommandDispatchService:
         dispatch_queue: DispatchQueue,
         wake: Callable[[], None],
     ) -> None:
-        """`bell` wakes whoever calls `send_queued`."""
+        """`wake` wakes the worker that calls `send_queued`."""
         self._uow = uow
         self._clock = clock
         self._link = link
@@ -64,19 +64,19 @@ class CommandDispatchService:
         self._wake = wake
         self._subscriptions = CommandSubscriptions(link)
         self._needs_backlog: set[DeviceId] = set()
-        """Devices with something in QUEUED that could not be handed over."""
+        """Devices with QUEUED commands that could not be sent."""
         self._rescan_after_seq: int | None = 0
-        """The queue is being looked through; done up to this `seq`."""
+        """A database scan is running and has passed this `seq`; None: no scan is running."""
         self._sent_not_recorded: list[ExecutionTransition] = []
-        """Handed over, and not yet stored as such, in this order."""
+        """Sent but not yet recorded, in this order."""
         self._recently_sent: dict[ExecutionId, None] = {}
         self._next_expiry_ms: int | None = None
-        """No deadline is earlier; None: not known."""
+        """A lower bound of the next deadline; None: unknown."""
         self.sent = 0
         self.resent = 0
 
     def on_device_ready(self, device_no: int, since_ms: int) -> None:
-        """The device now hears its commands."""
+        """The device has subscribed to its commands."""
         self.on_subscribed(device_no, since_ms, to_commands=True)
 
     def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool = False) -> None:
@@ -87,17 +87,17 @@ class CommandDispatchService:
         self._wake()
 
     def rescan(self) -> None:
-        """Look through the whole queue: for what another instance queued, and for a connection nobody told us of."""
+        """Scan the whole queue, for commands of other instances and for connections without a notification."""
         self._rescan_after_seq = 0
         self._next_expiry_ms = None
 
     def rescan_and_reset(self) -> None:
-        """Now and then: `look_again`, and wait no longer for what should have come long ago."""
+        """Periodic `rescan` that also stops waiting for overdue subscription notifications."""
         self._subscriptions.expire_pending()
         self.rescan()
 
     async def send_queued(self) -> bool:
-        """One bounded round. True when there is more to do at once."""
+        """Send one bounded batch. True when there is more to send now."""
         await self._record_sent()
         ready = self._subscriptions.pop_ready(MAX_READY_PER_ROUND)
         try:
@@ -109,7 +109,7 @@ class CommandDispatchService:
         return more or len(self._subscriptions) > 0 or len(self._dispatch_queue) > 0
 
     async def expire_batch(self) -> bool:
-        """End one batch of what is past its deadline. True when there may be more."""
+        """Expire one batch of overdue executions. True when there may be more."""
         now_ms = self._clock.now_ms()
         self._next_expiry_ms = None
         async with self._uow.write() as tx:
@@ -118,8 +118,7 @@ class CommandDispatchService:
         return len(overdue) == PAGE_SIZE
 
     async def next_expiry_ms(self) -> int | None:
-        """Not later than the next deadline. Asked of the database once: each new command says its own, and one that has ended
-        meanwhile costs no more than a look."""
+        """A time not later than the next deadline. Read from the database once, then kept up to date by each new command."""
         if self._next_expiry_ms is None:
             async with self._uow.read() as tx:
                 found = await tx.executions.next_expiry_ms()
@@ -131,75 +130,81 @@ class CommandDispatchService:
             self._dispatch_queue.has_overflowed = False
             self._rescan_after_seq = self._rescan_after_seq or 0
         if ready or self._rescan_after_seq is not None:
-            work = await self._load_backlog(ready)
+            items = await self._load_backlog(ready)
         else:
-            offers = self._pop_queued()
-            if any(self._has_reconnected(offer.device.device_id) for offer in offers):
+            commands = self._pop_queued()
+            if any(self._has_reconnected(command.device.device_id) for command in commands):
                 async with self._uow.read() as tx:
-                    work = await self._connected_only(tx, group_by_device(offers))
+                    items = await self._connected_only(tx, group_by_device(commands))
             else:
-                work = await self._connected_only(None, group_by_device(offers))
-        for device, executions, since_ms in work:
+                items = await self._connected_only(None, group_by_device(commands))
+        for device, executions, since_ms in items:
             await self._deliver(device, executions, since_ms)
         await self._record_sent()
         return self._rescan_after_seq is not None
 
     async def _load_backlog(self, ready: Mapping[int, int]) -> Sequence[DispatchItem]:
-        """What waits for devices that have come, and the next page of the queue, where it is being looked through. What is
-        offered meanwhile must not overtake what is on a later page, nor wait for a long queue: its device gets all of its own."""
-        work: list[DispatchItem] = []
-        offers: Sequence[QueuedCommand] = ()
-        after: int | None = None
+        """The open commands of newly subscribed devices, and the next page of a running scan. A new command must not overtake
+        older ones on a later page, nor wait for a long scan: its device gets its whole backlog."""
+        items: list[DispatchItem] = []
+        commands: Sequence[QueuedCommand] = ()
+        next_after_seq: int | None = None
         async with self._uow.read() as tx:
             if ready:
-                come = {device.device_no: device for device in await tx.devices.list_by_numbers(ready)}
-                waiting = await tx.executions.list_open_by_devices({device.device_id for device in come.values()})
-                listening = [(come[number], since_ms) for number, since_ms in ready.items() if number in come]
-                work = [(device, waiting.get(device.device_id, ()), since_ms) for device, since_ms in listening]
+                ready_devices = {device.device_no: device for device in await tx.devices.list_by_numbers(ready)}
+                open_executions = await tx.executions.list_open_by_devices(
+                    {device.device_id for device in ready_devices.values()}
+                )
+                listening = [(ready_devices[number], since_ms) for number, since_ms in ready.items() if number in ready_devices]
+                items = [(device, open_executions.get(device.device_id, ()), since_ms) for device, since_ms in listening]
             if self._rescan_after_seq is not None:
                 page = await tx.executions.list_queued(PAGE_SIZE, self._rescan_after_seq)
-                offers = await _as_queued_commands(tx, page)
-                after = page[-1].seq if len(page) == PAGE_SIZE else None
-            fresh = self._pop_queued()
-            if after is not None:
-                self._needs_backlog.update(offer.device.device_id for offer in fresh)
-            offers = [*offers, *fresh]
-            offered = group_by_device(offers)
-            work = [(device, append_queued(open_, offered.pop(device.device_id, None)), since) for device, open_, since in work]
-            work += await self._connected_only(tx, offered)
-        self._rescan_after_seq = after
-        return work
+                commands = await _as_queued_commands(tx, page)
+                next_after_seq = page[-1].seq if len(page) == PAGE_SIZE else None
+            new_commands = self._pop_queued()
+            if next_after_seq is not None:
+                self._needs_backlog.update(command.device.device_id for command in new_commands)
+            commands = [*commands, *new_commands]
+            by_device = group_by_device(commands)
+            items = [
+                (device, append_queued(open_, by_device.pop(device.device_id, None)), since) for device, open_, since in items
+            ]
+            items += await self._connected_only(tx, by_device)
+        self._rescan_after_seq = next_after_seq
+        return items
 
     def _pop_queued(self) -> Sequence[QueuedCommand]:
-        offers = [
+        commands = [
             one for one in self._dispatch_queue.pop_batch(PAGE_SIZE) if one.execution.execution_id not in self._recently_sent
         ]
         if self._next_expiry_ms is not None:
-            self._next_expiry_ms = min([self._next_expiry_ms, *(offer.execution.expires_ms for offer in offers)])
-        return offers
+            self._next_expiry_ms = min([self._next_expiry_ms, *(command.execution.expires_ms for command in commands)])
+        return commands
 
     def _has_reconnected(self, device_id: DeviceId) -> bool:
         return device_id in self._needs_backlog and self._link.is_connected(device_id)
 
-    async def _connected_only(self, tx: DispatchTx | None, offered: Mapping[DeviceId, QueuedForDevice]) -> Sequence[DispatchItem]:
-        """What is offered, without devices that are not there. One that was behind gets its whole queue, to keep its order."""
-        work: list[DispatchItem] = []
-        for device_id, (device, executions) in offered.items():
+    async def _connected_only(
+        self, tx: DispatchTx | None, by_device: Mapping[DeviceId, QueuedForDevice]
+    ) -> Sequence[DispatchItem]:
+        """Only connected devices. A device with a backlog gets all of it, to keep the order."""
+        items: list[DispatchItem] = []
+        for device_id, (device, executions) in by_device.items():
             if not self._link.is_connected(device_id):
                 self._needs_backlog.add(device_id)
             elif tx is not None and device_id in self._needs_backlog:
-                work.append(
+                items.append(
                     (device, append_queued(await tx.executions.list_open_by_device(device_id), (device, executions)), None)
                 )
             elif device_id not in self._needs_backlog:
-                work.append((device, list(executions.values()), None))
-            else:  # it has come back since we asked: next time, with all that waits for it
+                items.append((device, list(executions.values()), None))
+            else:  # it reconnected during this round: send its whole backlog in the next one
                 self.rescan()
-        return work
+        return items
 
     async def _deliver(self, device: Device, executions: Sequence[Execution], since_ms: int | None) -> None:
-        """Hand over in order, and stop at the first that nobody hears. What was sent before `since_ms`, when the device began to
-        listen, may have been lost with an earlier connection and goes again; what was sent after it was heard."""
+        """Send in order and stop at the first command that is not taken. A command sent before `since_ms`, the time of the
+        subscription, may have been lost with an earlier connection and is sent again."""
         self._needs_backlog.discard(device.device_id)
         now_ms = self._clock.now_ms()
         for execution in executions:
@@ -211,12 +216,12 @@ class CommandDispatchService:
             if not self._subscriptions.can_send(device, since_ms):
                 self._needs_backlog.add(device.device_id)
                 return
-            heard = await self._send(device, execution, now_ms)
-            if heard is False:
+            was_heard = await self._send(device, execution, now_ms)
+            if was_heard is False:
                 self._needs_backlog.add(device.device_id)
                 return
             self._remember_sent(execution)
-            if heard is None:
+            if was_heard is None:
                 self._add_transition(execution, ExecutionStatus.FAILED, now_ms, build_result("UNSUPPORTED"))
             elif was_sent:
                 self.resent += 1
@@ -249,9 +254,9 @@ class CommandDispatchService:
             del self._recently_sent[next(iter(self._recently_sent))]
 
     async def _send(self, device: Device, execution: Execution, now_ms: int) -> bool | None:
-        """None when this firmware has no words for the command."""
-        order = DeviceCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
-        messages = self._codec.encode_command(device.profile, device.device_id, order, now_ms)
+        """Whether the device took the command; None when its firmware cannot express it."""
+        command = DeviceCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
+        messages = self._codec.encode_command(device.profile, device.device_id, command, now_ms)
         if not messages:
             return None
         for message in messages:
@@ -260,7 +265,7 @@ class CommandDispatchService:
         return True
 
     async def _record_sent(self) -> None:
-        """Store what was handed over. Until that has succeeded nothing else is sent, and nothing is forgotten."""
+        """Record the sent commands. Until this succeeds, nothing else is sent."""
         if not self._sent_not_recorded:
             return
         now_ms = self._clock.now_ms()
@@ -268,10 +273,10 @@ class CommandDispatchService:
             await self._write_transitions(tx, self._sent_not_recorded, now_ms)
         self._sent_not_recorded = []
 
-    async def _write_transitions(self, tx: DispatchTx, moves: Sequence[ExecutionTransition], now_ms: int) -> None:
-        """A move that is lost is lost to the device's own answer: it was quicker than we, and it counts."""
-        moved = await tx.executions.transition_many(moves)
-        final = [after for after, _ in moves if after.status.is_final and after.execution_id in moved]
+    async def _write_transitions(self, tx: DispatchTx, transitions: Sequence[ExecutionTransition], now_ms: int) -> None:
+        """If a transition affects no row, the device's result was stored first and wins."""
+        stored = await tx.executions.transition_many(transitions)
+        final = [after for after, _ in transitions if after.status.is_final and after.execution_id in stored]
         for execution in final:
             await tx.emit(command_result_event(execution, "service", now_ms))
 

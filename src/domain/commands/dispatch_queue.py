@@ -1,7 +1,7 @@
-"""Committed commands on their way to the dispatcher in this process, so that it need not look for them in the database.
+"""The in-process queue of committed commands, which saves the dispatcher a database query.
 
-Only a shortcut: what is lost here (too many at once, a crash) is still in QUEUED, and the dispatcher looks through the whole
-queue at its start, now and then, and whenever this says that it has dropped something.
+It is only a shortcut. Commands that it loses (overflow, crash) are still QUEUED in the database, which the dispatcher scans at
+startup, periodically, and when this queue has overflowed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_QUEUED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class QueuedCommand:
-    """`device` as it was in the transaction that queued the command."""
+    """An execution to dispatch. `device`: its state in the transaction that queued the command."""
 
     device: Device
     execution: Execution
@@ -27,11 +27,11 @@ class QueuedCommand:
 
 class DispatchQueue:
     def __init__(self, wake: Callable[[], None]) -> None:
-        """`bell` wakes the dispatcher."""
+        """`wake` wakes the dispatcher."""
         self._wake = wake
         self._queued: dict[ExecutionId, QueuedCommand] = {}
         self.has_overflowed = False
-        """Some were not kept; set back by whoever looks through the queue instead."""
+        """Commands were dropped. The dispatcher resets this when it scans the database instead."""
 
     def __len__(self) -> int:
         return len(self._queued)
@@ -42,38 +42,38 @@ class DispatchQueue:
         oldest = next(iter(self._queued.values()), None)
         return None if oldest is None else oldest.execution.created_ms
 
-    def put(self, offers: Sequence[QueuedCommand]) -> None:
-        """After the commit that queued them, in its order."""
-        if len(self._queued) + len(offers) > MAX_QUEUED:
+    def put(self, commands: Sequence[QueuedCommand]) -> None:
+        """Call after the commit, with the commands in their queue order."""
+        if len(self._queued) + len(commands) > MAX_QUEUED:
             self._queued.clear()
             self.has_overflowed = True
         else:
-            self._queued.update((offer.execution.execution_id, offer) for offer in offers)
+            self._queued.update((command.execution.execution_id, command) for command in commands)
         self._wake()
 
     def pop_batch(self, limit: int) -> Sequence[QueuedCommand]:
-        """The oldest ones."""
+        """Remove and return the oldest commands."""
         return [self._queued.pop(execution_id) for execution_id in list(islice(self._queued, limit))]
 
     def discard(self, execution_id: ExecutionId) -> None:
-        """Somebody has found this one already."""
+        """Drop a command that the dispatcher has found in the database."""
         self._queued.pop(execution_id, None)
 
 
 QueuedForDevice = tuple[Device, dict[ExecutionId, Execution]]
-"""What is offered for a device, in its order."""
+"""A device and its queued executions, in order."""
 
 
-def group_by_device(offers: Sequence[QueuedCommand]) -> dict[DeviceId, QueuedForDevice]:
-    found: dict[DeviceId, QueuedForDevice] = {}
-    for offer in offers:
-        _, executions = found.setdefault(offer.device.device_id, (offer.device, {}))
-        executions[offer.execution.execution_id] = offer.execution
-    return found
+def group_by_device(commands: Sequence[QueuedCommand]) -> dict[DeviceId, QueuedForDevice]:
+    by_device: dict[DeviceId, QueuedForDevice] = {}
+    for command in commands:
+        _, executions = by_device.setdefault(command.device.device_id, (command.device, {}))
+        executions[command.execution.execution_id] = command.execution
+    return by_device
 
 
-def append_queued(found: Sequence[Execution], offered: QueuedForDevice | None) -> Sequence[Execution]:
-    """What was queued since the snapshot in which `found` was read is only in the offers."""
-    known = {execution.execution_id for execution in found}
-    later = [] if offered is None else [one for key, one in offered[1].items() if key not in known]
-    return [*found, *later]
+def append_queued(stored: Sequence[Execution], queued: QueuedForDevice | None) -> Sequence[Execution]:
+    """`stored` plus the commands that were queued after it was read."""
+    known = {execution.execution_id for execution in stored}
+    later = [] if queued is None else [one for key, one in queued[1].items() if key not in known]
+    return [*stored, *later]

@@ -1,8 +1,8 @@
 """A command: its definition, the request for it, and its execution. The device's answer decides how an execution ends.
 
-QUEUED (not yet handed to the device) → SENT → ACKED → DONE or FAILED. A deadline ends it: EXPIRED if the device never had
-it, TIMED_OUT if it had it and did not answer. The table says which status may follow which; the row in QUEUED or SENT is
-itself the outbox entry.
+QUEUED (not yet sent) → SENT → ACKED → DONE or FAILED. At its deadline an execution becomes EXPIRED if it was never sent, and
+TIMED_OUT if it was sent and not answered. `ALLOWED_TRANSITIONS` lists the transitions; a row in QUEUED or SENT is itself
+the outbox entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CommandKind(StrEnum):
 
 
 class CommandWidget(StrEnum):
-    """How a dashboard shows it."""
+    """The control that a dashboard shows for a command."""
 
     BUTTON = "BUTTON"
     TOGGLE = "TOGGLE"
@@ -46,7 +46,7 @@ class CommandWidget(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandDefinition:
-    """`command_id` is None for a built-in. Of `device_id` and `device_type_id` at most one is set."""
+    """`command_id` is None for a built-in. At most one of `device_id` and `device_type_id` is set."""
 
     command_id: CommandId | None
     account_id: AccountId | None
@@ -91,11 +91,11 @@ ALLOWED_TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     ExecutionStatus.TIMED_OUT: frozenset(),
     ExecutionStatus.EXPIRED: frozenset(),
 }
-"""QUEUED may jump to ACKED or DONE: a crash between handing over and writing SENT must not lose the device's answer."""
+"""QUEUED may go straight to ACKED or DONE: after a crash between sending and writing SENT, the device's answer still counts."""
 
 
 class TriggeredBy(StrEnum):
-    """The wire's `relay_changed.triggeredBy`, also an execution's `source`."""
+    """`relay_changed.triggeredBy` in the API, and the `source` of an execution."""
 
     DEVICE = "device"
     USER = "user"
@@ -107,7 +107,7 @@ class TriggeredBy(StrEnum):
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """`seq` orders executions of a device (0 until stored). `result` is what the device said: `{code, relay, data}`."""
+    """`seq` orders the executions of a device (0 until stored). `result` is the device's answer: `{code, relay, data}`."""
 
     execution_id: ExecutionId
     seq: int

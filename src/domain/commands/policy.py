@@ -1,7 +1,7 @@
-"""Decisions about commands that need no I/O: which definition counts, what parameters may be, and what a firmware lets us know.
+"""Decisions about commands that need no I/O: the effective definition, valid parameters, and what each firmware reports.
 
-Of one name the device's definition beats its type's, and that beats the built-in: an owner who asks for approval of ON on one
-pump must be able to rely on it.
+For one name, the device's definition overrides its type's, which overrides the built-in: an owner who requires approval for ON on
+one pump can rely on it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from domain.kernel.json_depth import is_nested_deeper_than
 NAME_PATTERN = re.compile(r"[A-Z0-9_]{1,64}")
 MAX_DEFINITIONS = 100
 MAX_OPEN_EXECUTIONS = 100
-"""Commands of one device that have not ended: more than a person or a program means to queue, little enough to send at once."""
+"""Unfinished commands of one device: more than anyone queues on purpose, few enough to send at once."""
 MAX_PARAMS_BYTES = 16 * 1024
 """A quarter of the largest message a device link carries."""
 MAX_PARAMS_DEPTH = 32
 CAUSE_WINDOW_MS = MINUTE_MS
-"""How long after its deadline an execution may still be named as the cause of a relay change."""
+"""How long after its deadline an execution may still count as the cause of a relay change."""
 
 
 def _built_in(name: str, label: str, kind: CommandKind, shape: CommandWidget, description: str) -> CommandDefinition:
@@ -45,9 +45,9 @@ BUILT_IN_COMMANDS: tuple[CommandDefinition, ...] = (
     _built_in("ON", "Switch on", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay on."),
     _built_in("OFF", "Switch off", CommandKind.ACTION, CommandWidget.TOGGLE, "Switch the relay off."),
     _built_in("TOGGLE", "Toggle", CommandKind.ACTION, CommandWidget.BUTTON, "Switch the relay to its other state."),
-    _built_in("STATUS", "Status", CommandKind.QUERY, CommandWidget.BUTTON, "Ask the device how it stands."),
+    _built_in("STATUS", "Status", CommandKind.QUERY, CommandWidget.BUTTON, "Ask the device for its state."),
     _built_in(
-        "GET_SCHEDULES", "Schedules held", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device holds."
+        "GET_SCHEDULES", "Stored schedules", CommandKind.QUERY, CommandWidget.BUTTON, "Ask which schedules the device stores."
     ),
 )
 BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMANDS}
@@ -56,12 +56,12 @@ BUILT_IN_BY_NAME = {definition.name: definition for definition in BUILT_IN_COMMA
 def effective_definitions(
     of_type: Iterable[CommandDefinition], of_device: Iterable[CommandDefinition]
 ) -> tuple[CommandDefinition, ...]:
-    """What counts, one definition per name: built-ins in their order, then the others by name."""
-    counts = dict(BUILT_IN_BY_NAME)
+    """One definition per name: built-ins in their order, then the others by name."""
+    effective = dict(BUILT_IN_BY_NAME)
     for definition in (*of_type, *of_device):
-        counts[definition.name] = definition
-    own = sorted(name for name in counts if name not in BUILT_IN_BY_NAME)
-    return tuple(counts[name] for name in (*BUILT_IN_BY_NAME, *own))
+        effective[definition.name] = definition
+    own = sorted(name for name in effective if name not in BUILT_IN_BY_NAME)
+    return tuple(effective[name] for name in (*BUILT_IN_BY_NAME, *own))
 
 
 def require_definition(context: CommandContext, cmd: str) -> CommandDefinition:
@@ -93,14 +93,14 @@ def release_slot(context: CommandContext) -> None:
     context.open_count -= 1
 
 
-def check_params(definition: CommandDefinition, params: Json, checker: ParamsValidator) -> None:
-    """Raises Invalid `INVALID_PARAMS`, with a path per fault."""
+def check_params(definition: CommandDefinition, params: Json, validator: ParamsValidator) -> None:
+    """Raises ValidationFailed `INVALID_PARAMS` with a path per fault."""
     fault = json_size_error(params, "params", MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH)
     faults: Sequence[FieldFault] = (fault,) if fault else ()
     if not faults and definition.params_schema is not None:
-        faults = checker.validate(definition.params_schema, params)
+        faults = validator.validate(definition.params_schema, params)
     elif not faults and definition.command_id is None and params not in (None, {}):
-        faults = (FieldFault("params", "this command takes none; leave them out."),)
+        faults = (FieldFault("params", "this command takes no parameters; leave them out."),)
     if faults:
         raise ValidationFailed(
             f"The parameters do not fit the command {definition.name}: {faults[0].field}: {faults[0].message}",
@@ -110,7 +110,7 @@ def check_params(definition: CommandDefinition, params: Json, checker: ParamsVal
 
 
 def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> FieldFault | None:
-    """Why a JSON value is more than we take, or None."""
+    """Why a JSON value is too large, or None."""
     if value is None:
         return None
     if is_nested_deeper_than(value, max_depth):
@@ -118,57 +118,57 @@ def json_size_error(value: Json, field: str, max_bytes: int, max_depth: int) -> 
     try:
         size = len(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
     except ValueError:
-        return FieldFault(field, "holds a number that JSON does not have (NaN or infinity).")
+        return FieldFault(field, "contains a number that JSON does not have (NaN or infinity).")
     return FieldFault(field, f"takes more than {max_bytes} bytes as JSON; shorten it.") if size > max_bytes else None
 
 
-def check_definition(definition: CommandDefinition, checker: ParamsValidator) -> None:
-    """Raises Invalid: a wrong name, a schema that is none, or a built-in whose kind would change.
+def check_definition(definition: CommandDefinition, validator: ParamsValidator) -> None:
+    """Raises ValidationFailed for a bad name, an invalid schema, or a changed kind of a built-in.
 
-    A grant that allows only queries must not come to allow ON because somebody called it a query."""
+    Otherwise a grant that allows only queries would allow ON once somebody defines it as a query."""
     faults: list[FieldFault] = []
     if NAME_PATTERN.fullmatch(definition.name) is None:
-        faults.append(FieldFault("name", "is 1 to 64 capitals, digits and underscores, such as SET_LEVEL."))
+        faults.append(FieldFault("name", "must be 1 to 64 capital letters, digits and underscores, such as SET_LEVEL."))
     built_in = BUILT_IN_BY_NAME.get(definition.name)
     if built_in is not None and built_in.kind is not definition.kind:
-        faults.append(FieldFault("kind", f"{definition.name} is built in as {built_in.kind}; an override keeps that."))
+        faults.append(FieldFault("kind", f"{definition.name} is a built-in {built_in.kind}; an override must keep this kind."))
     if definition.params_schema is not None:
-        faults += checker.validate_schema(definition.params_schema)
+        faults += validator.validate_schema(definition.params_schema)
     if faults:
-        raise ValidationFailed(f"The command cannot be defined so: {faults[0].field} {faults[0].message}", details=faults)
+        raise ValidationFailed(f"Invalid command definition: {faults[0].field} {faults[0].message}", details=faults)
 
 
 def check_ttl(ttl_ms: int) -> None:
     if not 1_000 <= ttl_ms <= MAX_TTL_MS:
-        raise ValidationFailed.for_field("ttlSeconds", "is 1 to 86400 seconds.")
+        raise ValidationFailed.for_field("ttlSeconds", "must be 1 to 86400 seconds.")
 
 
 def check_accepts_commands(device: Device) -> None:
-    """Raises Refused `DEVICE_DISABLED` unless the device is ACTIVE."""
+    """Raises PermissionDenied `DEVICE_DISABLED` unless the device is ACTIVE."""
     if not device.is_active:
         todo = "Enable it" if device.status == "DISABLED" else "Generate credentials"
         raise PermissionDenied(f"The device is {device.status} and takes no commands. {todo} first.", code="DEVICE_DISABLED")
 
 
 def target_relay_state(cmd: str) -> bool | None:
-    """What the relay is after the command, where the command alone says so."""
+    """The relay state that the command sets; None when the command alone does not decide it."""
     return {"ON": True, "OFF": False}.get(cmd)
 
 
 def can_resend(profile: FirmwareProfile, cmd: str) -> bool:
-    """Our own firmware knows an id it has had; a stock firmware would run the command a second time, so only what changes
-    nothing the second time may be sent again."""
+    """Our firmware recognises a repeated id. Stock firmware would run the command again, so only idempotent commands may be
+    resent to it."""
     return profile is FirmwareProfile.NATIVE or target_relay_state(cmd) is not None or cmd in ("STATUS", "GET_SCHEDULES")
 
 
 def is_done_when_sent(device: Device, cmd: str) -> bool:
-    """ESPHome answers with nothing but a change of state: what it has already is there without an answer."""
-    wanted = target_relay_state(cmd)
-    return device.profile is FirmwareProfile.ESPHOME and wanted is not None and wanted == device.relay
+    """ESPHome answers only with a change of state: a command for the state it already has gets no answer."""
+    target = target_relay_state(cmd)
+    return device.profile is FirmwareProfile.ESPHOME and target is not None and target == device.relay
 
 
 def is_confirmed_by_state(profile: FirmwareProfile, execution: Execution, relay: bool) -> bool:
-    """Whether a report of the relay, without an id, can be this command's doing."""
+    """Whether this command can explain a relay report that names no execution."""
     if profile is FirmwareProfile.NATIVE or execution.status is not ExecutionStatus.SENT:
         return False
     return execution.cmd == "TOGGLE" or target_relay_state(execution.cmd) == relay

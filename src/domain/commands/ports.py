@@ -17,7 +17,7 @@ from domain.kernel.ids import AccountId, CommandId, DeviceId, DeviceTypeId, Exec
 from domain.kernel.unit_of_work import Transaction
 
 ExecutionTransition: TypeAlias = tuple[Execution, ExecutionStatus]
-"""An execution as it is to be, and the status it is expected to have until then."""
+"""An execution after the transition, and the expected stored status before it."""
 
 
 class CommandContextRepository(Protocol):
@@ -32,7 +32,7 @@ class CommandDefinitionRepository(Protocol):
         ...
 
     async def get_for_update(self, account_id: AccountId, command_id: CommandId) -> CommandDefinition | None:
-        """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
+        """Lock the row until the writing transaction ends; read it this way before saving it."""
         ...
 
     async def list_by_device(self, device_id: DeviceId) -> Sequence[CommandDefinition]: ...
@@ -42,7 +42,7 @@ class CommandDefinitionRepository(Protocol):
     async def list_by_devices_and_types(
         self, device_ids: Collection[DeviceId], type_ids: Collection[DeviceTypeId]
     ) -> Sequence[CommandDefinition]:
-        """The own definitions of these devices and those of these types, in one look."""
+        """The definitions of these devices and of these types, in one query."""
         ...
 
     async def save(self, definition: CommandDefinition) -> None: ...
@@ -52,7 +52,7 @@ class CommandDefinitionRepository(Protocol):
 
 class ExecutionRepository(Protocol):
     async def add_many(self, executions: Sequence[Execution]) -> None:
-        """In this order; their `seq` is known to the database alone."""
+        """In this order: the database gives each a higher `seq` than the one before."""
         ...
 
     async def get(self, account_id: AccountId, execution_id: ExecutionId) -> Execution | None: ...
@@ -60,31 +60,32 @@ class ExecutionRepository(Protocol):
     async def find(self, execution_id: ExecutionId) -> Execution | None: ...
 
     async def list_by_ids(self, execution_ids: Collection[ExecutionId]) -> Sequence[Execution]:
-        """Those of them that are there, in no order."""
+        """Those that exist, in no particular order."""
         ...
 
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
-        """`advance` of many executions, one move each; which of them moved."""
+        """Write status, times and result of each execution whose stored status is the expected one. Returns the ids that changed;
+        of concurrent callers, one wins."""
         ...
 
     async def count_open_by_device(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, int]:
-        """How many are QUEUED or SENT, of each device that has any."""
+        """Number of QUEUED and SENT executions, for each device that has any."""
         ...
 
     async def list_open_by_device(self, device_id: DeviceId) -> Sequence[Execution]:
-        """QUEUED and SENT ones of a device, by `seq`: what a device that returns must still get."""
+        """QUEUED and SENT executions of a device, by `seq`."""
         ...
 
     async def list_open_by_devices(self, device_ids: Collection[DeviceId]) -> Mapping[DeviceId, Sequence[Execution]]:
-        """`open_of` of each device that has any."""
+        """`list_open_by_device` for each device that has any."""
         ...
 
     async def list_queued(self, limit: int, after_seq: int = 0) -> Sequence[Execution]:
-        """QUEUED ones of all devices, by `seq`."""
+        """QUEUED executions of all devices, by `seq`."""
         ...
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Execution]:
-        """Not final and past `expires_ms`, oldest first."""
+        """Unfinished executions past `expires_ms`, oldest first."""
         ...
 
     async def next_expiry_ms(self) -> int | None: ...
@@ -94,7 +95,7 @@ class ExecutionRepository(Protocol):
         ...
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        """Final ones only."""
+        """Delete finished executions only. Returns how many."""
         ...
 
 
@@ -145,30 +146,30 @@ class ParamsValidator(Protocol):
     """JSON Schema 2020-12; compiled once per schema; remote references are refused."""
 
     def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
-        """What is wrong with the schema itself."""
+        """The faults of the schema itself."""
         ...
 
     def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
-        """What is wrong with the parameters, a path per fault (`params.level`)."""
+        """The faults of the parameters, each with its path (`params.level`)."""
         ...
 
 
 class ExecutionWatch(Protocol):
     async def wait(self, timeout_s: float) -> Execution | None:
-        """The execution once it has ended; None when the time is up before."""
+        """The finished execution, or None after `timeout_s` seconds."""
         ...
 
 
 class ExecutionWaiter(Protocol):
-    """Tells those who wait that an execution has ended. Best effort: who waits looks into the database too."""
+    """Notifies waiting callers of finished executions. Best effort: callers read the database as well."""
 
     def notify(self, execution: Execution) -> None: ...
 
     def has_waiters(self, execution_id: ExecutionId) -> bool:
-        """Whether anybody waits for it here."""
+        """Whether a caller of this instance waits for it."""
         ...
 
     def watch(self, execution_id: ExecutionId, by: str) -> AbstractContextManager[ExecutionWatch]:
-        """Everything announced after entering is heard. When too many wait already, in all or of the caller `by`, the watch is
-        over at once."""
+        """Receives every notification after entering. When too many callers wait, in total or for `by`, `wait` returns at
+        once."""
         ...

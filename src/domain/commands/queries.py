@@ -1,6 +1,6 @@
-"""What a caller of the Device Control family may look at: devices, executions, and a device's audit log.
+"""Read devices and executions.
 
-A session sees all of its account. A key sees what a grant that has not expired lets it read, and of the rest nothing.
+A session sees everything in its account. An API key sees only what its unexpired grants allow it to read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DeviceControlQueryTx(AuthorizationTx, HasDevices, HasExecutions, HasProjec
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPage:
-    """`next_seq` is where the next page begins, None on the last one."""
+    """`next_seq`: pass it as `before_seq` for the next page; None on the last page."""
 
     executions: tuple[Execution, ...]
     next_seq: int | None
@@ -45,7 +45,7 @@ class DeviceControlQueryService:
         self._authorizer = authorizer
 
     async def list_devices(self, caller: Caller, project_id: ProjectId | None = None) -> Sequence[DeviceWithProject]:
-        """Oldest first. Raises NotFound for a session that names an unknown project; for a key that is simply empty."""
+        """Oldest first. An unknown project raises NotFound for a session and is empty for an API key."""
         async with self._uow.read() as tx:
             projects = {
                 project.project_id: project for project, _ in await tx.projects.list_with_device_counts(caller.account_id)

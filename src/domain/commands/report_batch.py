@@ -1,8 +1,8 @@
-"""What the reports of one batch come to: decided in memory, one after the other, and written down together.
+"""Unit of work for the reports of one batch: changes are decided in memory, in order, and written together.
 
-Everything the reports name is looked up once. Each of them sees what those before it have changed, and at the end each execution
-is moved once, from the status it had to the last one it got, and each relay set once. A move that another writer has overtaken
-(the dispatcher's own mark) is tried again from where the execution then stands.
+All named executions are loaded once. Each report sees the changes of those before it. At the end each execution makes one
+transition, from its stored status to its last one, and each relay is set once. A transition that a concurrent write (the
+dispatcher's) has overtaken is retried from the new status.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from domain.kernel.ids import DeviceId, ExecutionId
 from domain.kernel.unit_of_work import Transaction
 
 MAX_ATTEMPTS = 3
-"""The dispatcher may write SENT while we decide; each status can only move forward, so three tries always suffice."""
+"""The dispatcher may write SENT meanwhile; a status only moves forward, so three attempts always suffice."""
 
 
 class ReportTx(Transaction, HasDevices, HasExecutions, Protocol): ...
 
 
 class ExecutionChanges:
-    def __init__(self, tx: ReportTx, known: Sequence[Execution]) -> None:
+    def __init__(self, tx: ReportTx, executions: Sequence[Execution]) -> None:
         self.tx = tx
-        self._stored = {execution.execution_id: execution for execution in known}
+        self._stored = {execution.execution_id: execution for execution in executions}
         self._current = dict(self._stored)
         self._relay_states: dict[DeviceId, bool | None] = {}
         self._changed_relays: dict[DeviceId, bool] = {}
         self._events: list[tuple[DomainEvent, ExecutionId | None]] = []
-        """Each with the execution whose move it tells of, where it does."""
+        """Each with the execution whose transition it reports, if any."""
         self.ignored: Counter[str] = Counter()
 
     @classmethod
-    async def load(cls, tx: ReportTx, named: Collection[ExecutionId]) -> ExecutionChanges:
-        return cls(tx, await tx.executions.list_by_ids(named) if named else ())
+    async def load(cls, tx: ReportTx, execution_ids: Collection[ExecutionId]) -> ExecutionChanges:
+        return cls(tx, await tx.executions.list_by_ids(execution_ids) if execution_ids else ())
 
     def get(self, execution_id: ExecutionId) -> Execution | None:
-        """As it stands after the reports so far."""
+        """The execution after the reports so far."""
         return self._current.get(execution_id)
 
     async def list_open_by_device(self, device: Device) -> Sequence[Execution]:
-        """QUEUED and SENT ones of the device as they stand now, oldest first."""
+        """Executions of the device that are QUEUED or SENT in the database, in their current state, oldest first."""
         found = await self.tx.executions.list_open_by_device(device.device_id)
         for execution in found:
             self._stored.setdefault(execution.execution_id, execution)
@@ -55,66 +55,66 @@ class ExecutionChanges:
         return [self._current[execution.execution_id] for execution in found]
 
     def set_relay(self, device: Device, relay: bool) -> bool:
-        """True when that is a change."""
+        """True if this changes the relay state."""
         if self._relay_states.setdefault(device.device_id, device.relay) is relay:
             return False
         self._relay_states[device.device_id] = self._changed_relays[device.device_id] = relay
         return True
 
     def transition(self, execution: Execution, status: ExecutionStatus, result: Json, at_ms: int) -> Execution | None:
-        """The execution after it; None when it has gone further already."""
-        present = self._current[execution.execution_id]
-        if status not in ALLOWED_TRANSITIONS[present.status]:
-            self.ignored["duplicate" if present.status is status else "late"] += 1
+        """The execution after the transition; None when its status no longer allows it."""
+        current = self._current[execution.execution_id]
+        if status not in ALLOWED_TRANSITIONS[current.status]:
+            self.ignored["duplicate" if current.status is status else "late"] += 1
             return None
-        after = replace(present, status=status, result=result, finished_ms=at_ms if status.is_final else None)
+        after = replace(current, status=status, result=result, finished_ms=at_ms if status.is_final else None)
         self._current[execution.execution_id] = after
         return after
 
-    def add_event(self, fact: DomainEvent, of: ExecutionId | None = None) -> None:
-        self._events.append((fact, of))
+    def add_event(self, event: DomainEvent, execution_id: ExecutionId | None = None) -> None:
+        self._events.append((event, execution_id))
 
-    async def write(self, outcomes: ExecutionWaiter) -> None:
-        """All of it, in the transaction."""
+    async def write(self, execution_waiter: ExecutionWaiter) -> None:
+        """Write all changes and emit their events in the transaction."""
         if self._changed_relays:
             await self.tx.devices.set_relay_many(self._changed_relays)
-        moved = await self._transition_all()
-        for fact, of in self._events:
-            if of is None or of in moved:
-                await self.tx.emit(fact)
-        ended = [one for one in moved.values() if one.status.is_final]
+        stored = await self._transition_all()
+        for event, execution_id in self._events:
+            if execution_id is None or execution_id in stored:
+                await self.tx.emit(event)
+        finished = [one for one in stored.values() if one.status.is_final]
 
         def announce() -> None:
-            for execution in ended:
-                outcomes.notify(execution)
+            for execution in finished:
+                execution_waiter.notify(execution)
 
-        if ended:
+        if finished:
             self.tx.after_commit(announce)
 
     async def _transition_all(self) -> dict[ExecutionId, Execution]:
-        left = {key: after for key, after in self._current.items() if after is not self._stored[key]}
+        pending = {key: after for key, after in self._current.items() if after is not self._stored[key]}
         done: dict[ExecutionId, Execution] = {}
         before = self._stored
         for _ in range(MAX_ATTEMPTS):
-            if not left:
+            if not pending:
                 break
-            moves = [(after, before[key].status) for key, after in left.items()]
-            moved = await self.tx.executions.transition_many(moves)
-            done |= {key: left.pop(key) for key in list(left) if key in moved}
-            if left:
-                before = {one.execution_id: one for one in await self.tx.executions.list_by_ids(set(left))}
-                left = {
+            transitions = [(after, before[key].status) for key, after in pending.items()]
+            stored = await self.tx.executions.transition_many(transitions)
+            done |= {key: pending.pop(key) for key in list(pending) if key in stored}
+            if pending:
+                before = {one.execution_id: one for one in await self.tx.executions.list_by_ids(set(pending))}
+                pending = {
                     key: self._rebase(after, before[key])
-                    for key, after in left.items()
+                    for key, after in pending.items()
                     if self._can_transition(after, before.get(key))
                 }
         return done
 
-    def _can_transition(self, after: Execution, present: Execution | None) -> bool:
-        may = present is not None and after.status in ALLOWED_TRANSITIONS[present.status]
-        self.ignored["late"] += not may
-        return may
+    def _can_transition(self, after: Execution, current: Execution | None) -> bool:
+        allowed = current is not None and after.status in ALLOWED_TRANSITIONS[current.status]
+        self.ignored["late"] += not allowed
+        return allowed
 
     @staticmethod
-    def _rebase(after: Execution, present: Execution) -> Execution:
-        return replace(present, status=after.status, result=after.result, finished_ms=after.finished_ms)
+    def _rebase(after: Execution, current: Execution) -> Execution:
+        return replace(current, status=after.status, result=after.result, finished_ms=after.finished_ms)

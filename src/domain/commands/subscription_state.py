@@ -1,8 +1,8 @@
-"""Which devices hear their commands since when, and whether we have been told all of it.
+"""Which devices have subscribed to their commands, and whether the notification of that has been processed.
 
-A device that comes back hears its commands from the moment it subscribes; that it has subscribed we are told a little later, with
-everything else that comes up. What was lost with its earlier connection goes again then, so in between nothing may be sent: it
-would overtake what was given before it, and the relay would end up in the wrong state.
+A device receives commands from the moment it subscribes, but the notification arrives later, in order with its other messages.
+Only then are the commands resent that were lost with the earlier connection. Nothing may be sent in between: a new command
+would overtake them, and the relay would end in the wrong state.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class CommandSubscriptions:
     def __init__(self, link: DeviceLink) -> None:
         self._link = link
         self._ready: dict[int, int] = {}
-        """Device number → since when (Unix ms) it hears its commands; still to be served."""
+        """Device number → when (Unix ms) it subscribed to commands; its backlog is still to be sent."""
         self._deferred: dict[int, int] = {}
-        """The same, of devices that have subscribed to something since."""
+        """The same for devices with a later subscription whose notification is still outstanding."""
         self._reported_ms: dict[int, int] = {}
-        """Device number → its last subscription we were told of."""
+        """Device number → time of its last notified subscription."""
         self._awaited_ms: dict[int, int] = {}
-        """Device number → its subscription we have waited for when something was to be sent."""
+        """Device number → time of the subscription whose notification a command waits for."""
         self._previously_awaited_ms: dict[int, int] = {}
 
     def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool) -> bool:
-        """Whether somebody waits for this."""
+        """Record a notified subscription. True when a command waits for it."""
         self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
         if to_commands:
             self._deferred.pop(device_no, None)
@@ -36,8 +36,8 @@ class CommandSubscriptions:
             self._ready.setdefault(device_no, self._deferred.pop(device_no))
         return self._awaited_ms.pop(device_no, None) is not None
 
-    def pop_ready(self, most: int) -> dict[int, int]:
-        taken = dict(islice(self._ready.items(), most))
+    def pop_ready(self, limit: int) -> dict[int, int]:
+        taken = dict(islice(self._ready.items(), limit))
         for device_no in taken:
             del self._ready[device_no]
         return taken
@@ -49,7 +49,8 @@ class CommandSubscriptions:
         return len(self._ready)
 
     def can_send(self, device: Device, since_ms: int | None) -> bool:
-        """False while something about it is still to come; then it is served once that has come. `since_ms` was taken for it."""
+        """False while a subscription notification is outstanding; the device is served when it arrives. `since_ms`: the
+        device's value from `pop_ready`, if any."""
         if device.device_no in self._ready:
             return False
         last_ms = self._link.last_subscribed_ms(device.device_id)
@@ -61,7 +62,7 @@ class CommandSubscriptions:
         return False
 
     def expire_pending(self) -> None:
-        """Now and then: what has not come since the last time will not come any more (it was lost with a database, say)."""
+        """Call periodically: a notification that has not arrived since the last call is treated as lost."""
         for device_no, at_ms in self._previously_awaited_ms.items():
             if self._awaited_ms.get(device_no) == at_ms:
                 self.on_subscribed(device_no, at_ms, to_commands=False)

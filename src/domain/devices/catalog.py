@@ -1,6 +1,6 @@
-"""Boards and applications that are known by name. The lists suggest; any other name is taken as well, as `native`.
+"""Known boards and applications. The lists are suggestions; any other name is accepted too, as `native`.
 
-A name is compared by its letters and digits only, so that `ESP32-S3`, `esp32 s3` and `ESP32S3` are one board.
+Names are compared by their letters and digits only, so that `ESP32-S3`, `esp32 s3` and `ESP32S3` are one board.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from domain.devices.model import FirmwareProfile
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """`profile`: the firmware it usually runs. `config_format`: the config block its owner most likely wants."""
+    """`profile`: its usual firmware. `config_format`: the most likely config block for it."""
 
     board_type: str
     name: str
@@ -72,7 +72,7 @@ _STOCK_FIRMWARE = {
 
 
 def infer_profile(board_type: str, app_type: str) -> FirmwareProfile:
-    """The profile of a device that names none: a stock firmware found in the board's or application's name, else native."""
+    """The default profile: the stock firmware named in the board or application type, else native."""
     for name in (_normalized_name(board_type), _normalized_name(app_type)):
         for word, profile in _STOCK_FIRMWARE.items():
             if word in name:
@@ -81,7 +81,7 @@ def infer_profile(board_type: str, app_type: str) -> FirmwareProfile:
 
 
 def default_config_format(profile: FirmwareProfile, board_type: str) -> str:
-    """The config block to show when none is asked for."""
+    """The config block to show by default."""
     if profile is not FirmwareProfile.NATIVE:
         return profile.value
     letters = _normalized_name(board_type)

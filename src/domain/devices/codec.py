@@ -1,7 +1,7 @@
-"""What devices say and are told, whatever firmware they run.
+"""Messages from and to devices, independent of their firmware.
 
-A profile's codec turns a publish into reports and an order into messages. It decides nothing: a report is the device's claim,
-and the parts above decide what follows from it. All topics are below the device's own prefix `devices/<deviceId>/`.
+The codec turns a received message into reports and a command into outbound messages. It decides nothing: a report is what the
+device claims, and the parts above decide what follows. All topics are below the device's prefix `devices/<deviceId>/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PlanRow: TypeAlias = tuple[int, int, int, bool]
 
 @dataclass(frozen=True, slots=True)
 class DeviceCommand:
-    """One command for one device. `execution_id` is what the device answers with; `expires_ms`, Unix ms, its deadline."""
+    """One command for one device. The device repeats `execution_id` in its answer; `expires_ms` is the deadline, Unix ms."""
 
     execution_id: str
     cmd: str
@@ -30,6 +30,8 @@ class DeviceCommand:
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:
+    """One MQTT PUBLISH to a device. `topic` is below the device's prefix; `expiry_s` is the message expiry interval."""
+
     topic: str
     payload: bytes
     retain: bool = False
@@ -39,14 +41,14 @@ class OutboundMessage:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReport:
-    """`online`/`offline` by the device itself or by its will."""
+    """`online` or `offline`, published by the device or by its will."""
 
     online: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RelayReport:
-    """`execution_id` names the command that caused it; `by` is the device's own word for the cause."""
+    """`execution_id`: the command that caused the state; `cause`: what the device itself gives as the cause."""
 
     relay: bool
     execution_id: str | None = None
@@ -66,7 +68,7 @@ class CommandResultReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanRevisionReport:
-    """The revision of the schedule plan the device holds."""
+    """The revision of the schedule plan that the device stores."""
 
     rev: int
 
@@ -79,19 +81,19 @@ class HelloReport:
 
 @dataclass(frozen=True, slots=True)
 class TimeRequest:
-    """The device wants to know what time it is."""
+    """The device asks for the current time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """Readings of a stock firmware as a native telemetry payload; native telemetry never comes this way."""
+    """Readings of a stock firmware as a native telemetry payload. Native telemetry does not use this type."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableMessage:
-    """Not understood. `code` is counted, `why` goes to the log at most once a minute a device."""
+    """A message that could not be decoded. `code` is counted; `reason` is logged at most once a minute per device."""
 
     code: str
     reason: str = field(default="")
@@ -111,27 +113,27 @@ DeviceReport: TypeAlias = (
 
 class DeviceCodec(Protocol):
     def encode_command(
-        self, profile: FirmwareProfile, device_id: DeviceId, order: DeviceCommand, now_ms: int
+        self, profile: FirmwareProfile, device_id: DeviceId, command: DeviceCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
-        """The messages that carry the order; empty when this firmware cannot express it."""
+        """The messages that carry the command; empty when this firmware cannot express it."""
         ...
 
     def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
-        """Never raises for what a device sends."""
+        """Never raises because of what a device sends."""
         ...
 
     def is_command_subscription(self, profile: FirmwareProfile, topic_filter: str) -> bool:
-        """Whether a device that subscribed to this filter (below its prefix) now hears its commands."""
+        """Whether a subscription to this filter (below the device's prefix) covers its commands."""
         ...
 
     def state_queries(self, profile: FirmwareProfile) -> Sequence[OutboundMessage]:
-        """What to ask a device that has just come online, so that it says how it stands."""
+        """The messages that ask a device for its state after it has come online."""
         ...
 
     def encode_plan(
         self, profile: FirmwareProfile, device_id: DeviceId, revision: int, rows: Sequence[PlanRow], now_ms: int
     ) -> Sequence[OutboundMessage]:
-        """The messages that make the device hold exactly this plan and say its revision; empty where it cannot hold one."""
+        """The messages that make the device store exactly this plan and report its revision; empty if it cannot store one."""
         ...
 
     def encode_time(self, now_ms: int) -> OutboundMessage: ...

@@ -1,9 +1,9 @@
-"""Who may connect, told to the link: always from what is stored, never from what somebody meant to change.
+"""Copy device credentials from the database to the link.
 
-A change is committed first and carried to the link before it is answered. Two changes of one device may overtake each other on
-the way, so the link is not told the change but the state: read and told one at a time. A link that fails loses nothing: the
-device stays in the link's debt and is told again later, and a start tells everything. A device whose password no key of the ring
-opens cannot be let in, and is no reason to let nobody in.
+A change is committed first and synced before the request is answered. Two changes of one device may overtake each other, so the
+sync reads the stored state each time, one device at a time, instead of passing the change on. If the link fails, the device stays
+pending and is retried; startup syncs every device. A device whose password no key of the ring can decrypt is not admitted; the
+others are.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class CredentialSync:
         wake: Callable[[], None],
         on_synced: Callable[[DeviceId], None],
     ) -> None:
-        """`bell` wakes whoever calls `settle_owed`. `on_admitted`: an expelled device's retained messages are gone, so what the
-        link should hold for it (the schedule plan) must be told anew. `turnstile` is the admission's own."""
+        """`wake` wakes the worker that calls `retry_pending`. `on_synced`: removing a device from the link drops its retained
+        messages, so its schedule plan must be published again. `lock` belongs to this object alone."""
         self._uow = uow
         self._link = link
         self._vault = vault
@@ -46,19 +46,19 @@ class CredentialSync:
         self._pending: set[DeviceId] = set()
         self.failure_count = 0
         self.unreadable_count = 0
-        """Devices that the last start could not let in, because their passwords were sealed with keys that are lost."""
+        """Devices that the last startup could not admit, because the keys of their passwords are lost."""
 
     @property
     def pending_count(self) -> int:
-        """Devices whose stored state the link does not know yet."""
+        """Devices whose stored state has not reached the link yet."""
         return len(self._pending)
 
     async def sync(self, device_id: DeviceId) -> bool:
-        """Bring the link in line with the database. False when the link failed; it will be told again."""
+        """Bring the link in line with the database. False when the link failed; the sync is retried later."""
         try:
             async with self._lock:
                 await self._sync_device(device_id)
-        except Exception:  # whatever a link or its broker may raise: the stored change holds, and must be answered
+        except Exception:  # any error of a link or broker: the change is stored, and the request must be answered
             self.failure_count += 1
             self._pending.add(device_id)
             self._wake()
@@ -67,19 +67,19 @@ class CredentialSync:
         return True
 
     async def retry_pending(self) -> bool:
-        """Try again for some that failed. True when nothing is owed any more."""
+        """Retry a batch of failed devices. True when none is pending any more."""
         for device_id in list(self._pending)[:BATCH_SIZE]:
             if not await self.sync(device_id):
                 return False
         return not self._pending
 
     async def sync_all(self) -> int:
-        """At start: every device that may connect. Returns how many. Raises what the link raises."""
+        """At startup: sync every ACTIVE device. Returns how many were admitted. Raises what the link raises."""
         async with self._uow.read() as tx:
             stored = await tx.credentials.list_of_active_devices()
-        admitted = [await self._upsert_credentials(device, credentials) for device, credentials in stored]
-        self.unreadable_count = admitted.count(False)
-        return admitted.count(True)
+        synced = [await self._upsert_credentials(device, credentials) for device, credentials in stored]
+        self.unreadable_count = synced.count(False)
+        return synced.count(True)
 
     async def _sync_device(self, device_id: DeviceId) -> None:
         async with self._uow.read() as tx:

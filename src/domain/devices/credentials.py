@@ -1,7 +1,7 @@
-"""A device's MQTT password: made here, kept sealed, shown only after the account password was given once more.
+"""A device's MQTT password: generated here, stored encrypted, revealed only after the account password is entered again.
 
-Generating and revealing show the password in the answer and nowhere else: no fact, no log and no error holds it. Every reveal is
-on the record, refused ones too, and the record is written before the password leaves.
+Only the responses of generate and reveal contain the password: no event, log line or error does. Every reveal is logged, denied
+ones too, and the log entry is committed before the password is returned.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from domain.kernel.ids import DeviceId, IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 PASSWORD_LENGTH = 32
-"""190 bits; what every firmware's settings page still takes."""
+"""190 bits; every firmware's settings page accepts this length."""
 MAX_WRONG_PASSWORDS = 10
 WRONG_PASSWORD_WINDOW_MS = 15 * MINUTE_MS
-"""A stolen session must not become an oracle for the account password."""
+"""A stolen session must not allow guessing the account password."""
 
 
 class CredentialTx(Transaction, HasDeviceCredentials, HasDevices, HasLoginFailures, HasUsers, Protocol): ...
@@ -73,7 +73,7 @@ class DeviceCredentialService:
         self._endpoint = endpoint
 
     async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
-        """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation cuts the connection made with the old password."""
+        """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation closes connections that used the old password."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
@@ -95,8 +95,8 @@ class DeviceCredentialService:
         return self._reveal_password(device, password)
 
     async def reveal(self, caller: Session, device_id: DeviceId, account_password: str) -> RevealedCredentials:
-        """Raises Refused `ROLE_REQUIRED` or `PASSWORD_MISMATCH`, Throttled after too many wrong ones, NotFound where there are
-        no credentials yet, Conflict `CREDENTIALS_REVOKED`. Each of these is on the record."""
+        """Raises PermissionDenied `ROLE_REQUIRED` or `PASSWORD_MISMATCH`, RateLimited after too many wrong passwords, NotFound
+        without credentials, Conflict `CREDENTIALS_REVOKED`. Each of these is logged."""
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             user = await tx.users.get(caller.user_id)
@@ -105,7 +105,9 @@ class DeviceCredentialService:
             require_role(caller, Role.MEMBER)
             self._check_throttle(failures)
             if user is None or not await self._hasher.verify(user.password_hash, account_password):
-                raise PermissionDenied("The account password is wrong. Give the one you log in with.", code="PASSWORD_MISMATCH")
+                raise PermissionDenied(
+                    "The account password is wrong. Enter the password you log in with.", code="PASSWORD_MISMATCH"
+                )
             sealed = await self._authorize_reveal(caller, device_id)
         except DomainError as error:
             refusal = await self._log_denied_reveal(caller, device, error)
@@ -114,7 +116,7 @@ class DeviceCredentialService:
         return self._reveal_password(device, self._vault.open(sealed, device_id))
 
     async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
-        """The secret is destroyed and the device shut out, whether or not it had credentials."""
+        """Delete the secret and disconnect the device, whether or not it had credentials."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
@@ -131,12 +133,13 @@ class DeviceCredentialService:
     async def get_config(
         self, caller: Session, device_id: DeviceId, config_format: FirmwareConfigFormat | None = None
     ) -> FirmwareConfig:
-        """The config block with a placeholder for the password."""
+        """The config block with a placeholder instead of the password."""
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-        form = config_format or _config_format(device)
+        chosen = config_format or _config_format(device)
         return FirmwareConfig(
-            render_config(form, FirmwareConfigValues(device_id, device.name, self._endpoint)), setup_note(form, self._endpoint)
+            render_config(chosen, FirmwareConfigValues(device_id, device.name, self._endpoint)),
+            setup_note(chosen, self._endpoint),
         )
 
     async def _authorize_reveal(self, caller: Session, device_id: DeviceId) -> bytes:
@@ -156,7 +159,8 @@ class DeviceCredentialService:
         return credentials.sealed
 
     async def _log_denied_reveal(self, caller: Session, device: Device, refusal: DomainError) -> DomainError:
-        """What to tell. Decided where it is counted: wrong guesses made at once tell no more than in a row."""
+        """Count and log the denial in one transaction and return the error to raise, so that concurrent guesses learn no more
+        than consecutive ones."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             if refusal.code == "PASSWORD_MISMATCH":
@@ -167,7 +171,7 @@ class DeviceCredentialService:
                     refusal = error
                 else:
                     await tx.login_failures.upsert(_count_failure(failures, caller, now_ms))
-            text = f"Reveal of credentials refused ({refusal.code})"
+            text = f"Reveal of credentials denied ({refusal.code})"
             data: dict[str, Json] = {"code": refusal.code}
             await tx.emit(
                 DomainEvent.from_caller(caller, "credentials_reveal_refused", text, now_ms, device_id=device.device_id, data=data)

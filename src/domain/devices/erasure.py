@@ -1,10 +1,10 @@
-"""Deleting a device that has millions of readings, without holding the database for a minute and without leaving a crumb.
+"""Delete a device with millions of readings without blocking the database and without leaving rows behind.
 
-The device is marked first, and with that it is gone for everybody. What it may have many of (executions, webhook deliveries) goes
-in small steps, then the row and with it all else, in one transaction that digs a grave: the device's number, under which its
-readings still lie. A worker empties graves in small steps and rests between them, so that whoever else writes waits for one step
-at the most. It closes a grave only when nothing has come for a while, because a message that was on its way when the device was
-deleted is stored like any other. A crash leaves the mark or the grave, and both are taken up again at the next start.
+The device is first marked DELETING, which hides it from everyone. Its executions and webhook deliveries, which may be many, are
+deleted in batches. Then one transaction deletes the row with its dependants and inserts a tombstone: the device's number, under
+which its readings are still stored. A worker purges the readings in batches and pauses between them, so that other writers wait
+for one batch at most. It deletes the tombstone only after a retention time, because a message that was in flight when the device
+was deleted is stored like any other. After a crash, the mark or the tombstone lets the next start continue.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 BATCH_ROWS = 2_000
-"""Some 10 ms of the database's time: a command that comes in meanwhile does not notice."""
+"""About 10 ms of database time, which does not delay commands noticeably."""
 MAX_INLINE_BATCHES = 25
-"""What a caller waits for, about 50,000 commands; more is left to the worker."""
+"""The caller waits for about 50,000 rows; the worker deletes the rest."""
 TOMBSTONE_RETENTION_MS = 15 * MINUTE_MS
-"""How long a grave stays open. The longest way of a message: a broker's queue while the database does not answer."""
+"""Longer than any message is in flight: a broker queues messages while the database is unavailable."""
 
 
 Pause = Callable[[], Awaitable[None]]
-"""Waited for between two steps."""
+"""Awaited between two batches."""
 
 
 class ErasableRepository(Protocol):
-    """The telemetry part's readings and roll-ups."""
+    """Implemented by the readings and roll-up repositories of the telemetry part."""
 
     async def delete_batch(self, device_no: int, limit: int) -> int: ...
 
@@ -47,16 +47,16 @@ class DeviceErasureService:
     def __init__(
         self, *, uow: UnitOfWork[DeviceErasureTx], clock: Clock, wake: Callable[[], None], on_deleted: Callable[[int], None]
     ) -> None:
-        """`bell` wakes whoever calls `finish`. `on_deleted` hears the number of each device whose row is gone, and again when
-        its grave is closed."""
+        """`wake` wakes the worker that calls `erase_pending`. `on_deleted` gets the number of each device when its row is
+        deleted, and again when its tombstone is deleted."""
         self._uow = uow
         self._clock = clock
         self._wake = wake
         self._on_deleted = on_deleted
 
-    async def erase(self, device: Device, steps: int = MAX_INLINE_BATCHES) -> bool:
-        """Erase a device that is marked, but for its readings. False when there is more than `steps` steps could take."""
-        for _ in range(steps):
+    async def erase(self, device: Device, max_batches: int = MAX_INLINE_BATCHES) -> bool:
+        """Delete everything of a DELETING device except its readings. False when more than `max_batches` batches are needed."""
+        for _ in range(max_batches):
             async with self._uow.write() as tx:
                 if await tx.devices.delete_batch(device.device_id, BATCH_ROWS) == 0:
                     await tx.devices.delete(device.device_id, self._clock.now_ms())
@@ -66,27 +66,29 @@ class DeviceErasureService:
         self._wake()
         return False
 
-    async def erase_pending(self, rest: Pause) -> int | None:
-        """Erase what is marked, to the end, and empty every grave. Returns when there is something to do again (Unix ms)."""
+    async def erase_pending(self, pause: Pause) -> int | None:
+        """Delete all DELETING devices and purge the readings of every tombstone. Returns when to call again (Unix ms)."""
         async with self._uow.read() as tx:
-            marked = await tx.devices.list_deleting()
-        for device in marked:
-            while not await self.erase(device, steps=1):
-                await rest()
+            deleting = await tx.devices.list_deleting()
+        for device in deleting:
+            while not await self.erase(device, max_batches=1):
+                await pause()
         async with self._uow.read() as tx:
-            graves = await tx.devices.list_tombstones()
-        left = [deleted_ms for device_no, deleted_ms in graves if not await self._erase_readings(device_no, deleted_ms, rest)]
-        return min(left) + TOMBSTONE_RETENTION_MS if left else None
+            tombstones = await tx.devices.list_tombstones()
+        remaining = [
+            deleted_ms for device_no, deleted_ms in tombstones if not await self._erase_readings(device_no, deleted_ms, pause)
+        ]
+        return min(remaining) + TOMBSTONE_RETENTION_MS if remaining else None
 
-    async def _erase_readings(self, device_no: int, deleted_ms: int, rest: Pause) -> bool:
-        """Whether the grave could be closed."""
+    async def _erase_readings(self, device_no: int, deleted_ms: int, pause: Pause) -> bool:
+        """Purge one tombstone. True when it could be deleted."""
         while True:
-            await rest()
+            await pause()
             async with self._uow.write() as tx:
-                gone = await tx.readings.delete_batch(device_no, BATCH_ROWS)
-                if gone == 0:
-                    gone = await tx.rollups.delete_batch(device_no, BATCH_ROWS)
-                if gone:
+                deleted = await tx.readings.delete_batch(device_no, BATCH_ROWS)
+                if deleted == 0:
+                    deleted = await tx.rollups.delete_batch(device_no, BATCH_ROWS)
+                if deleted:
                     continue
                 await tx.devices.delete_metrics_and_values(device_no)
                 if self._clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:

@@ -1,7 +1,7 @@
-"""Firmware configuration, ready to paste, in the five forms that firmwares take.
+"""Firmware configuration, ready to paste, in five formats.
 
-Every value goes through the escaping of its own language, and each form knows no other: a name with a quotation mark, a line
-break or a semicolon in it must never become code on a device. Without a password the block holds a placeholder.
+Every value is escaped for the language of its format: a name that contains a quotation mark, a line break or a semicolon must
+never become code on a device. Without a password the block contains a placeholder.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def render_config(config_format: FirmwareConfigFormat, values: FirmwareConfigVal
 
 
 def setup_note(config_format: FirmwareConfigFormat, endpoint: BrokerEndpoint) -> str:
-    """What to do with a block that has no password in it."""
-    said = [
+    """Instructions for a block without the password."""
+    sentences = [
         _INSTRUCTIONS[config_format],
         f"The password is not shown here: replace {PASSWORD_PLACEHOLDER}, or reveal the credentials to get the block with it.",
     ]
     if endpoint.tls_port is not None:
-        said.append(
+        sentences.append(
             _TLS_INSTRUCTIONS[config_format].format(port=endpoint.tls_port, host=_authority(endpoint.host, endpoint.tls_port))
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _c_string(text: str) -> str:
@@ -70,14 +70,14 @@ def _c_string(text: str) -> str:
 
 
 def _quoted_string(text: str) -> str:
-    """A string literal of Python that is a YAML double-quoted scalar as well. It is JSON's, but for the two surrogates that JSON
-    writes for one sign beyond U+FFFF: neither of them joins these again."""
+    """A string literal that is valid Python and a YAML double-quoted scalar. It is a JSON string, except for characters beyond
+    U+FFFF, which JSON writes as two surrogates: Python and YAML do not join them."""
     signs = [json.dumps(sign)[1:-1] if ord(sign) <= 0xFFFF else f"\\U{ord(sign):08x}" for sign in text]
     return '"' + "".join(signs).replace("\x7f", "\\u007f") + '"'
 
 
 def _comment_text(text: str) -> str:
-    """One line that ends no comment and continues on no next line (C joins lines that end with a backslash)."""
+    """One line that neither ends a comment nor continues on the next line (C joins lines that end with a backslash)."""
     return "".join(sign if sign.isprintable() and sign not in "\\?" else " " for sign in text)
 
 
@@ -87,15 +87,15 @@ def _backlog_argument(text: str) -> str:
 
 
 def _render_arduino(values: FirmwareConfigValues) -> str:
-    end = values.endpoint
+    endpoint = values.endpoint
     lines = [
         f"// {_comment_text(values.name)}",
-        f"static const char     MQTT_HOST[]     = {_c_string(end.host)};",
-        f"static const uint16_t MQTT_PORT       = {end.port};",
-        f"static const uint16_t MQTT_WS_PORT    = {end.ws_port};",
+        f"static const char     MQTT_HOST[]     = {_c_string(endpoint.host)};",
+        f"static const uint16_t MQTT_PORT       = {endpoint.port};",
+        f"static const uint16_t MQTT_WS_PORT    = {endpoint.ws_port};",
     ]
-    if end.tls_port is not None:
-        lines.append(f"static const uint16_t MQTT_TLS_PORT   = {end.tls_port};")
+    if endpoint.tls_port is not None:
+        lines.append(f"static const uint16_t MQTT_TLS_PORT   = {endpoint.tls_port};")
     lines += [
         f"static const char     MQTT_CLIENT_ID[] = {_c_string(values.device_id)};",
         f"static const char     MQTT_USERNAME[] = {_c_string(values.device_id)};",
@@ -110,13 +110,13 @@ def _render_arduino(values: FirmwareConfigValues) -> str:
 
 
 def _render_micropython(values: FirmwareConfigValues) -> str:
-    end = values.endpoint
+    endpoint = values.endpoint
     lines = [
         f"# {_comment_text(values.name)}",
-        f"MQTT_HOST = {_quoted_string(end.host)}",
-        f"MQTT_PORT = {end.port}",
-        f"MQTT_WS_PORT = {end.ws_port}",
-        f"MQTT_TLS_PORT = {end.tls_port}",
+        f"MQTT_HOST = {_quoted_string(endpoint.host)}",
+        f"MQTT_PORT = {endpoint.port}",
+        f"MQTT_WS_PORT = {endpoint.ws_port}",
+        f"MQTT_TLS_PORT = {endpoint.tls_port}",
         f"MQTT_CLIENT_ID = {_quoted_string(values.device_id)}",
         f"MQTT_USERNAME = {_quoted_string(values.device_id)}",
         f"MQTT_PASSWORD = {_quoted_string(values.password)}",
@@ -126,12 +126,12 @@ def _render_micropython(values: FirmwareConfigValues) -> str:
 
 
 def _render_tasmota(values: FirmwareConfigValues) -> str:
-    """`SetOption26` gives the relay the index 1 also where it is the only one. `MqttPassword2` sets the same password as
-    `MqttPassword`, but answers with asterisks; versions that know no index set it too."""
-    end = values.endpoint
+    """`SetOption26` gives the relay index 1 even if it is the only one. `MqttPassword2` sets the same password as `MqttPassword`
+    but answers with asterisks; versions without this index set it too."""
+    endpoint = values.endpoint
     steps = [
-        f"MqttHost {_backlog_argument(end.host)}",
-        f"MqttPort {end.port}",
+        f"MqttHost {_backlog_argument(endpoint.host)}",
+        f"MqttPort {endpoint.port}",
         f"MqttClient {_backlog_argument(values.device_id)}",
         f"MqttUser {_backlog_argument(values.device_id)}",
         f"MqttPassword2 {_backlog_argument(values.password)}",
@@ -144,13 +144,13 @@ def _render_tasmota(values: FirmwareConfigValues) -> str:
 
 
 def _render_esphome(values: FirmwareConfigValues) -> str:
-    end = values.endpoint
+    endpoint = values.endpoint
     return "\n".join(
         [
             f"# {_comment_text(values.name)}",
             "mqtt:",
-            f"  broker: {_quoted_string(end.host)}",
-            f"  port: {end.port}",
+            f"  broker: {_quoted_string(endpoint.host)}",
+            f"  port: {endpoint.port}",
             f"  client_id: {_quoted_string(values.device_id)}",
             f"  username: {_quoted_string(values.device_id)}",
             f"  password: {_quoted_string(values.password)}",
@@ -158,7 +158,7 @@ def _render_esphome(values: FirmwareConfigValues) -> str:
             "  discovery: false",
             "  log_topic: null",
             "",
-            "switch:  # where there is a list of switches already, add this one to it: YAML takes the key once",
+            "switch:  # if the file has a list of switches, add this one to it: YAML allows the key only once",
             "  - platform: gpio",
             "    id: relay",
             '    name: "relay"  # keep this name: the topic switch/relay comes from it',
@@ -169,10 +169,10 @@ def _render_esphome(values: FirmwareConfigValues) -> str:
 
 
 def _render_shelly(values: FirmwareConfigValues) -> str:
-    end = values.endpoint
+    endpoint = values.endpoint
     config = {
         "enable": True,
-        "server": _authority(end.host, end.port),
+        "server": _authority(endpoint.host, endpoint.port),
         "client_id": values.device_id,
         "user": values.device_id,
         "pass": values.password,
@@ -186,7 +186,7 @@ def _render_shelly(values: FirmwareConfigValues) -> str:
 
 
 def _authority(host: str, port: int) -> str:
-    """RFC 3986, 3.2.2: an IPv6 address stands in brackets, or its last group would be the port."""
+    """RFC 3986, 3.2.2: an IPv6 address needs brackets; otherwise its last group would be the port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -205,14 +205,14 @@ _RENDERERS: dict[FirmwareConfigFormat, Callable[[FirmwareConfigValues], str]] = 
 _INSTRUCTIONS: dict[FirmwareConfigFormat, str] = {
     FirmwareConfigFormat.ARDUINO: "Save as latchboard_config.h beside your sketch and include it.",
     FirmwareConfigFormat.MICROPYTHON: "Save as latchboard_config.py on the board and import it.",
-    FirmwareConfigFormat.TASMOTA: "Paste into the Tasmota console; the device restarts by itself.",
+    FirmwareConfigFormat.TASMOTA: "Paste into the Tasmota console; the device restarts automatically.",
     FirmwareConfigFormat.ESPHOME: "Add to the device's YAML, set the relay's pin, and install.",
     FirmwareConfigFormat.SHELLY: "POST to http://<address of the Shelly>/rpc, then reboot it.",
 }
 
 _TLS_INSTRUCTIONS: dict[FirmwareConfigFormat, str] = {
     FirmwareConfigFormat.ARDUINO: "Encrypted: connect to MQTT_TLS_PORT with WiFiClientSecure and the broker's certificate authority.",  # noqa: E501
-    FirmwareConfigFormat.MICROPYTHON: "Encrypted: give it MQTT_TLS_PORT and an SSL context of the broker's certificate authority.",  # noqa: E501
+    FirmwareConfigFormat.MICROPYTHON: "Encrypted: use MQTT_TLS_PORT and an SSL context with the broker's certificate authority.",
     FirmwareConfigFormat.TASMOTA: "Encrypted, with a build that has TLS: MqttPort {port} and SetOption103 1.",
     FirmwareConfigFormat.ESPHOME: "Encrypted, on an ESP32: port {port} and the broker's certificate authority in certificate_authority.",  # noqa: E501
     FirmwareConfigFormat.SHELLY: (

@@ -1,13 +1,11 @@
-"""The port between the service and its devices: what they send comes in batches, what they are told goes out one by one.
+"""The port between the service and its devices: inbound messages arrive in batches, outbound messages are sent one by one.
 
-The law of the uplink: a batch is taken, made durable, and only then acknowledged. A device's QoS-1 message is confirmed to the
-device by `ack`, never before, so that a crash in between makes the device send it again instead of losing it; whoever takes
-batches must bear a message that comes twice. The law of order: the events of one device stand in the order in which the device
-sent them, within a batch and from batch to batch, and so do its telemetry messages; telemetry may come before an event that was
-sent earlier, because devices that come and go must not hold up the readings of those that are here.
+Durability: a batch is received, made durable, and only then acknowledged. `ack` sends the PUBACK of a QoS 1 message, never
+earlier, so that after a crash the device sends it again instead of losing it; the receiver must tolerate duplicates. Order: the
+events of one device keep the order in which it sent them, within a batch and across batches, and so do its telemetry messages.
+Telemetry may overtake an earlier event, because connecting devices must not delay the readings of others.
 
-Telemetry stays in the form in which the engine reads it and is never looked into here.
-"""
+Telemetry keeps the form that the engine reads; nothing here looks into it."""
 
 from __future__ import annotations
 
@@ -17,27 +15,27 @@ from typing import Protocol, TypeAlias
 
 from domain.devices.codec import OutboundMessage
 
-# Words of `Disconnected.reason`.
-DISCONNECTED = "disconnected"  # the device said goodbye
-LOST = "lost"  # socket gone, keep-alive missed, or the protocol violated
-REVOKED = "revoked"  # we expelled it
-STOPPED = "stopped"  # the service or its broker went down; says nothing about the device
+# Values of `DeviceDisconnected.reason`.
+DISCONNECTED = "disconnected"  # the device sent DISCONNECT
+LOST = "lost"  # socket closed, keep alive exceeded, or protocol error
+REVOKED = "revoked"  # the service removed the device
+STOPPED = "stopped"  # the service or broker stopped; the device may still be running
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceConnected:
-    """A device has opened a connection. May come again without a `Disconnected` in between (takeover, second client)."""
+    """A device has connected. May repeat without a `DeviceDisconnected` in between (takeover, second client)."""
 
     device_no: int
     device_id: str
-    protocol: str  # "mqtt/3.1.1", "mqtt/5", "ws/mqtt/5", …; "unknown" where the broker does not tell
+    protocol: str  # "mqtt/3.1.1", "mqtt/5", "ws/mqtt/5", …; "unknown" if the broker does not report it
     address: str
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceDisconnected:
-    """The device has no connection left. Its will, where it had one, comes as a `Published` right before."""
+    """The device has no connection left. Its will, if any, arrives as an `InboundMessage` right before."""
 
     device_no: int
     device_id: str
@@ -47,7 +45,7 @@ class DeviceDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSubscribed:
-    """A device has subscribed: from now on it hears what is sent on the topics that match `topic_filter`."""
+    """A device has subscribed: from now on it receives messages on topics that match `topic_filter`."""
 
     device_no: int
     device_id: str
@@ -57,7 +55,7 @@ class DeviceSubscribed:
 
 @dataclass(frozen=True, slots=True)
 class InboundMessage:
-    """Everything a device publishes other than native telemetry."""
+    """A message that a device published, other than native telemetry."""
 
     device_no: int
     device_id: str
@@ -72,13 +70,13 @@ InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribe
 
 
 class InboundTelemetry(Protocol):
-    """Telemetry messages as the engine takes them: (device number, arrival in Unix ms, payload), opaque to all others."""
+    """Telemetry messages in the engine's form: (device number, arrival in Unix ms, payload); opaque to all other parts."""
 
     def __len__(self) -> int: ...
 
 
 class InboundBatch(Protocol):
-    """What devices sent since the last batch. Exactly one of `ack` and `nack` is called, once; a second call does nothing."""
+    """Messages since the last batch. Call either `ack` or `nack`, once; a second call does nothing."""
 
     @property
     def telemetry(self) -> InboundTelemetry: ...
@@ -87,40 +85,40 @@ class InboundBatch(Protocol):
     def events(self) -> Sequence[InboundEvent]: ...
 
     def ack(self) -> None:
-        """The batch is durable: confirm its QoS-1 messages to their devices."""
+        """The batch is durable: acknowledge its QoS 1 messages to the devices."""
         ...
 
     def nack(self) -> None:
-        """The batch could not be made durable: cut the connections that wait for it; their devices will send again."""
+        """The batch could not be stored: close the connections that wait for it, so that their devices send again."""
         ...
 
 
 class DeviceLink(Protocol):
     async def start(self) -> None:
-        """Listen, or connect to the broker. Raises `Unavailable` that names the address and what to set."""
+        """Listen, or connect to the broker. Raises Unavailable, which names the address and the setting to check."""
         ...
 
     async def stop(self) -> None:
-        """Stop listening and let every device go, within two seconds. A `take` that waits raises `Unavailable`."""
+        """Stop listening and disconnect every device within two seconds. A waiting `receive` raises Unavailable."""
         ...
 
     async def receive(self, limit: int) -> InboundBatch:
-        """Wait until there is something, then give at most `limit` messages and events. One caller at a time.
+        """Wait for messages or events and return at most `limit` of them. One caller at a time.
 
-        Raises `Unavailable` once the link is stopped and everything has been taken.
+        Raises Unavailable once the link is stopped and everything has been received.
         """
         ...
 
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
-        """From now on this device may connect with this password; replaces what was admitted before.
+        """Let the device connect with this password; replaces its earlier credentials.
 
-        `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are downward, thus closed to its publishes.
-        A changed password cuts the connections that were opened with the old one.
+        `profile` (`native`, `tasmota`, `esphome`, `shelly`) decides which topics are outbound, so that the device may not
+        publish to them. A changed password closes the connections that used the old one.
         """
         ...
 
     async def remove_device(self, device_id: str) -> None:
-        """Refuse the device from now on, cut its connections within a second, forget its retained messages."""
+        """Reject the device from now on, close its connections within a second, and delete its retained messages."""
         ...
 
     async def send(self, device_id: str, message: OutboundMessage) -> bool:
@@ -135,9 +133,9 @@ class DeviceLink(Protocol):
     def is_connected(self, device_id: str) -> bool: ...
 
     def last_subscribed_ms(self, device_id: str) -> int:
-        """When the device has last subscribed, as its `Subscribed` says or will say, which may still be on the way; 0: never."""
+        """The time of the device's last subscription (Unix ms), even if its `DeviceSubscribed` is still queued; 0: never."""
         ...
 
     def stats(self) -> Mapping[str, int]:
-        """Counters and gauges since the start, by name, for the metrics page."""
+        """Counters and gauges since startup, by name, for the metrics page."""
         ...

@@ -1,4 +1,4 @@
-"""A device as the outside may see it: one that is being deleted is gone already."""
+"""Look up a device for a caller: a device that is being deleted counts as absent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from domain.kernel.errors import NotFound
 from domain.kernel.ids import AccountId, DeviceId
 
 
-async def get_device(tx: HasDevices, account_id: AccountId, device_id: DeviceId, *, held: bool = False) -> Device:
-    """Raises NotFound, also for a device of another account. `held`: as it stays until the transaction ends."""
-    find = tx.devices.get_for_update if held else tx.devices.get
+async def get_device(tx: HasDevices, account_id: AccountId, device_id: DeviceId, *, for_update: bool = False) -> Device:
+    """Raises NotFound, also for a device of another account. `for_update`: lock the row until the transaction ends."""
+    find = tx.devices.get_for_update if for_update else tx.devices.get
     device = await find(account_id, device_id)
     if device is None or device.status is DeviceStatus.DELETING:
         raise NotFound.for_resource("device", device_id)

@@ -1,10 +1,9 @@
 """A device and its lifecycle.
 
 PENDING (registered, cannot connect) → ACTIVE (has credentials) ↔ DISABLED; any → REVOKED; new credentials bring a REVOKED
-device back to ACTIVE. The table below is the only place that says so. DELETING is never shown: the device is gone for everybody
-while its readings are being erased, and a row in this state is what lets a restart finish the work. `device_no` is the device's
-small integer, which the engine, the broker and the readings use instead of the id.
-"""
+device back to ACTIVE. `TRANSITIONS` is the only definition of this. DELETING is never shown: the device counts as absent while
+its rows are deleted, and a row in this state lets a restart finish the work. `device_no` is a small integer that the engine,
+the broker and the readings use instead of the id."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ TRANSITIONS: dict[tuple[DeviceStatus, DeviceLifecycleTrigger], DeviceStatus] = {
 
 
 class FirmwareProfile(StrEnum):
-    """Which firmware speaks: our own topics, or those of a stock firmware under the same prefix."""
+    """The firmware's MQTT topics: our own, or those of a stock firmware below the same prefix."""
 
     NATIVE = "native"
     TASMOTA = "tasmota"
@@ -62,7 +61,7 @@ class FirmwareProfile(StrEnum):
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class DeviceMetadata:
-    """What people write about a device; nothing is decided by it."""
+    """Descriptive fields; no decision depends on them."""
 
     description: str | None = None
     location: str | None = None
@@ -93,9 +92,9 @@ class Device:
     is_online: bool = False
     last_seen_ms: int | None = None
     sched_rev: int = 0
-    """Revision of the firmware plan: counted up whenever the plan changes."""
+    """Revision of the device's schedule plan; it increases whenever the plan changes."""
     sched_rev_device: int | None = None
-    """The revision the device last said it holds."""
+    """The plan revision that the device last reported."""
 
     @property
     def is_active(self) -> bool:
@@ -115,7 +114,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCredentials:
-    """`sealed` is the MQTT password under the key ring, bound to the device's id. Revoking deletes the row's secret."""
+    """`sealed`: the MQTT password, encrypted with the key ring and bound to the device id. Revoking deletes the row."""
 
     device_id: DeviceId
     sealed: bytes = field(repr=False)

@@ -1,4 +1,4 @@
-"""What the devices part needs from outside. The link to the devices themselves is in `link.py`."""
+"""Ports of the devices part: repositories and the vault. The link to the devices is in `link.py`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from domain.kernel.ids import AccountId, DeviceId, DeviceTypeId, ProjectId
 
 class DeviceRepository(Protocol):
     async def add(self, device: Device) -> Device:
-        """Gives the device its `device_no` (the one passed is ignored): integers from 1, never used twice."""
+        """Assign `device_no` (the one passed is ignored): integers from 1, never reused."""
         ...
 
     async def get(self, account_id: AccountId, device_id: DeviceId) -> Device | None: ...
 
     async def get_for_update(self, account_id: AccountId, device_id: DeviceId) -> Device | None:
-        """As `get`; in a writing transaction nobody else changes or deletes it until that ends: its type and its project stay."""
+        """Lock the row until the writing transaction ends: its type and project stay the same."""
         ...
 
     async def find(self, device_id: DeviceId) -> Device | None:
-        """Whatever its account; for the service's own work."""
+        """Of any account; for internal use."""
         ...
 
     async def list_by_ids(self, device_ids: Collection[DeviceId]) -> Sequence[Device]:
-        """Those of them that are there, in no order."""
+        """Those that exist, in no particular order."""
         ...
 
     async def list_by_numbers(self, numbers: Collection[int]) -> Sequence[Device]:
-        """Those of them that there are, in any order."""
+        """Those that exist, in no particular order."""
         ...
 
     async def list(self, account_id: AccountId, project_id: ProjectId | None = None) -> Sequence[Device]:
@@ -39,21 +39,21 @@ class DeviceRepository(Protocol):
     async def count(self, account_id: AccountId) -> int: ...
 
     async def save(self, device: Device) -> bool:
-        """Writes what people and the lifecycle decide (not relay, presence, revision); counts `version` up.
+        """Write the fields that people and the lifecycle decide (not relay, presence, plan revision) and increase `version`.
 
-        False when the stored version is another than the device's."""
+        False, and nothing written, when the stored version differs from the device's."""
         ...
 
     async def set_relay_many(self, relays: Mapping[DeviceId, bool]) -> None:
-        """`set_relay` of many, for who knows what they were."""
+        """Set the relay states; unknown devices are ignored."""
         ...
 
     async def set_online(self, device_id: DeviceId, online: bool) -> bool:
-        """True when this changed it: one presence event per change hangs on that."""
+        """True when this call changed it: each change emits one presence event."""
         ...
 
     async def set_online_many(self, device_ids: Collection[DeviceId], online: bool) -> Collection[DeviceId]:
-        """`set_online` of many; which of them this changed."""
+        """`set_online` of many. Returns those that this call changed."""
         ...
 
     async def update_last_seen(self, seen: Mapping[int, int]) -> None:
@@ -61,19 +61,19 @@ class DeviceRepository(Protocol):
         ...
 
     async def increment_plan_revisions(self, device_ids: Collection[DeviceId]) -> None:
-        """`bump_sched_rev` of many; those that are gone are passed over."""
+        """Increase `sched_rev` by one; unknown devices are ignored."""
         ...
 
     async def set_device_plan_revisions(self, revs: Mapping[DeviceId, int]) -> None:
-        """Which revision of its plan each of them holds."""
+        """Store the plan revision that each device has reported."""
         ...
 
     async def list_online(self) -> Sequence[Device]:
-        """Every device that is marked online; the service puts that right after a restart."""
+        """Every device that is stored as online, for the recovery after a restart."""
         ...
 
     async def list_deleting(self) -> Sequence[Device]:
-        """Devices whose deletion is under way, of all accounts."""
+        """DELETING devices of all accounts."""
         ...
 
     async def delete_batch(self, device_id: DeviceId, limit: int) -> int:
@@ -81,16 +81,16 @@ class DeviceRepository(Protocol):
         ...
 
     async def delete(self, device_id: DeviceId, at_ms: int) -> None:
-        """Takes schedules, rules, grants, executions, approvals, command definitions, credentials, delivery rows and the
-        current values along, and digs a grave for its readings, which go by `ReadingRepository.delete_some` afterwards."""
+        """Delete the device with its schedules, rules, grants, executions, approvals, command definitions, credentials, delivery
+        rows and current values, and insert a tombstone. `ReadingRepository.delete_batch` deletes its readings afterwards."""
         ...
 
     async def list_tombstones(self) -> Sequence[tuple[int, int]]:
-        """(device number, deleted when in Unix ms) of devices that may still have readings, oldest first."""
+        """(device number, deletion time in Unix ms) of deleted devices that may still have readings, oldest first."""
         ...
 
     async def delete_metrics_and_values(self, device_no: int) -> None:
-        """What late messages have brought back of a deleted device beside readings: metrics and last values."""
+        """Delete the metrics and last values that late messages of a deleted device have stored."""
         ...
 
     async def delete_tombstone(self, device_no: int) -> None: ...
@@ -104,17 +104,17 @@ class DeviceCredentialsRepository(Protocol):
     async def delete(self, device_id: DeviceId) -> None: ...
 
     async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
-        """Every ACTIVE device that may connect, at start."""
+        """Every ACTIVE device with its credentials."""
         ...
 
     async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
-        """For re-encryption after a key rotation, by device id."""
+        """By device id, for re-encryption after a key rotation."""
         ...
 
     async def count(self) -> int: ...
 
     async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
-        """The same password under another key. False, and nothing done, when what is stored is no longer `before`."""
+        """Replace the ciphertext `before` by `after`. False, and nothing written, when `before` is no longer stored."""
         ...
 
 
@@ -124,12 +124,12 @@ class DeviceTypeRepository(Protocol):
     async def get(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None: ...
 
     async def get_for_update(self, account_id: AccountId, device_type_id: DeviceTypeId) -> DeviceType | None:
-        """As `get`; in a writing transaction nobody else changes it, looks it up by `held` or `stays`, or gives it to a device,
-        until that ends. Who changes its commands must have read it so."""
+        """Lock the row until the writing transaction ends: concurrent `get_for_update` and `lock_for_share` wait, and no device
+        can be given this type. Read it this way before changing its commands."""
         ...
 
     async def lock_for_share(self, device_type_id: DeviceTypeId) -> None:
-        """In a writing transaction its commands are from here on what they are until that ends."""
+        """Keep the type's commands unchanged until the writing transaction ends."""
         ...
 
     async def list(self, account_id: AccountId) -> Sequence[DeviceType]: ...
@@ -137,7 +137,7 @@ class DeviceTypeRepository(Protocol):
     async def save(self, device_type: DeviceType) -> None: ...
 
     async def delete(self, device_type_id: DeviceTypeId) -> None:
-        """Its definitions go with it; devices of this type keep none."""
+        """Delete the type and its definitions; its devices have no type then."""
         ...
 
     async def count_devices(self, device_type_id: DeviceTypeId) -> int: ...
@@ -159,14 +159,14 @@ class HasDeviceTypes(Protocol):
 
 
 class Vault(Protocol):
-    """AES-GCM under a key ring. `bound_to` is associated data: a ciphertext moved to another row does not open."""
+    """AES-GCM with a key ring. `bound_to` is associated data: a ciphertext copied to another row cannot be decrypted."""
 
     def seal(self, secret: str, bound_to: str) -> bytes: ...
 
     def open(self, sealed: bytes, bound_to: str) -> str:
-        """Raises SecretUnreadable when no key of the ring opens it."""
+        """Raises SecretUnreadable when no key of the ring decrypts it."""
         ...
 
     def needs_rekey(self, sealed: bytes) -> bool:
-        """Whether it was sealed under another key than the newest."""
+        """Whether it was encrypted with a key other than the newest."""
         ...

@@ -1,9 +1,8 @@
-"""Whether a device is there. One `device_online` or `device_offline` per change, and none for a flap.
+"""Device presence: one `device_online` or `device_offline` event per change, and none for a short interruption.
 
-A lost connection is only a suspicion: the device is on notice for a grace, and a reconnect within it cancels the notice. The
-notices live in memory; what is stored is the last announced state, so after a restart every device still marked online is put on
-notice, and is announced as lost unless it comes back. Where we cut the connection ourselves there is nothing to suspect.
-"""
+A lost connection starts a grace period; a reconnect within it cancels the pending offline. Pending offlines are kept in memory
+and only the last announced state is stored. So after a restart every device stored as online gets a grace period, and is
+announced as lost unless it reconnects. A connection that the service itself closed is announced at once."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from domain.kernel.unit_of_work import UnitOfWork
 
 OFFLINE_GRACE_MS = 2_000
 RESTART_GRACE_MS = 30_000
-"""After a restart of the service or its broker: firmwares back off for up to about half a minute before they try again."""
+"""After a restart of the service or broker: firmware waits up to about half a minute before it reconnects."""
 BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class PendingOffline:
-    """A device that is announced as gone at `due_ms` unless it is back by then."""
+    """A device that is announced as offline at `due_ms` unless it has reconnected by then."""
 
     due_ms: int
     reason: str
@@ -41,76 +40,78 @@ class PresenceService:
         link: DeviceLink,
         wake: Callable[[], None],
         grace_ms: int = OFFLINE_GRACE_MS,
-        return_ms: int = RESTART_GRACE_MS,
+        restart_grace_ms: int = RESTART_GRACE_MS,
     ) -> None:
-        """`bell` wakes whoever calls `expire` at `next_due_ms`."""
+        """`wake` wakes the worker that calls `expire_due` at `next_due_ms`."""
         self._uow = uow
         self._clock = clock
         self._link = link
         self._wake = wake
         self._grace_ms = grace_ms
-        self._restart_grace_ms = return_ms
+        self._restart_grace_ms = restart_grace_ms
         self._pending_offline: dict[DeviceId, PendingOffline] = {}
 
-    def on_connected(self, roll: PresenceBatch, device: Device, at_ms: int) -> None:
+    def on_connected(self, batch: PresenceBatch, device: Device, at_ms: int) -> None:
         if device.status is not DeviceStatus.ACTIVE:
-            return  # a message that was on its way when the device was shut out
+            return  # the message was in flight when the device was disconnected
         self._pending_offline.pop(device.device_id, None)
-        roll.touch(device, at_ms)
-        roll.set_online(device, True, _presence_event(device, "device_online", "connected", at_ms))
+        batch.touch(device, at_ms)
+        batch.set_online(device, True, _presence_event(device, "device_online", "connected", at_ms))
 
-    def on_disconnected(self, roll: PresenceBatch, device: Device, reason: str, at_ms: int) -> None:
+    def on_disconnected(self, batch: PresenceBatch, device: Device, reason: str, at_ms: int) -> None:
         if reason == REVOKED:
             self._pending_offline.pop(device.device_id, None)
-            roll.set_online(device, False, _presence_event(device, "device_offline", REVOKED, at_ms))
+            batch.set_online(device, False, _presence_event(device, "device_offline", REVOKED, at_ms))
         elif reason == STOPPED:
             self._start_grace(device, LOST, self._clock.now_ms() + self._restart_grace_ms)
         else:
             self._start_grace(device, reason, self._clock.now_ms() + self._grace_ms)
 
-    def on_status(self, roll: PresenceBatch, device: Device, online: bool, at_ms: int) -> None:
-        """The device's own word, or its will's. The will of a connection that a new one has replaced may come late, so an
-        `offline` is a suspicion like any other."""
+    def on_status(self, batch: PresenceBatch, device: Device, online: bool, at_ms: int) -> None:
+        """A status message of the device or its will. The will of a replaced connection may arrive late, so `offline` starts a
+        grace period like any lost connection."""
         if online:
-            self.on_connected(roll, device, at_ms)
+            self.on_connected(batch, device, at_ms)
         elif device.device_id not in self._pending_offline:
             self._start_grace(device, LOST, self._clock.now_ms() + self._grace_ms)
 
     async def mark_revoked(self, tx: PresenceTx, device: Device, at_ms: int) -> None:
-        """Announce at once: we have shut the device out."""
+        """Announce the device as offline at once: the service has disconnected it."""
         self._pending_offline.pop(device.device_id, None)
         if await tx.devices.set_online(device.device_id, False):
             await tx.emit(_presence_event(device, "device_offline", REVOKED, at_ms))
 
     async def recover(self) -> int:
-        """At start: put every device that is marked online on notice. Returns how many."""
+        """At startup: start the grace period of every device stored as online. Returns how many."""
         async with self._uow.read() as tx:
-            marked = await tx.devices.list_online()
+            online = await tx.devices.list_online()
         due_ms = self._clock.now_ms() + self._restart_grace_ms
-        for device in marked:
+        for device in online:
             self._pending_offline.setdefault(device.device_id, PendingOffline(due_ms, LOST))
         self._wake()
-        return len(marked)
+        return len(online)
 
     def next_due_ms(self) -> int | None:
-        return min((notice.due_ms for notice in self._pending_offline.values()), default=None)
+        return min((pending.due_ms for pending in self._pending_offline.values()), default=None)
 
     async def expire_due(self) -> int:
-        """Announce devices whose grace is over, a bounded number in one transaction. Returns how many notices were settled."""
+        """Announce a bounded number of devices whose grace period is over, in one transaction. Returns how many were handled."""
         now_ms = self._clock.now_ms()
-        due = [(device_id, notice) for device_id, notice in self._pending_offline.items() if notice.due_ms <= now_ms][:BATCH_SIZE]
+        due = [(device_id, pending) for device_id, pending in self._pending_offline.items() if pending.due_ms <= now_ms][
+            :BATCH_SIZE
+        ]
         if not due:
             return 0
-        told = dict(due)
+        by_id = dict(due)
         async with self._uow.write() as tx:
-            roll = PresenceBatch()
+            batch = PresenceBatch()
             for device in await tx.devices.list_by_ids({device_id for device_id, _ in due}):
-                notice = told[device.device_id]
-                if self._pending_offline.get(device.device_id) is notice and not self._link.is_connected(device.device_id):
-                    roll.set_online(device, False, _presence_event(device, "device_offline", notice.reason, now_ms))
-            await roll.write(tx)
-        for device_id, notice in due:
-            if self._pending_offline.get(device_id) is notice:
+                pending = by_id[device.device_id]
+                if self._pending_offline.get(device.device_id) is pending and not self._link.is_connected(device.device_id):
+                    batch.set_online(device, False, _presence_event(device, "device_offline", pending.reason, now_ms))
+            await batch.write(tx)
+        for device_id, pending in due:
+            if self._pending_offline.get(device_id) is pending:
                 del self._pending_offline[device_id]
         return len(due)
 

@@ -1,6 +1,7 @@
-"""Use cases of devices: register, look at, edit, switch on and off, delete. Credentials are in `credentials.py`.
+"""Use cases of devices: register, read, edit, enable and disable, delete. Credentials are in `credentials.py`.
 
-A change that shuts a device out is committed, then told to the link, then answered: when the answer is there, the device is out.
+A change that disconnects a device is committed, then applied to the link, then answered: after the response the device is
+disconnected.
 """
 
 from __future__ import annotations
@@ -71,16 +72,18 @@ class DeviceService:
         self._presence = presence
         self._erasure = erasure
 
-    async def register(self, caller: Session, wanted: DeviceRegistration) -> Device:
-        """Raises Refused, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES`."""
+    async def register(self, caller: Session, registration: DeviceRegistration) -> Device:
+        """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES`."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             if await tx.devices.count(caller.account_id) >= MAX_DEVICES_PER_ACCOUNT:
-                raise Conflict("This account has as many devices as it may have. Delete one first.", code="TOO_MANY_DEVICES")
-            await _check_references(tx, caller, wanted.project_id, wanted.device_type_id)
-            project_id = wanted.project_id or (await tx.projects.get_default(caller.account_id)).project_id
-            device = await tx.devices.add(self._new_device(caller, wanted, project_id, now_ms))
+                raise Conflict(
+                    "This account has reached the maximum number of devices. Delete one first.", code="TOO_MANY_DEVICES"
+                )
+            await _check_references(tx, caller, registration.project_id, registration.device_type_id)
+            project_id = registration.project_id or (await tx.projects.get_default(caller.account_id)).project_id
+            device = await tx.devices.add(self._new_device(caller, registration, project_id, now_ms))
             text = f"Device registered: {device.name}"
             await tx.emit(DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id))
         return device
@@ -96,9 +99,9 @@ class DeviceService:
     async def update(
         self, caller: Session, device_id: DeviceId, changes: Mapping[str, Any], *, version: int | None = None
     ) -> Device:
-        """`changes`: fields of Device that people decide, and of About, by name. `version`: what the caller has seen.
+        """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `version`: the version that the caller has read.
 
-        Raises Stale when the stored version is another, NotFound, Refused, Invalid."""
+        Raises VersionMismatch when the stored version differs, NotFound, PermissionDenied, ValidationFailed."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
@@ -110,9 +113,9 @@ class DeviceService:
             await _check_references(tx, caller, changes.get("project_id"), changes.get("device_type_id"))
             type_id = before.device_type_id
             if type_id is not None and changes.get("device_type_id", type_id) != type_id:
-                require_role(caller, Role.ADMIN)  # the type's commands may ask for approvals, and they would go with it
+                require_role(caller, Role.ADMIN)  # the type's commands may need approval; another type would remove that
             if changes.get("project_id", before.project_id) != before.project_id:
-                require_role(caller, Role.ADMIN)  # project grants follow the device: a move gives and takes permissions
+                require_role(caller, Role.ADMIN)  # grants on the project apply to the device: a move changes permissions
             after = _apply_changes(before, changes)
             after = await save_device(tx, after)
             changed: list[Json] = [str(name) for name in sorted(changes)]
@@ -139,7 +142,7 @@ class DeviceService:
         return device
 
     async def delete(self, caller: Session, device_id: DeviceId) -> None:
-        """When this returns the device is gone for everybody; its readings are on their way out (`erasure.py`)."""
+        """When this returns, nobody can see the device any more; its readings are deleted in the background (`erasure.py`)."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
@@ -152,28 +155,28 @@ class DeviceService:
         await self._credential_sync.sync(device_id)
         await self._erasure.erase(device)
 
-    def _new_device(self, caller: Session, wanted: DeviceRegistration, project_id: ProjectId, now_ms: int) -> Device:
+    def _new_device(self, caller: Session, registration: DeviceRegistration, project_id: ProjectId, now_ms: int) -> Device:
         return Device(
             device_id=DeviceId(self._ids.new_id(IdPrefix.DEVICE)),
             device_no=0,
             account_id=caller.account_id,
             project_id=project_id,
-            name=wanted.name,
-            board_type=wanted.board_type,
-            app_type=wanted.app_type,
-            app_type_other=wanted.app_type_other,
+            name=registration.name,
+            board_type=registration.board_type,
+            app_type=registration.app_type,
+            app_type_other=registration.app_type_other,
             status=DeviceStatus.PENDING,
-            profile=wanted.profile or infer_profile(wanted.board_type, wanted.app_type),
-            device_type_id=wanted.device_type_id,
-            about=wanted.about,
+            profile=registration.profile or infer_profile(registration.board_type, registration.app_type),
+            device_type_id=registration.device_type_id,
+            about=registration.about,
             created_ms=now_ms,
         )
 
 
 async def save_device(tx: HasDevices, device: Device) -> Device:
-    """The device as stored. Raises Conflict when somebody else changed it in between."""
+    """Save the device with its next version. Raises Conflict after a concurrent change."""
     if not await tx.devices.save(device):
-        raise Conflict("The device was changed by somebody else just now. Read it again, then repeat your change.")
+        raise Conflict("Somebody else has just changed the device. Read it again, then repeat your change.")
     return replace(device, version=device.version + 1)
 
 

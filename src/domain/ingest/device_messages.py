@@ -162,7 +162,9 @@ class DeviceMessageService:
     async def _apply_report(self, context: BatchContext, device: Device, report: DeviceReport, at_ms: int) -> None:
         match report:
             case RelayReport(relay, execution_id, by):
-                await self._reports.on_relay_report(context.changes, device, relay, execution_id=execution_id, by=by, at_ms=at_ms)
+                await self._reports.on_relay_report(
+                    context.changes, device, relay, execution_id=execution_id, reported_cause=by, at_ms=at_ms
+                )
             case CommandResultReport(execution_id, status, code, relay, data):
                 await self._reports.on_result_report(context.changes, device, execution_id, status, code, relay, data, at_ms)
             case PresenceReport(online):

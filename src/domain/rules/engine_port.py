@@ -1,7 +1,7 @@
-"""Port to the engine that reads telemetry and evaluates rules.
+"""Port to the engine that parses telemetry and evaluates rules.
 
-There are two engines: the native one and the readable reference. Both satisfy this Protocol and one contract suite, and for
-the same calls they return equal results. Calls that only compute never wait; none of them does I/O.
+There are two engines: the native one and the readable reference. Both pass one contract suite and return equal results for the
+same calls. No call does I/O.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ WatchedReading = tuple[int, int, str, float | None, str | None, str | None]
 """(device number, time in ms, metric, value, text, unit). A boolean has both: 1.0 or 0.0, and "true" or "false"."""
 
 MessageFault = tuple[int, str, int]
-"""(device number, code, count). Codes: `FAULT_CODES` in domain/telemetry/parse.py."""
+"""(device number, code, count). Codes: `FAULT_CODES` of the payload parser."""
 
 UnpackedReading = tuple[int, int, float | None, str | None]
-"""(time in ms, metric number, value, text) of one reading of the history; booleans as in `Watched`."""
+"""(time in ms, metric number, value, text) of one stored reading; booleans as in `WatchedReading`."""
 
 AggregateCell = tuple[int, int, int, float, float, float, float, int]
-"""(begin of the stretch in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
+"""(bucket start in ms, metric number, count, low, high, sum, last, time of the last in ms) of a metric's numbers."""
 
 
 class TelemetryBatch(Protocol):
-    """Messages on their way in. The native one keeps them out of Python's sight until somebody asks."""
+    """Inbound telemetry messages. The native batch creates Python objects only on request."""
 
     def __len__(self) -> int: ...
 
@@ -41,9 +41,9 @@ class TelemetryBatch(Protocol):
 
 
 class BatchResult(Protocol):
-    """What one batch (or one tick) means. Everything in it belongs into one transaction.
+    """The results of one batch or tick; store all of them in one transaction.
 
-    Each property builds its list when asked: ask once.
+    Each property builds its list on every access: read it once.
     """
 
     @property
@@ -53,22 +53,22 @@ class BatchResult(Protocol):
 
     @property
     def rollup_hours(self) -> list[tuple[int, int]]:
-        """(device number, hour since 1970) of the rows, each once, sorted: where roll-ups are to be made anew."""
+        """(device number, hour since 1970) of the rows, sorted and unique: the roll-ups to recompute."""
         ...
 
     @property
     def new_metric_names(self) -> list[tuple[int, str]]:
-        """(metric number, name) given out by this batch, to be stored before the rows that use them."""
+        """(metric number, name) that this batch assigned; store them before the rows that use them."""
         ...
 
     @property
     def new_metrics(self) -> list[NewMetric]:
-        """New metrics and changed units per device; may repeat what is stored (upsert)."""
+        """New metrics and changed units per device; may repeat stored ones (upsert)."""
         ...
 
     @property
     def rule_transitions(self) -> list[RuleTransition]:
-        """Rule states to store, in the order they came about."""
+        """Rule states to store, in the order of their changes."""
         ...
 
     @property
@@ -96,58 +96,58 @@ class BatchResult(Protocol):
 
     @property
     def message_count(self) -> int:
-        """Accepted messages; each element of an array counts."""
+        """Number of accepted messages; each element of an array counts."""
         ...
 
     @property
     def reading_count(self) -> int:
-        """Accepted readings."""
+        """Number of accepted readings."""
         ...
 
 
 class Aggregator(Protocol):
-    """Sums up stored telemetry by stretch and metric. Numbers and booleans (1 and 0) count, text does not."""
+    """Aggregates stored telemetry by time bucket and metric. Numbers and booleans (1 and 0) count, text does not."""
 
     def add(self, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Stored `(time, packed)` rows, newest first, as every call before; a sum is added up in this order, to the last bit.
+        """Add stored `(time, packed)` rows, newest first within and across calls; sums depend on this order to the last bit.
 
-        Raises ValueError on bytes that are not a packed row."""
+        Raises ValueError for bytes that are not a packed row."""
         ...
 
     def cells(self) -> list[AggregateCell]:
-        """What has been added so far, newest stretch first and in it by metric number."""
+        """The aggregates so far, newest bucket first, then by metric number."""
         ...
 
 
 class TelemetryEngine(Protocol):
     def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
-        """Replace the device's rules; its values stay. Each rule goes on from the state it carries.
+        """Replace the device's rules; its values stay. Each rule continues from the state in its spec.
 
-        A rule that current values already satisfy is first evaluated at the device's next message; one that waits (a
-        `silent` condition, `for_seconds` under way) has its timer at once, in the past if it is overdue.
+        A rule that current values already satisfy is first evaluated at the device's next message. A waiting rule (a `silent`
+        condition, or `for_seconds` running) has its timer at once, in the past if it is overdue.
         """
         ...
 
     def remove_device(self, device_no: int) -> None:
-        """Forget the device: values, rules, timers."""
+        """Remove the device's values, rules and timers."""
         ...
 
     def set_watched(self, device_no: int, on: bool) -> None:
-        """Whether somebody looks at this device, so that its readings are returned as objects too."""
+        """Whether `watched_readings` includes this device, because a feed client or webhook watches it."""
         ...
 
     def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
-        """(metric number, name) known from the database, before anything else. New numbers go on from the highest."""
+        """Load (metric number, name) from the database before any other call. New numbers follow the highest."""
         ...
 
     def restore(self, device_no: int, latest: bytes) -> None:
-        """Last values as `checkpoint` gave them, replacing what is known. Raises ValueError on bytes it did not write."""
+        """Replace the device's last values by those of a `checkpoint`. Raises ValueError for any other bytes."""
         ...
 
     def replay(self, device_no: int, ts_ms: int, packed: bytes) -> None:
-        """A stored row newer than the checkpoint: updates values, drives no rule. An older one changes nothing.
+        """Apply a stored row that is newer than the checkpoint: updates values, evaluates no rule. An older row changes nothing.
 
-        Raises ValueError on bytes that are not a packed row.
+        Raises ValueError for bytes that are not a packed row.
         """
         ...
 
@@ -158,7 +158,7 @@ class TelemetryEngine(Protocol):
         ...
 
     def next_timer_ms(self) -> int | None:
-        """When the next `tick` is worth making."""
+        """When to call `tick` next (Unix ms); None without a timer."""
         ...
 
     def checkpoint(self, limit: int) -> list[tuple[int, int, bytes]]:
@@ -170,7 +170,7 @@ class TelemetryEngine(Protocol):
         ...
 
     def dry_run(self, device_no: int, rule: RuleSpec, readings: Mapping[str, MetricValue], at_ms: int) -> RuleDryRun:
-        """Explain `rule` against `readings` on top of the device's last values. Changes nothing."""
+        """Evaluate and explain `rule` for the device's last values, overridden by `readings`. Changes nothing."""
         ...
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
@@ -178,5 +178,5 @@ class TelemetryEngine(Protocol):
         ...
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
-        """An empty tally over stretches of `step_ms`, of one metric or of all."""
+        """An empty aggregator with buckets of `step_ms`, of one metric or of all."""
         ...

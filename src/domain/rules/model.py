@@ -1,8 +1,8 @@
-"""What a rule is: conditions on a device's telemetry, and the command that runs when they come to hold.
+"""Rules: conditions on a device's telemetry, and the command that runs when they become true.
 
 A rule is edge-triggered. It *matches* while its conditions hold and *fires* once, at the change from not matched to matched.
-What the engine remembers of a rule between messages is its `RuleState`; it is stored at every change, so that a restart
-neither fires again nor forgets. What a condition, a match and a firing mean is defined in `reference.py`.
+The engine keeps a `RuleState` for each rule and stores every change of it, so that a restart neither fires again nor loses a
+match. `reference.py` defines conditions, matches and firings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_PRIORITY = 100
 MAX_CONDITIONS = 10
 MAX_CONDITION_TEXT = 256
 MAX_SILENT_SECONDS = 366 * 86_400
-"""A year: longer silences belong to a report, and the bound keeps every deadline far inside 64-bit milliseconds."""
+"""One year. The limit keeps every deadline far inside 64-bit milliseconds."""
 MAX_FOR_SECONDS = 30 * 86_400
 MAX_COOLDOWN_SECONDS = 30 * 86_400
 
@@ -48,7 +48,7 @@ class MatchMode(StrEnum):
 class RuleCondition:
     """`metric comparator value`. Text only with `==` and `!=`; for `silent` the value is a number of seconds.
 
-    Raises Invalid when the value does not fit the comparator.
+    Raises ValidationFailed when the value does not fit the comparator.
     """
 
     metric: str
@@ -69,9 +69,9 @@ class RuleCondition:
 def _value_error(comparator: Comparator, value: float | str) -> str | None:
     if isinstance(value, str):
         if comparator not in (Comparator.EQUAL, Comparator.NOT_EQUAL):
-            return f"text can only be compared with == or !=, not with {comparator}. Give a number."
+            return f"text can only be compared with == or !=, not with {comparator}. Use a number."
         if len(value) > MAX_CONDITION_TEXT:
-            return f"text to compare with has at most {MAX_CONDITION_TEXT} characters; shorten it."
+            return f"text must have at most {MAX_CONDITION_TEXT} characters; shorten it."
         return None
     if not math.isfinite(value):
         return "must be a finite number."
@@ -82,7 +82,7 @@ def _value_error(comparator: Comparator, value: float | str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RuleAction:
-    """The command to run; `params` is any JSON value that the command's schema takes."""
+    """The command to run; `params` is any JSON value that the command's schema accepts."""
 
     command: str
     params: Json = None
@@ -90,9 +90,9 @@ class RuleAction:
 
 @dataclass(frozen=True, slots=True)
 class RuleState:
-    """What outlives a restart. Times are Unix milliseconds of the service's clock.
+    """The stored state of a rule. Times are Unix milliseconds of the service's clock.
 
-    `held_since_ms`: since when the conditions have held without `for_seconds` being reached yet.
+    `held_since_ms`: when the conditions became true, while `for_seconds` has not passed yet.
     """
 
     matched: bool = False
@@ -102,7 +102,7 @@ class RuleState:
 
 @dataclass(frozen=True, slots=True)
 class RuleSpec:
-    """What the engine needs of a rule. `rule_no` grows with age: of equal priorities the older one goes first."""
+    """The part of a rule that the engine needs. Of equal priorities, the lower `rule_no` (the older rule) goes first."""
 
     rule_no: int
     conditions: tuple[RuleCondition, ...]
@@ -118,7 +118,7 @@ class RuleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule as its account sees it. `disabled_reason` says why the service itself switched it off."""
+    """A rule of an account. `disabled_reason`: why the service disabled it, if it did."""
 
     rule_id: RuleId
     rule_no: int
@@ -155,12 +155,12 @@ class Rule:
         )
 
     def rearm(self) -> Rule:
-        """The rule as if it had never matched; when it last fired stays known, so a cooldown goes on."""
+        """The rule as if it had never matched; `last_fired_ms` stays, so that a cooldown continues."""
         return replace(self, state=RuleState(last_fired_ms=self.state.last_fired_ms))
 
     @property
     def match_criteria(self) -> tuple[object, ...]:
-        """All that decides when the rule matches: an edit that leaves this alone does not re-arm it."""
+        """Everything that decides when the rule matches: an edit that does not change this does not re-arm the rule."""
         return (self.match, self.conditions, self.clear_conditions, self.for_seconds)
 
 
@@ -175,7 +175,7 @@ class LatestReading:
 
 
 class RuleTransition(NamedTuple):
-    """A rule's state after a change, to be stored. `turned` when `matched` itself changed, not only the waiting."""
+    """A rule's new state, to be stored. `matched_changed`: `matched` itself changed, not only `held_since_ms`."""
 
     device_no: int
     rule_no: int
@@ -199,9 +199,9 @@ class RuleFiring(NamedTuple):
 
 
 class RuleSuppression(NamedTuple):
-    """A rule that came to match but does not run: `winner_no` fired at once with the same or the opposite command.
+    """A rule that matched but does not run: rule `winner_no` fired at the same time with the same or the opposite command.
 
-    Without a winner the rule's own cooldown held it back.
+    Without a winner, the rule's own cooldown suppressed it.
     """
 
     device_no: int
@@ -224,7 +224,7 @@ class ConditionEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class RuleDryRun:
-    """`holds` is the verdict of `conditions` under the rule's `match`; `clears` of all `clear_conditions` (False without any)."""
+    """`holds`: the result of `conditions` with the rule's `match`; `clears`: of all `clear_conditions` (False without any)."""
 
     holds: bool
     clears: bool
@@ -233,5 +233,5 @@ class RuleDryRun:
 
 
 def in_firing_order(rules: Sequence[RuleSpec]) -> list[RuleSpec]:
-    """Enabled rules, lower priority value first, of equal ones the older first."""
+    """Enabled rules, lower priority value first; equal priorities by age."""
     return sorted((rule for rule in rules if rule.enabled), key=lambda rule: (rule.priority, rule.rule_no))

@@ -1,4 +1,4 @@
-"""Decisions about rules that need no I/O: what a draft must satisfy, when an edit re-arms, and when a rule runs in circles."""
+"""Decisions about rules that need no I/O: validation, re-arming after an edit, and detection of loops."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from domain.rules.model import MAX_CONDITIONS, MAX_COOLDOWN_SECONDS, MAX_FOR_SEC
 
 MAX_RULES_PER_DEVICE = 64
 MAX_FIRINGS_PER_MINUTE = 10
-"""A rule that fires more often than this within a minute drives itself, or is driven, in circles."""
+"""A rule that fires more often than this within a minute is in a loop."""
 SWEEP_THRESHOLD = 1_024
-"""Rules that have fired are forgotten in passing, once there are so many more of them than at the last time."""
+"""Expired entries are removed each time this many more rules have fired than at the last sweep."""
 
 
 def check_rule(rule: Rule, known_metrics: Collection[str]) -> None:
-    """Raises Invalid `VALIDATION_ERROR` or `UNKNOWN_METRIC` naming the fields."""
+    """Raises ValidationFailed `VALIDATION_ERROR` or `UNKNOWN_METRIC` with the fields."""
     faults = list(_bound_errors(rule))
     if faults:
         raise ValidationFailed("The rule is not valid; see details.", details=faults)
@@ -35,7 +35,7 @@ def check_rule(rule: Rule, known_metrics: Collection[str]) -> None:
 
 
 def apply_changes(rule: Rule, changes: Mapping[str, Any]) -> Rule:
-    """The rule after an edit. It is re-armed only when what decides the match changed, or when it is switched on again."""
+    """The rule after an edit. It is re-armed only when its match criteria changed or it is enabled again."""
     after = replace(rule, **changes, revision=rule.revision + 1)
     if after.enabled and not rule.enabled:
         after = replace(after, disabled_reason=None)
@@ -43,19 +43,19 @@ def apply_changes(rule: Rule, changes: Mapping[str, Any]) -> Rule:
 
 
 def needs_rearm(before: Rule, after: Rule) -> bool:
-    """Whether the edit forgets that the rule matches or waits."""
+    """Whether the edit resets the match."""
     return after.match_criteria != before.match_criteria or (after.enabled and not before.enabled)
 
 
 def _bound_errors(rule: Rule) -> Iterator[FieldFault]:
     if not 1 <= len(rule.conditions) <= MAX_CONDITIONS:
-        yield FieldFault("conditions", f"takes 1 to {MAX_CONDITIONS} conditions; this has {len(rule.conditions)}.")
+        yield FieldFault("conditions", f"must have 1 to {MAX_CONDITIONS} conditions, not {len(rule.conditions)}.")
     if len(rule.clear_conditions) > MAX_CONDITIONS:
-        yield FieldFault("clearConditions", f"takes at most {MAX_CONDITIONS} conditions.")
+        yield FieldFault("clearConditions", f"must have at most {MAX_CONDITIONS} conditions.")
     if not 0 <= rule.for_seconds <= MAX_FOR_SECONDS:
-        yield FieldFault("forSeconds", f"is 0 to {MAX_FOR_SECONDS} seconds.")
+        yield FieldFault("forSeconds", f"must be 0 to {MAX_FOR_SECONDS} seconds.")
     if not 0 <= rule.cooldown_seconds <= MAX_COOLDOWN_SECONDS:
-        yield FieldFault("cooldownSeconds", f"is 0 to {MAX_COOLDOWN_SECONDS} seconds.")
+        yield FieldFault("cooldownSeconds", f"must be 0 to {MAX_COOLDOWN_SECONDS} seconds.")
 
 
 def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], known: Collection[str]) -> list[FieldFault]:
@@ -70,31 +70,31 @@ def _unknown_metric_errors(field: str, conditions: Sequence[RuleCondition], know
 class RuleLoopGuard:
     """Counts firings per rule over a rolling minute. Memory is bounded by the firings of the last minute.
 
-    A transaction may be tried again, so weighing changes nothing; what was committed is counted once.
+    `find_looping` changes nothing, because a transaction may be retried; `record_firings` counts committed firings once.
     """
 
     _recent_firings_ms: dict[int, deque[int]] = field(default_factory=dict)
     _sweep_threshold: int = SWEEP_THRESHOLD
 
-    def find_looping(self, fired: Sequence[RuleFiring]) -> list[RuleFiring]:
-        """Those that are one too many for their rule, the ones before them in the list counted."""
+    def find_looping(self, firings: Sequence[RuleFiring]) -> list[RuleFiring]:
+        """The firings that exceed their rule's limit, counting earlier ones in the list."""
         pending: dict[int, list[int]] = {}
         found = []
-        for one in fired:
-            times = pending.setdefault(one.rule_no, list(self._recent_firings_ms.get(one.rule_no, ())))
-            times.append(one.at_ms)
-            if sum(at_ms > one.at_ms - MINUTE_MS for at_ms in times) > MAX_FIRINGS_PER_MINUTE:
-                found.append(one)
+        for firing in firings:
+            times = pending.setdefault(firing.rule_no, list(self._recent_firings_ms.get(firing.rule_no, ())))
+            times.append(firing.at_ms)
+            if sum(at_ms > firing.at_ms - MINUTE_MS for at_ms in times) > MAX_FIRINGS_PER_MINUTE:
+                found.append(firing)
         return found
 
-    def record_firings(self, fired: Sequence[RuleFiring], circling: Sequence[RuleFiring]) -> None:
-        """These are committed. Those that circled are switched off, and begin anew when they are switched on again."""
-        for one in fired:
-            self._recent_firings_ms.setdefault(one.rule_no, deque(maxlen=MAX_FIRINGS_PER_MINUTE)).append(one.at_ms)
-        for one in circling:
-            self._recent_firings_ms.pop(one.rule_no, None)
+    def record_firings(self, fired: Sequence[RuleFiring], looping: Sequence[RuleFiring]) -> None:
+        """Count committed firings. Looping rules have been disabled and start from zero when enabled again."""
+        for firing in fired:
+            self._recent_firings_ms.setdefault(firing.rule_no, deque(maxlen=MAX_FIRINGS_PER_MINUTE)).append(firing.at_ms)
+        for firing in looping:
+            self._recent_firings_ms.pop(firing.rule_no, None)
         if len(self._recent_firings_ms) > self._sweep_threshold:
-            self._sweep(max(one.at_ms for one in fired) - MINUTE_MS)
+            self._sweep(max(firing.at_ms for firing in fired) - MINUTE_MS)
 
     def _sweep(self, until_ms: int) -> None:
         for rule_no in [no for no, times in self._recent_firings_ms.items() if times[-1] <= until_ms]:

@@ -1,14 +1,14 @@
-"""The readable definition of a rule. The native engine must equal it.
+"""The reference implementation of rules. The native engine must return equal results.
 
 Numbers are IEEE doubles: an integer beyond 2^53 is compared as the double nearest to it. A boolean compares as 1 or 0. A
-condition whose metric was never reported is false, whatever the comparator: an unknown temperature is neither below 5 nor
-different from 5. Text compares with text only, by == and !=; anything else between text and number is false.
+condition on a metric that was never reported is false, whatever the comparator: an unknown temperature is neither below 5 nor
+different from 5. Text compares only with text, by == and !=; a comparison of text and number is false.
 
 Time is the service's clock: a message's arrival, or the tick. `silent` counts from the arrival of the metric's last report.
 
-A rule turns from unmatched to matched when its conditions hold, have held for `for_seconds`, and its clear conditions do not
-hold. It turns back when its clear conditions hold, all of them; without any, when its conditions no longer hold. At the turn to
-matched it fires, unless it last fired less than `cooldown_seconds` ago: that turn is spent and not made up for later.
+A rule becomes matched when its conditions have held for `for_seconds` and its clear conditions do not hold. It becomes unmatched
+when all its clear conditions hold; without any, when its conditions no longer hold. When it becomes matched it fires, unless it
+last fired less than `cooldown_seconds` ago: a match during the cooldown does not fire, and does not fire later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from domain.rules.model import (
 
 @dataclass(frozen=True, slots=True)
 class LastReport:
-    """A metric's last value, its own time, and when it arrived."""
+    """A metric's last value, the time of the reading, and its arrival time."""
 
     value: MetricValue
     ts_ms: int
@@ -75,7 +75,7 @@ def clear_conditions_hold(rule: RuleSpec, reports: LastReports, at_ms: int) -> b
 
 @dataclass(frozen=True, slots=True)
 class RuleEvaluation:
-    """The state after an evaluation. `wants_to_fire`: it turned to matched outside its cooldown; `cooling`: inside it."""
+    """The state after an evaluation. `wants_to_fire`: the rule became matched outside its cooldown; `in_cooldown`: inside it."""
 
     state: RuleState
     wants_to_fire: bool = False
@@ -83,7 +83,7 @@ class RuleEvaluation:
 
 
 def evaluate_rule(rule: RuleSpec, state: RuleState, reports: LastReports, at_ms: int) -> RuleEvaluation:
-    """Evaluate once. A rule that wants to fire may still lose against another; only a winner's `last_fired_ms` is set."""
+    """Evaluate once. Another rule may still suppress a rule that wants to fire; only a winner's `last_fired_ms` is set."""
     clear = clear_conditions_hold(rule, reports, at_ms)
     hold = conditions_hold(rule, reports, at_ms)
     if state.matched:
@@ -100,7 +100,7 @@ def evaluate_rule(rule: RuleSpec, state: RuleState, reports: LastReports, at_ms:
 
 
 def next_deadline_ms(rule: RuleSpec, state: RuleState, reports: LastReports, evaluated_ms: int | None) -> int | None:
-    """When time alone may next change the rule's state; `evaluated_ms` None for a rule not evaluated yet."""
+    """When time alone may next change the rule's state. `evaluated_ms`: the last evaluation, None before the first."""
     due = []
     if not state.matched and state.held_since_ms is not None:
         due.append(state.held_since_ms + rule.for_seconds * SECOND_MS)
@@ -117,7 +117,7 @@ OPPOSITE_COMMANDS = {"ON": "OFF", "OFF": "ON"}
 
 
 def find_winner(rule: RuleSpec, fired: Iterable[RuleSpec]) -> RuleSpec | None:
-    """The first of those that already fire at once whose command is the same as the rule's, or the opposite."""
+    """The first of the rules firing at the same time whose command equals the rule's or is its opposite."""
     for other in fired:
         if other.command in (rule.command, OPPOSITE_COMMANDS.get(rule.command)):
             return other

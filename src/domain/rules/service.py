@@ -1,6 +1,6 @@
-"""Use cases of rules: create, edit, delete, and the changes by which the engine learns of them.
+"""Use cases of rules: create, read, edit, delete.
 
-The engine is told after the commit, and only while no batch is on its way from the engine to the database (the turnstile).
+The engine's rules are replaced after the commit, and only while no batch is between engine and database (`EngineCommitLock`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from domain.rules.storage_ports import HasRules, RuleTx
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What a rule on this device may be made of."""
+    """The metrics and commands that a rule of a device can use."""
 
     metrics: tuple[str, ...]
     commands: tuple[CommandDefinition, ...]
@@ -45,7 +45,7 @@ class RuleService:
         engine_commit_lock: EngineCommitLock,
         wake_timers: Callable[[], None] = lambda: None,
     ) -> None:
-        """`timer_bell` is rung when the engine's next deadline may have become an earlier one."""
+        """`wake_timers` is called when the engine's next deadline may have moved forward."""
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -73,7 +73,7 @@ class RuleService:
         return RuleContext(tuple(name for _, name, _ in metrics), usable)
 
     async def create(self, caller: Session, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
-        """`fields` are Rule's own, as the caller chose them. Raises Invalid, NotFound, Refused, Conflict `TOO_MANY_RULES`."""
+        """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         async with self._engine_commit_lock, self._uow.write() as tx:
@@ -81,7 +81,7 @@ class RuleService:
             present = await tx.rules.list_by_device(device_id)
             if len(present) >= policy.MAX_RULES_PER_DEVICE:
                 raise Conflict(
-                    f"A device takes at most {policy.MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES"
+                    f"A device can have at most {policy.MAX_RULES_PER_DEVICE} rules. Delete one first.", code="TOO_MANY_RULES"
                 )
             rule = Rule(
                 rule_id=RuleId(self._ids.new_id(IdPrefix.RULE)),
@@ -105,7 +105,7 @@ class RuleService:
             device = await get_device(tx, caller.account_id, device_id)
             before = await get_rule(tx, device_id, rule_id)
             rule = policy.apply_changes(before, changes)
-            rule = replace(rule, created_by=caller.membership_id)  # it runs as whoever saved it last, and never with more
+            rule = replace(rule, created_by=caller.membership_id)  # it runs with the permissions of the member who saved it last
             await self._check_rule(tx, caller, device, rule, now_ms)
             await tx.rules.save(rule)
             if policy.needs_rearm(before, rule):
@@ -123,7 +123,7 @@ class RuleService:
             await self._emit_change(tx, caller, device, rule, "rule_deleted", now_ms)
 
     async def reload_device(self, device_id: DeviceId) -> None:
-        """Another instance changed this device's rules: the engine takes them from the database."""
+        """Load the device's rules from the database into the engine, after another instance has changed them."""
         async with self._engine_commit_lock, self._uow.read() as tx:
             device = await tx.devices.find(device_id)
             if device is not None:
@@ -140,7 +140,7 @@ class RuleService:
         text = f"{kind.replace('_', ' ').capitalize()}: {rule.name}"
         data: dict[str, Json] = {"ruleId": rule.rule_id}
         await tx.emit(DomainEvent.from_caller(caller, kind, text, now_ms, device_id=device.device_id, data=data))
-        specs = [kept.to_spec() for kept in await tx.rules.list_by_device(device.device_id)]
+        specs = [each.to_spec() for each in await tx.rules.list_by_device(device.device_id)]
         tx.after_commit(lambda: self._replace_engine_rules(device.device_no, specs))
 
     def _replace_engine_rules(self, device_no: int, specs: Sequence[RuleSpec]) -> None:

@@ -1,4 +1,4 @@
-"""What the rules part needs from the database. (The engine that evaluates them is the port in `ports.py`.)"""
+"""Repository ports of the rules part. The port to the engine is in `engine_port.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domain.rules.model import Rule, RuleTransition
 
 class RuleRepository(Protocol):
     async def add(self, rule: Rule) -> Rule:
-        """Gives the rule its `rule_no`: integers from 1 in order of creation."""
+        """Assign `rule_no`: integers from 1 in order of creation."""
         ...
 
     async def get(self, device_id: DeviceId, rule_id: RuleId) -> Rule | None: ...
@@ -25,26 +25,26 @@ class RuleRepository(Protocol):
         ...
 
     async def save(self, rule: Rule) -> None:
-        """All but its state: that is the engine's, which may live in another instance and have moved on meanwhile."""
+        """Write everything except the rule state, which belongs to the engine, possibly of another instance."""
         ...
 
     async def rearm(self, rule_id: RuleId) -> None:
-        """As `Rule.rearmed`: it neither matches nor waits; when it last fired stays."""
+        """Reset the stored state as `Rule.rearm` does."""
         ...
 
     async def save_states(self, edges: Sequence[RuleTransition]) -> None:
-        """Write what the engine changed (matched, held since, last fired) of many rules."""
+        """Write the rule states that the engine changed."""
         ...
 
     async def delete(self, rule_id: RuleId) -> None: ...
 
     async def list_enabled(self) -> Sequence[Rule]:
-        """Every enabled rule, by device number, at start."""
+        """Every enabled rule, by device number; read at startup."""
         ...
 
 
 class MetricCatalog(Protocol):
-    """Which metrics a device has reported; the telemetry part's readings repository is one."""
+    """The metrics that a device has reported. The readings repository of the telemetry part implements it."""
 
     async def list_device_metrics(self, device_no: int) -> Sequence[tuple[int, str, str | None]]:
         """(metric number, name, unit), by name."""

@@ -1,9 +1,9 @@
-"""Keeping the devices' own schedule plans in step with ours.
+"""Keep the schedule plans stored on devices in sync.
 
-Whether the plan changed is decided in the transaction that changes a slot, together with the new revision. The message goes out
-after the commit and is retained; if it is lost, a restart publishes it again, and so does a device that names another revision.
-Stock firmware is told when it is there, and when it comes back without having confirmed the revision. A device that keeps naming
-a wrong one is answered once a minute, not each time: it must not keep us busy.
+The transaction that changes a slot also decides whether the plan changed, and increases its revision. The plan is published after
+the commit as a retained message. A lost message is published again at startup, and when a device reports another revision. Stock
+firmware gets the plan while it is online, and again when it reconnects without having confirmed the revision. A device that keeps
+reporting a wrong revision gets the plan at most once a minute.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from domain.schedules.ports import DevicePlanTx
 MAX_TRACKED_DEVICES = 10_000
 
 PlanPublisher = Callable[[DeviceId], None]
-"""Called after a commit: this device's plan is to be published. Quick, never raises; `PlanLoop` is behind it."""
+"""Called after a commit to enqueue the publication of a device's plan (`DevicePlanQueue`). Must be quick and never raise."""
 
 
 class DevicePlanSyncTx(DevicePlanTx, HasDeviceCredentials, Protocol): ...
@@ -52,7 +52,7 @@ class DevicePlanService:
         return build_plan(device, await tx.schedules.list_active(device.device_id))
 
     async def revise_if_changed(self, tx: DevicePlanTx, device: Device, before: tuple[PlanRow, ...]) -> bool:
-        """Count the revision up if the plan is no longer `before`; True when it did."""
+        """Increase the revision if the plan differs from `before`. Returns whether it did."""
         if await self.plan_rows(tx, device) == before:
             return False
         await tx.devices.increment_plan_revisions([device.device_id])
@@ -61,16 +61,16 @@ class DevicePlanService:
         return True
 
     async def plan_rows_by_device(self, tx: DevicePlanTx, devices: Sequence[Device]) -> Mapping[DeviceId, tuple[PlanRow, ...]]:
-        """`rows` of many."""
-        held: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
-        for schedule in await tx.schedules.list_active_by_devices(held) if held else ():
-            held[schedule.device_id].append(schedule)
-        return {device.device_id: build_plan(device, held[device.device_id]) for device in devices}
+        """`plan_rows` for many devices."""
+        by_device: dict[DeviceId, list[Schedule]] = {device.device_id: [] for device in devices}
+        for schedule in await tx.schedules.list_active_by_devices(by_device) if by_device else ():
+            by_device[schedule.device_id].append(schedule)
+        return {device.device_id: build_plan(device, by_device[device.device_id]) for device in devices}
 
     async def revise_many_if_changed(
         self, tx: DevicePlanTx, devices: Sequence[Device], before: Mapping[DeviceId, tuple[PlanRow, ...]]
     ) -> None:
-        """`revise` of many."""
+        """`revise_if_changed` for many devices."""
         if not devices:
             return
         after = await self.plan_rows_by_device(tx, devices)
@@ -84,13 +84,13 @@ class DevicePlanService:
         tx.after_commit(publish)
 
     async def publish_plan(self, device_id: DeviceId) -> None:
-        """Publish the plan as it is now. Does nothing for a device that is gone or never had one."""
+        """Publish the current plan. Does nothing for a deleted device, or one that never had a plan."""
         async with self._uow.read() as tx:
             device = await tx.devices.find(device_id)
             if device is None or device.status is DeviceStatus.DELETING or device.sched_rev == 0:
                 return
             if device.profile is not FirmwareProfile.NATIVE and device.sched_rev == device.sched_rev_device:
-                return  # it keeps its timers over a restart, and nothing retained has to be restored
+                return  # it keeps its timers over a restart; no retained message must be restored
             rows = await self.plan_rows(tx, device)
         for message in self._codec.encode_plan(device.profile, device_id, device.sched_rev, rows, self._clock.now_ms()):
             sent = await self._link.send(device_id, message)
@@ -98,22 +98,23 @@ class DevicePlanService:
                 return  # the whole plan is sent when the device is back
 
     async def list_devices_with_plans(self) -> Sequence[DeviceId]:
-        """Every device that may connect and ever had a plan: an embedded broker forgets retained messages at a restart."""
+        """Every ACTIVE device that ever had a plan: the embedded broker loses retained messages at a restart."""
         async with self._uow.read() as tx:
-            admitted = await tx.credentials.list_of_active_devices()
-        return [device.device_id for device, _ in admitted if device.sched_rev > 0]
+            active = await tx.credentials.list_of_active_devices()
+        return [device.device_id for device, _ in active if device.sched_rev > 0]
 
-    async def on_plan_revisions(self, tx: DevicePlanTx, said: Sequence[tuple[Device, int]]) -> None:
-        """Each of these devices says which revision it holds (within the transaction of the report)."""
-        news = {device.device_id: rev for device, rev in said if rev != device.sched_rev_device}
-        if news:
-            await tx.devices.set_device_plan_revisions(news)
-        for device, rev in said:
+    async def on_plan_revisions(self, tx: DevicePlanTx, reported: Sequence[tuple[Device, int]]) -> None:
+        """Store the plan revisions that devices reported (in the transaction of the report) and republish where they differ."""
+        changed = {device.device_id: rev for device, rev in reported if rev != device.sched_rev_device}
+        if changed:
+            await tx.devices.set_device_plan_revisions(changed)
+        for device, rev in reported:
             if rev != device.sched_rev and self._can_republish(device.device_id):
                 self._publish_after_commit(tx, device.device_id)
 
     def on_online(self, tx: DevicePlanTx, device: Device) -> None:
-        """A stock firmware has come, and does not say by itself what it holds (within the transaction of the report)."""
+        """Republish an unconfirmed plan to stock firmware, which does not report its revision on connecting (in the transaction
+        of the report)."""
         if device.profile is not FirmwareProfile.NATIVE and device.sched_rev not in (0, device.sched_rev_device):
             self._publish_after_commit(tx, device.device_id)
 
@@ -125,6 +126,6 @@ class DevicePlanService:
         if abs(now_ms - self._republished_ms.get(device_id, -MINUTE_MS)) < MINUTE_MS:
             return False
         if len(self._republished_ms) >= MAX_TRACKED_DEVICES:
-            self._republished_ms.clear()  # a fleet that disagrees: a few answers too many are the lesser evil
+            self._republished_ms.clear()  # many devices differ: some republish too often, but memory stays bounded
         self._republished_ms[device_id] = now_ms
         return True

@@ -1,9 +1,8 @@
-"""When a slot switches: its edges in order, and which of the due ones is run.
+"""The switch edges of a slot in order, and which due edge runs.
 
-The edges of a slot stand in one total order: by second, and within a second the one that comes first in the slot's first
-occurrence. Of several due edges only the latest may run, so ON is never replayed once OFF is due. An edge that comes too late for
-the slot's misfire policy is missed; it is not run, but it is told.
-"""
+The edges of a slot have one total order: by second, and within a second by their order in the slot's first occurrence. Of
+several due edges only the latest may run, so ON is never replayed once OFF is due. An edge that is too late for the slot's
+misfire policy is missed: it does not run, but it is logged."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ from domain.schedules.model import MisfirePolicy, Schedule, SwitchEdge
 from domain.schedules.ports import Recurrence
 
 MISSED_AFTER_S = 60
-"""Later than this an edge counts as missed by the service. A minute covers a restart and the busiest minute of a large fleet."""
+"""A later edge counts as missed. One minute covers a restart and the busiest minute of a large fleet."""
 LATE_AFTER_S = 2
-"""From here on an edge that ran is told as late."""
+"""An edge that runs later than this is reported as late."""
 _MAX_DST_SHIFT_S = 2 * 3_600
-"""By no more than this does a change to or from summer time lengthen a slot."""
+"""The most by which a daylight saving time change lengthens a slot."""
 _MAX_STEPS = 64
-"""Edges passed over one by one; after that the walk jumps to where running is still allowed."""
+"""Superseded edges are counted one by one up to this; then the search jumps to the earliest edge that may still run."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeOccurrence:
-    """One edge and its second, Unix time."""
+    """One edge and its due second, Unix time."""
 
     ts: int
     edge: SwitchEdge
@@ -32,8 +31,8 @@ class EdgeOccurrence:
 
 @dataclass(frozen=True, slots=True)
 class DueEdgeDecision:
-    """What a slot that is due does now: `due` runs, or is `missed`; `superseded` earlier ones are passed over (at least so
-    many); `following` is the next edge."""
+    """What a due slot does now: `due` runs, unless `is_missed`. `superseded_count` earlier edges are skipped (a lower bound);
+    `next_edge` comes next, None after the last."""
 
     due: EdgeOccurrence
     superseded_count: int
@@ -43,21 +42,21 @@ class DueEdgeDecision:
 
 
 def edge_rank(schedule: Schedule, edge: SwitchEdge) -> int:
-    """0 for the edge that comes first in an occurrence, 1 for the other."""
+    """0 for the first edge of an occurrence, 1 for the second."""
     first = SwitchEdge.ON if schedule.on_ts < schedule.off_ts else SwitchEdge.OFF
     return 0 if edge is first else 1
 
 
 def next_edge_after(schedule: Schedule, after: EdgeOccurrence, recurrence: Recurrence) -> EdgeOccurrence | None:
     """The edge after `after` in the slot's order."""
-    place = edge_rank(schedule, after.edge)
+    rank = edge_rank(schedule, after.edge)
     candidates = []
     for edge in SwitchEdge:
-        floor_ts = after.ts - 1 if edge_rank(schedule, edge) > place else after.ts
+        floor_ts = after.ts - 1 if edge_rank(schedule, edge) > rank else after.ts
         at_ts = _next_occurrence_ts(schedule, edge, floor_ts, recurrence)
         if at_ts is not None:
             candidates.append(EdgeOccurrence(at_ts, edge))
-    return min(candidates, key=lambda due: (due.ts, edge_rank(schedule, due.edge)), default=None)
+    return min(candidates, key=lambda candidate: (candidate.ts, edge_rank(schedule, candidate.edge)), default=None)
 
 
 def first_edge_after(schedule: Schedule, after_ts: int, recurrence: Recurrence) -> EdgeOccurrence | None:
@@ -79,50 +78,51 @@ def max_lateness_s(schedule: Schedule) -> int:
 
 
 def initial_edge(schedule: Schedule, now_ts: int, done_ts: int, recurrence: Recurrence) -> EdgeOccurrence | None:
-    """The first edge of a slot that is saved now. None when none of its edges is still to come.
+    """The first edge of a slot that is saved now; None when no edge is left.
 
-    A slot saved between its two edges begins with the first, late, if its misfire policy allows; one whose last occurrence is
-    over waits for the next. Nothing up to the second `done_ts` counts, for the slot has already run until there.
+    A slot saved between its two edges starts with the first one, late, if its misfire policy allows; otherwise it waits for the
+    next occurrence. Edges up to the second `done_ts` have already run and are ignored.
     """
     upcoming = first_edge_after(schedule, max(now_ts - 1, done_ts), recurrence)
     if upcoming is None or edge_rank(schedule, upcoming.edge) == 0:
         return upcoming
     begun_ts = upcoming.ts - abs(schedule.off_ts - schedule.on_ts) - _MAX_DST_SHIFT_S
-    reach_ts = max(done_ts, now_ts - max_lateness_s(schedule) - 1, begun_ts)
-    made_up = first_edge_after(schedule, reach_ts, recurrence)
-    while made_up is not None and made_up.ts < upcoming.ts:
-        after = next_edge_after(schedule, made_up, recurrence)
-        if after == upcoming:
-            return made_up
-        made_up = after
+    earliest_ts = max(done_ts, now_ts - max_lateness_s(schedule) - 1, begun_ts)
+    late = first_edge_after(schedule, earliest_ts, recurrence)
+    while late is not None and late.ts < upcoming.ts:
+        following = next_edge_after(schedule, late, recurrence)
+        if following == upcoming:
+            return late
+        late = following
     return upcoming
 
 
-def decide_due_edge(schedule: Schedule, now_ts: int, recurrence: Recurrence, forgiven_s: int = 0) -> DueEdgeDecision:
-    """What the due slot does at `now_ts`. `forgiven_s`: lateness that does not count (a clock set forward, a long queue)."""
+def decide_due_edge(schedule: Schedule, now_ts: int, recurrence: Recurrence, lateness_allowance_s: int = 0) -> DueEdgeDecision:
+    """What the due slot does at `now_ts`. `lateness_allowance_s`: lateness that the slot did not cause (a clock set forward, a
+    long queue) and that does not count."""
     if schedule.next_fire_ts is None or schedule.next_edge is None:
         raise ValueError(f"schedule {schedule.schedule_id} has no edge to decide")
-    allowed_s = max_lateness_s(schedule) + forgiven_s
-    latest, passed, after = _latest_due_edge(schedule, now_ts, allowed_s, recurrence)
+    allowed_s = max_lateness_s(schedule) + lateness_allowance_s
+    latest, superseded, after = _latest_due_edge(schedule, now_ts, allowed_s, recurrence)
     late_s = max(0, now_ts - latest.ts)
-    return DueEdgeDecision(latest, passed, late_s, late_s > allowed_s, after)
+    return DueEdgeDecision(latest, superseded, late_s, late_s > allowed_s, after)
 
 
 def _latest_due_edge(
     schedule: Schedule, now_ts: int, allowed_s: int, recurrence: Recurrence
 ) -> tuple[EdgeOccurrence, int, EdgeOccurrence | None]:
-    """The latest due edge, how many were passed on the way, and the one after it."""
-    assert schedule.next_fire_ts is not None  # noqa: S101 - `turn` has asked
+    """The latest due edge, how many edges it supersedes, and the edge after it."""
+    assert schedule.next_fire_ts is not None  # noqa: S101 - checked by `decide_due_edge`
     assert schedule.next_edge is not None  # noqa: S101
-    latest, passed = EdgeOccurrence(schedule.next_fire_ts, schedule.next_edge), 0
+    latest, superseded = EdgeOccurrence(schedule.next_fire_ts, schedule.next_edge), 0
     after = next_edge_after(schedule, latest, recurrence)
     jump_ts = now_ts - allowed_s - 1
     while after is not None and after.ts <= now_ts:
-        latest, passed = after, passed + 1
-        if passed == _MAX_STEPS and latest.ts < jump_ts:
+        latest, superseded = after, superseded + 1
+        if superseded == _MAX_STEPS and latest.ts < jump_ts:
             jumped = first_edge_after(schedule, jump_ts, recurrence)
             if jumped is None or jumped.ts > now_ts:
-                return latest, passed, jumped
+                return latest, superseded, jumped
             latest = jumped
         after = next_edge_after(schedule, latest, recurrence)
-    return latest, passed, after
+    return latest, superseded, after

@@ -1,4 +1,4 @@
-"""What the log says of an edge: that it ran, or why not. Nothing that was due goes by in silence."""
+"""Domain events of schedule edges: every due edge emits one, whether it ran or why it did not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEDULE_SKIPPED: Final = "schedule_skipped"
 
 @dataclass(frozen=True, slots=True)
 class EdgeResult:
-    """What became of an edge; `why` is empty when it ran."""
+    """The outcome of an edge. `reason` is empty when it ran."""
 
     outcome: EdgeOutcome
     reason: str = ""
@@ -28,66 +28,66 @@ class EdgeResult:
 
 @dataclass(frozen=True, slots=True)
 class DueSlot:
-    """A due slot: its device, None when that is gone, and what its edges come to now."""
+    """A due slot with its device (None if deleted) and the decision about its edges."""
 
     schedule: Schedule
     device: Device | None
     decision: DueEdgeDecision
 
 
-def edge_event(case: DueSlot, decision: EdgeResult, now_ms: int) -> DomainEvent:
-    """The fact that an edge ran, or that it did not."""
-    schedule, this = case.schedule, case.decision
-    more: dict[str, Json] = {"lateSeconds": this.late_s}
-    if decision.outcome in policy.RAN_OUTCOMES:
-        by = " by the device itself" if decision.outcome is EdgeOutcome.RAN_ON_DEVICE else ""
-        text = f"Slot {schedule.slot} switched {this.due.edge}{by}: {command_for_edge(schedule, this.due.edge).command}"
-        if decision.execution is not None:
-            more["executionId"] = decision.execution.execution_id
-        return _slot_event(case, SCHEDULE_FIRED, text, now_ms, _event_data(schedule, this.due.edge, more))
-    more["reason"] = decision.outcome.value
-    text = f"Slot {schedule.slot} did not switch {this.due.edge}: {decision.reason}"
-    return _slot_event(case, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, this.due.edge, more))
+def edge_event(slot: DueSlot, result: EdgeResult, now_ms: int) -> DomainEvent:
+    """The event of an edge that ran or did not run."""
+    schedule, decision = slot.schedule, slot.decision
+    extra: dict[str, Json] = {"lateSeconds": decision.late_s}
+    if result.outcome in policy.RAN_OUTCOMES:
+        by = " by the device" if result.outcome is EdgeOutcome.RAN_ON_DEVICE else ""
+        text = f"Slot {schedule.slot} switched {decision.due.edge}{by}: {command_for_edge(schedule, decision.due.edge).command}"
+        if result.execution is not None:
+            extra["executionId"] = result.execution.execution_id
+        return _slot_event(slot, SCHEDULE_FIRED, text, now_ms, _event_data(schedule, decision.due.edge, extra))
+    extra["reason"] = result.outcome.value
+    text = f"Slot {schedule.slot} did not switch {decision.due.edge}: {result.reason}"
+    return _slot_event(slot, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, decision.due.edge, extra))
 
 
-def superseded_event(case: DueSlot, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
-    """The fact that edges were passed over for a later one: the first is named, the others counted."""
-    schedule, this = case.schedule, case.decision
+def superseded_event(slot: DueSlot, edge: SwitchEdge, due_ts: int, now_ms: int) -> DomainEvent:
+    """The event of edges that a later one superseded: it names the first and gives their number."""
+    schedule, decision = slot.schedule, slot.decision
     late_s = now_ms // SECOND_MS - due_ts
-    more: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": this.superseded_count}
-    text = f"Slot {schedule.slot}: {this.superseded_count} missed edge(s) passed over, {this.due.edge} is due"
-    return _slot_event(case, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, edge, more))
+    extra: dict[str, Json] = {"reason": EdgeOutcome.SUPERSEDED.value, "lateSeconds": late_s, "edges": decision.superseded_count}
+    text = f"Slot {schedule.slot}: {decision.superseded_count} missed edge(s) skipped because {decision.due.edge} is due"
+    return _slot_event(slot, SCHEDULE_SKIPPED, text, now_ms, _event_data(schedule, edge, extra))
 
 
 def quarantined_event(schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, now_ms: int) -> DomainEvent:
-    """The fact that a fault of ours cost a slot its edge."""
+    """The event of an edge that an internal error has skipped."""
     data = _event_data(schedule, edge, {"reason": outcome.value})
-    text = f"Slot {schedule.slot} was passed over: a fault of the service; its log says more."
+    text = f"Slot {schedule.slot} was skipped because of an internal error. See the service log."
     return _schedule_event(schedule, SCHEDULE_SKIPPED, text, now_ms, data, None)
 
 
 def describe_misfire_policy(schedule: Schedule) -> str:
     if schedule.misfire is MisfirePolicy.SKIP:
-        return "this slot skips what is missed."
-    return f"this slot makes up for at most {max_lateness_s(schedule)} s."
+        return "this slot skips missed edges."
+    return f"this slot runs at most {max_lateness_s(schedule)} s late."
 
 
 def command_for_edge(schedule: Schedule, edge: SwitchEdge) -> SlotCommand:
     return schedule.on_command if edge is SwitchEdge.ON else schedule.off_command
 
 
-def _event_data(schedule: Schedule, edge: SwitchEdge, more: dict[str, Json]) -> dict[str, Json]:
+def _event_data(schedule: Schedule, edge: SwitchEdge, extra: dict[str, Json]) -> dict[str, Json]:
     return {
         "scheduleId": schedule.schedule_id,
         "slot": schedule.slot,
         "edge": edge.value,
         "command": command_for_edge(schedule, edge).command,
-        **more,
+        **extra,
     }
 
 
-def _slot_event(case: DueSlot, kind: EventKind, text: str, now_ms: int, data: dict[str, Json]) -> DomainEvent:
-    return _schedule_event(case.schedule, kind, text, now_ms, data, case.device)
+def _slot_event(slot: DueSlot, kind: EventKind, text: str, now_ms: int, data: dict[str, Json]) -> DomainEvent:
+    return _schedule_event(slot.schedule, kind, text, now_ms, data, slot.device)
 
 
 def _schedule_event(

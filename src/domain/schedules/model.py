@@ -1,7 +1,7 @@
-"""Five slots a device; a slot is switched on at one instant and off at another, once or by an RFC 5545 rule.
+"""Schedules: each device has five slots; a slot switches on and off at two times, once or by an RFC 5545 recurrence rule.
 
-PENDING → ACTIVE (on fired) → COMPLETED (off fired); CANCELLED. An edge (on or off of one revision of a slot at one due
-second) fires at most once: its key is unique in the database.
+PENDING → ACTIVE (on fired) → COMPLETED (off fired); CANCELLED. An edge (on or off of one revision of a slot at one due second)
+fires at most once: its key is unique in the database.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MisfirePolicy(StrEnum):
 
 
 class EdgeOutcome(StrEnum):
-    """What became of the last due edge."""
+    """The outcome of a due edge."""
 
     FIRED = "FIRED"
     FIRED_LATE = "FIRED_LATE"
@@ -65,8 +65,8 @@ PLAIN_OFF = SlotCommand("OFF")
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`on_ts`, `off_ts`: Unix seconds of the first occurrence. `next_fire_ts`/`next_edge`: the earliest edge not yet decided,
-    None when there is none. `revision` counts up whenever the slot's times or commands change."""
+    """`on_ts`, `off_ts`: Unix seconds of the first occurrence. `next_fire_ts`, `next_edge`: the earliest undecided edge, None
+    without one. `revision` increases whenever the slot's times or commands change."""
 
     schedule_id: ScheduleId
     account_id: AccountId
@@ -102,7 +102,7 @@ class Schedule:
         last_outcome: EdgeOutcome,
         updated_ms: int,
     ) -> Schedule:
-        """The same, so much further. Spelled out, because it is done for every edge, and `replace` takes four times as long."""
+        """A copy with these fields. Written out because it runs for every edge, and `replace` takes four times as long."""
         return Schedule(
             self.schedule_id,
             self.account_id,
@@ -134,8 +134,8 @@ class Schedule:
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class ScheduleEdgeRecord:
-    """The unique key of one edge: (schedule, revision, edge, due second). `at_ms`: when it was decided, by the clock at that
-    edge's own decision, not when its batch began."""
+    """The record of a decided edge; (schedule, revision, edge, due second) is unique. `at_ms`: the time of this decision, not of
+    its batch."""
 
     schedule_id: ScheduleId
     revision: int

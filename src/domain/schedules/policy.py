@@ -1,4 +1,4 @@
-"""Decisions about slots that need no I/O: what a slot must satisfy, its lifecycle, and what a refusal at its time is called."""
+"""Decisions about slots that need no I/O: validation, lifecycle, and the outcome of a denied command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from domain.schedules.ports import Recurrence
 MAX_LABEL_LENGTH = 64
 MAX_MISFIRE_GRACE_S = 24 * 3_600
 MILLISECONDS_THRESHOLD = 10**11
-"""As seconds this lies in the year 5138, as milliseconds in 1973: whoever writes it means milliseconds."""
+"""As seconds this is the year 5138, as milliseconds 1973: a larger value is in milliseconds."""
 
 
 class ScheduleLifecycleTrigger(StrEnum):
-    """What moves a slot along."""
+    """The cause of a status transition."""
 
     ON_RAN = "on ran, more to come"
     OFF_RAN = "off ran, more to come"
@@ -47,11 +47,11 @@ TRANSITIONS: dict[tuple[ScheduleStatus, ScheduleLifecycleTrigger], ScheduleStatu
 }
 
 
-def next_status(status: ScheduleStatus, step: ScheduleLifecycleTrigger) -> ScheduleStatus:
+def next_status(status: ScheduleStatus, trigger: ScheduleLifecycleTrigger) -> ScheduleStatus:
     """Raises Conflict `SCHEDULE_STATE` when the table has no such transition."""
-    following = TRANSITIONS.get((status, step))
+    following = TRANSITIONS.get((status, trigger))
     if following is None:
-        raise Conflict(f"A schedule that is {status} is over. Put a new one in its slot.", code="SCHEDULE_STATE")
+        raise Conflict(f"A {status} schedule cannot change. Save a new one in its slot.", code="SCHEDULE_STATE")
     return following
 
 
@@ -71,7 +71,7 @@ def fired_outcome(late_s: int) -> EdgeOutcome:
 
 
 def outcome_for_error(error: DomainError) -> EdgeOutcome:
-    """What a refused command makes of its edge."""
+    """The outcome of an edge whose command was denied."""
     if error.code == "COMMAND_NEEDS_APPROVAL":
         return EdgeOutcome.SKIPPED_APPROVAL
     if error.code == "DEVICE_DISABLED" or isinstance(error, Conflict | NotFound):
@@ -80,7 +80,7 @@ def outcome_for_error(error: DomainError) -> EdgeOutcome:
 
 
 def check_schedule(schedule: Schedule, recurrence: Recurrence) -> None:
-    """Raises Invalid naming each field at fault."""
+    """Raises ValidationFailed that names every invalid field."""
     faults = list(_field_errors(schedule))
     if not recurrence.is_known_timezone(schedule.timezone):
         message = f"{schedule.timezone[:64]!r} is not an IANA time zone such as Europe/Berlin or UTC."
@@ -96,26 +96,26 @@ def _field_errors(schedule: Schedule) -> Iterator[FieldFault]:
     yield from slot_errors(schedule.slot)
     for field, ts in (("onTs", schedule.on_ts), ("offTs", schedule.off_ts)):
         if ts >= MILLISECONDS_THRESHOLD:
-            yield FieldFault(field, f"is in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
+            yield FieldFault(field, f"must be in Unix seconds; {ts} looks like milliseconds. Divide it by 1000.")
         elif ts <= 0:
-            yield FieldFault(field, "is in Unix seconds and must be after 1970.")
+            yield FieldFault(field, "must be in Unix seconds, after 1970.")
     if schedule.on_ts == schedule.off_ts:
         yield FieldFault("offTs", "must differ from onTs; a slot cannot switch on and off in the same second.")
     if len(schedule.label) > MAX_LABEL_LENGTH:
-        yield FieldFault("label", f"takes at most {MAX_LABEL_LENGTH} characters.")
+        yield FieldFault("label", f"must have at most {MAX_LABEL_LENGTH} characters.")
     if not 0 <= schedule.misfire_grace_s <= MAX_MISFIRE_GRACE_S:
-        yield FieldFault("misfireGraceSeconds", f"is 0 to {MAX_MISFIRE_GRACE_S} seconds.")
+        yield FieldFault("misfireGraceSeconds", f"must be 0 to {MAX_MISFIRE_GRACE_S} seconds.")
 
 
 def slot_errors(slot: int) -> Iterator[FieldFault]:
     if not 0 <= slot < SLOTS_PER_DEVICE:
-        yield FieldFault("slot", f"is 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
+        yield FieldFault("slot", f"must be 0 to {SLOTS_PER_DEVICE - 1}: a device has {SLOTS_PER_DEVICE} slots.")
 
 
 def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, recurrence: Recurrence) -> Schedule:
-    """The slot as it is stored: with its first edge, and its revision counted up if what it does has changed.
+    """The schedule to store: with its first edge, and a higher revision if its times or commands changed.
 
-    `before` is what the slot held, the same schedule or one that is replaced. Raises Invalid when nothing is left to happen.
+    `before`: the schedule that the slot held, this one or the one it replaces. Raises ValidationFailed when no edge is left.
     """
     same = before is not None and before.schedule_id == schedule.schedule_id
     if before is not None and same and _behavior_key(before) == _behavior_key(schedule):
@@ -123,8 +123,8 @@ def prepare_for_save(schedule: Schedule, before: Schedule | None, now_ts: int, r
     done_ts = 0 if before is None or before.last_fired_ms is None else before.last_fired_ms // 1000
     first = initial_edge(schedule, now_ts, done_ts, recurrence)
     if first is None:
-        details = [FieldFault(field, "lies in the past.") for field in ("onTs", "offTs")]
-        raise ValidationFailed("Both times of the slot lie in the past; give one that is still to come.", details=details)
+        details = [FieldFault(field, "is in the past.") for field in ("onTs", "offTs")]
+        raise ValidationFailed("Both times of the slot are in the past. Set at least one in the future.", details=details)
     running = same and schedule.status is ScheduleStatus.ACTIVE and first.edge is SwitchEdge.OFF
     return replace(
         schedule,
@@ -150,7 +150,7 @@ def _behavior_key(schedule: Schedule) -> tuple[object, ...]:
 def apply_edge_outcome(
     schedule: Schedule, edge: SwitchEdge, outcome: EdgeOutcome, following: EdgeOccurrence | None, now_ms: int
 ) -> Schedule:
-    """The slot after one of its edges was decided."""
+    """The schedule after one of its edges was decided."""
     return schedule.with_progress(
         next_status(schedule.status, trigger_for(edge, outcome, following)),
         following.ts if following else None,

@@ -1,4 +1,4 @@
-"""What the schedules part needs from outside."""
+"""Ports of the schedules part."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ class ScheduleRepository(Protocol):
     async def save(self, schedule: Schedule) -> None: ...
 
     async def get_by_slot(self, device_id: DeviceId, slot: int) -> Schedule | None:
-        """The PENDING or ACTIVE schedule of a slot; in a writing transaction nobody else decides one of its edges meanwhile."""
+        """The PENDING or ACTIVE schedule of a slot. A writing transaction locks it: no other one can decide its edges."""
         ...
 
     async def list_active(self, device_id: DeviceId) -> Sequence[Schedule]:
-        """PENDING and ACTIVE ones by slot."""
+        """PENDING and ACTIVE schedules, by slot."""
         ...
 
     async def list_active_by_devices(self, device_ids: Collection[DeviceId]) -> Sequence[Schedule]:
-        """`active` of many devices, in no order of theirs."""
+        """`list_active` of many devices, in no particular device order."""
         ...
 
     async def list_history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
-        """COMPLETED and CANCELLED ones, newest first."""
+        """COMPLETED and CANCELLED schedules, newest first."""
         ...
 
     async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
-        """Enabled PENDING and ACTIVE ones with `next_fire_ts` ≤ `now_ts`, earliest first; on PostgreSQL locked, those locked
-        by others passed over."""
+        """Enabled PENDING and ACTIVE schedules with `next_fire_ts` ≤ `now_ts`, earliest first. PostgreSQL locks the rows and
+        skips rows that other transactions have locked."""
         ...
 
     async def next_due_ts(self) -> int | None: ...
 
     async def save_decisions(self, schedules: Sequence[Schedule], edges: Sequence[ScheduleEdgeRecord]) -> None:
-        """Write what became of the due edges: the slots' state, next and last edge, and the edges themselves. Raises Conflict,
-        at the end of the transaction at the latest, when one of these very edges was recorded before."""
+        """Write the state of the decided slots and the records of their edges. Raises Conflict, at the latest on commit, when
+        one of the edges is already recorded."""
         ...
 
     async def delete_older_than(self, updated_ms: int, limit: int) -> int:
-        """Ended ones and their edges."""
+        """Delete finished schedules and their edges. Returns how many."""
         ...
 
 

@@ -36,12 +36,12 @@ from domain.schedules.ports import Recurrence, ScheduleTx
 
 HISTORY_LIMIT = 100
 RECENT_HISTORY_LIMIT = 20
-"""How far back to look for what a slot held last."""
+"""How many schedules to search for the last one of a slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
-    """A schedule, and whether the device itself holds it as it is."""
+    """A schedule, and whether the device stores its current version."""
 
     schedule: Schedule
     firmware_synced: bool
@@ -49,7 +49,7 @@ class ScheduleView:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleInput:
-    """A slot as asked for."""
+    """The fields of a slot that people edit."""
 
     on_ts: int
     off_ts: int
@@ -73,7 +73,7 @@ class ScheduleService:
         recurrence: Recurrence,
         commands: AutomationCommandChecker,
         plans: DevicePlanService,
-        schedule_bell: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self._uow = uow
         self._clock = clock
@@ -81,7 +81,7 @@ class ScheduleService:
         self._recurrence = recurrence
         self._commands = commands
         self._plans = plans
-        self._wake = schedule_bell
+        self._wake = wake
 
     async def list(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleView]:
         async with self._uow.read() as tx:
@@ -100,17 +100,17 @@ class ScheduleService:
             definitions = await self._commands.effective_definitions(tx, device)
         return [definition for definition in definitions if not definition.requires_approval]
 
-    async def put(self, caller: Session, device_id: DeviceId, slot: int, terms: ScheduleInput) -> ScheduleView:
-        """Create or replace a slot. Raises Invalid, NotFound, Refused."""
+    async def put(self, caller: Session, device_id: DeviceId, slot: int, schedule_input: ScheduleInput) -> ScheduleView:
+        """Create or replace a slot. Raises ValidationFailed, NotFound, PermissionDenied."""
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             device = await get_device(tx, caller.account_id, device_id)
-            return await self._put(tx, caller, device, slot, terms, now_ms)
+            return await self._put(tx, caller, device, slot, schedule_input, now_ms)
 
     async def update(self, caller: Session, device_id: DeviceId, slot: int, changes: Mapping[str, Any]) -> ScheduleView:
-        """Change some fields (of `Terms`) of what the slot holds; an empty slot is filled when both times are given."""
+        """Change fields of `ScheduleInput` in a slot; fills an empty slot if both times are given."""
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
@@ -119,7 +119,7 @@ class ScheduleService:
             before = await tx.schedules.get_by_slot(device_id, slot)
             if before is None:
                 if not {"on_ts", "off_ts"} <= changes.keys():
-                    raise NotFound(f"Slot {slot} of this device is empty. Give onTs and offTs to fill it.")
+                    raise NotFound(f"Slot {slot} of this device is empty. Set onTs and offTs to fill it.")
                 return await self._put(tx, caller, device, slot, ScheduleInput(**changes), now_ms)
             rows = await self._plans.plan_rows(tx, device)
             schedule = replace(before, **changes, created_by=caller.membership_id, updated_ms=now_ms)
@@ -146,39 +146,39 @@ class ScheduleService:
             await self._plans.revise_if_changed(tx, device, rows)
 
     async def _put(
-        self, tx: ScheduleTx, caller: Session, device: Device, slot: int, terms: ScheduleInput, now_ms: int
+        self, tx: ScheduleTx, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int
     ) -> ScheduleView:
-        schedule = self._new_schedule(caller, device, slot, terms, now_ms)
+        schedule = self._new_schedule(caller, device, slot, schedule_input, now_ms)
         await self._check_schedule(tx, caller, device, schedule, now_ms)
-        held = await tx.schedules.get_by_slot(device.device_id, slot)
-        before = held or await _last_schedule_in_slot(tx, device.device_id, slot)
+        current = await tx.schedules.get_by_slot(device.device_id, slot)
+        before = current or await _last_schedule_in_slot(tx, device.device_id, slot)
         rows = await self._plans.plan_rows(tx, device)
         schedule = policy.prepare_for_save(schedule, before, now_ms // 1000, self._recurrence)
-        if held is not None:
-            await tx.schedules.save(policy.cancel(held, now_ms))
+        if current is not None:
+            await tx.schedules.save(policy.cancel(current, now_ms))
         await tx.schedules.add(schedule)
-        kind: EventKind = "schedule_created" if held is None else "schedule_replaced"
+        kind: EventKind = "schedule_created" if current is None else "schedule_replaced"
         await self._emit_change(tx, caller, device, schedule, kind, now_ms)
         return await self._revise_plan(tx, device, schedule, rows)
 
-    def _new_schedule(self, caller: Session, device: Device, slot: int, terms: ScheduleInput, now_ms: int) -> Schedule:
+    def _new_schedule(self, caller: Session, device: Device, slot: int, schedule_input: ScheduleInput, now_ms: int) -> Schedule:
         return Schedule(
             schedule_id=ScheduleId(self._ids.new_id(IdPrefix.SCHEDULE)),
             account_id=device.account_id,
             device_id=device.device_id,
             device_no=device.device_no,
             slot=slot,
-            on_ts=terms.on_ts,
-            off_ts=terms.off_ts,
-            label=terms.label,
-            enabled=terms.enabled,
+            on_ts=schedule_input.on_ts,
+            off_ts=schedule_input.off_ts,
+            label=schedule_input.label,
+            enabled=schedule_input.enabled,
             status=ScheduleStatus.PENDING,
-            on_command=terms.on_command,
-            off_command=terms.off_command,
-            rrule=terms.rrule,
-            timezone=terms.timezone,
-            misfire=terms.misfire,
-            misfire_grace_s=terms.misfire_grace_s,
+            on_command=schedule_input.on_command,
+            off_command=schedule_input.off_command,
+            rrule=schedule_input.rrule,
+            timezone=schedule_input.timezone,
+            misfire=schedule_input.misfire,
+            misfire_grace_s=schedule_input.misfire_grace_s,
             revision=1,
             next_fire_ts=None,
             next_edge=None,
@@ -191,9 +191,9 @@ class ScheduleService:
 
     async def _check_schedule(self, tx: ScheduleTx, caller: Session, device: Device, schedule: Schedule, now_ms: int) -> None:
         policy.check_schedule(schedule, self._recurrence)
-        for field, order in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
+        for field, slot_command in (("onCommand", schedule.on_command), ("offCommand", schedule.off_command)):
             try:
-                await self._commands.check_unattended(tx, caller, device, order.command, order.params, now_ms)
+                await self._commands.check_unattended(tx, caller, device, slot_command.command, slot_command.params, now_ms)
             except ValidationFailed as error:
                 raise _with_field_prefix(field, error) from None
 
@@ -230,7 +230,7 @@ def _check_slot(slot: int) -> None:
 
 
 def _with_field_prefix(field: str, error: ValidationFailed) -> ValidationFailed:
-    """The same refusal, its fields named as the slot names them."""
+    """The same error with the field names of the slot."""
     details = [FieldFault(_prefixed_field(field, fault.field), fault.message) for fault in error.details]
     named = details or [FieldFault(f"{field}.command", error.message)]
     return ValidationFailed(f"{field}: {error.message}", code=error.code, details=named)
@@ -241,6 +241,6 @@ def _prefixed_field(field: str, inner: str) -> str:
 
 
 async def _last_schedule_in_slot(tx: ScheduleTx, device_id: DeviceId, slot: int) -> Schedule | None:
-    """The schedule that was last in an empty slot: what it has just run must not run again."""
+    """The last schedule of an empty slot: its edges that have just run must not run again."""
     recent = await tx.schedules.list_history(device_id, RECENT_HISTORY_LIMIT)
     return next((schedule for schedule in recent if schedule.slot == slot), None)
