@@ -1,7 +1,7 @@
-"""How many telemetry messages a processor second carries: JSON bytes → values → rules → edges → fired, in batches of 256.
+"""Telemetry messages per CPU second: JSON bytes → values → rules → transitions → fired rules, in batches of 256.
 
-Every contender is first proved to fire the same rules as the readable definition on the same messages. About one message in a
-hundred fires something. `LATCHBOARD_BENCH_MILLION=1` adds the fleet of a million devices (about 1 GiB).
+First, every contender must fire the same rules as the reference engine for the same messages. About one message in 100 fires a
+rule. `LATCHBOARD_BENCH_MILLION=1` adds the fleet of a million devices (about 1 GiB).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOW_MS = 1_790_000_000_000
 SIDES = (Comparator.GREATER, Comparator.GREATER_EQUAL, Comparator.LESS, Comparator.LESS_EQUAL)
 COMMANDS = ("ON", "TOGGLE", "FAN", "ALARM", "VALVE")
 LEVELS = 61
-"""Thresholds come in this many levels, so that peers who compile each rule can share: a kindness to them, not to us."""
+"""Number of distinct thresholds, so that peers that compile each rule can share compilations. It does not help our engine."""
 Message = tuple[int, int, bytes]
 Cpu = Callable[[Callable[[], object], int], float]
 FLEETS = [(1_000, 5), (1_000, 20), (100_000, 5)]
@@ -70,8 +70,8 @@ def batches(of: Sequence[Message]) -> Iterator[list[Message]]:
         yield list(of[begin : begin + BATCH])
 
 
-def a_native_engine(devices: int, rules: int) -> NativeEngine:
-    """Its devices have reported all metrics before, as the API demands before a rule can name one."""
+def create_native_engine(devices: int, rules: int) -> NativeEngine:
+    """An engine whose devices have reported every metric, as the API requires before a rule may name one."""
     engine = NativeEngine()
     engine.add_metric_names(list(enumerate(METRICS, 1)))
     latest = pack_latest(NOW_MS - 1, [LatestMetric(number, 60.0, NOW_MS - 1, NOW_MS - 1, None) for number in range(1, 6)])
@@ -88,8 +88,8 @@ def fired_by_reference(devices: int, rules: int, of: Sequence[Message]) -> list[
     return [fired.rule_no for fired in engine.ingest(InMemoryTelemetryBatch.of(of)).rule_firings]
 
 
-def proved(devices: int, rules: int, count: int) -> NativeEngine:
-    engine = a_native_engine(devices, rules)
+def verified_engine(devices: int, rules: int, count: int) -> NativeEngine:
+    engine = create_native_engine(devices, rules)
     sample = messages(devices, count)[:4_096]
     fired = [each.rule_no for batch in batches(sample) for each in engine.ingest(_native.TelemetryBatch(batch)).rule_firings]
     assert fired == fired_by_reference(devices, rules, sample)
@@ -97,11 +97,11 @@ def proved(devices: int, rules: int, count: int) -> NativeEngine:
 
 
 @pytest.mark.parametrize(("devices", "rules"), FLEETS)
-def test_from_the_brokers_batch_to_fired(cpu: Cpu, devices: int, rules: int) -> None:
-    """The embedded broker's path: the batch is already native."""
+def test_from_a_native_batch_to_fired_rules(cpu: Cpu, devices: int, rules: int) -> None:
+    """The path of the embedded broker: the batch is native already."""
     count = 200_000
     before = psutil.Process().memory_info().rss
-    engine = proved(devices, rules, count)
+    engine = verified_engine(devices, rules, count)
     grown = psutil.Process().memory_info().rss - before
     print(f"\n  about {grown / devices:.0f} bytes a device (process growth, this bench's own objects included)")
     native = [_native.TelemetryBatch(batch) for batch in batches(messages(devices, count))]
@@ -109,18 +109,18 @@ def test_from_the_brokers_batch_to_fired(cpu: Cpu, devices: int, rules: int) -> 
 
 
 @pytest.mark.parametrize(("devices", "rules"), FLEETS)
-def test_from_python_tuples_to_fired(cpu: Cpu, devices: int, rules: int) -> None:
-    """An external broker's path: the batch is made of Python tuples."""
+def test_from_python_tuples_to_fired_rules(cpu: Cpu, devices: int, rules: int) -> None:
+    """The path of an external broker: the batch is built from Python tuples."""
     count = 200_000
-    engine = proved(devices, rules, count)
+    engine = verified_engine(devices, rules, count)
     parts = list(batches(messages(devices, count)))
     cpu(lambda: [len(engine.ingest(_native.TelemetryBatch(batch)).rule_firings) for batch in parts], count)
 
 
-def test_from_the_brokers_batch_to_rows_for_the_database(cpu: Cpu) -> None:
-    """All that the service asks of a batch: rows, edges, fired, seen."""
+def test_from_a_native_batch_to_rows_for_the_database(cpu: Cpu) -> None:
+    """Everything that the service reads from a batch result."""
     count = 200_000
-    engine = proved(1_000, 5, count)
+    engine = verified_engine(1_000, 5, count)
     native = [_native.TelemetryBatch(batch) for batch in batches(messages(1_000, count))]
 
     def work() -> None:
@@ -143,13 +143,13 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("form", list(FORMS))
 def test_other_payload_forms(cpu: Cpu, form: str) -> None:
     count = 50_000
-    engine = a_native_engine(1_000, 5)
+    engine = create_native_engine(1_000, 5)
     sent = [(device_no, at_ms, FORMS[form](body)) for device_no, at_ms, body in messages(1_000, count)]
     native = [_native.TelemetryBatch(batch) for batch in batches(sent)]
     cpu(lambda: [len(engine.ingest(batch).rule_firings) for batch in native], count)
 
 
-def test_the_readable_definition(cpu: Cpu) -> None:
+def test_the_reference_engine(cpu: Cpu) -> None:
     sample = messages(1_000, 200_000)[:4_096]
     engine = ReferenceEngine()
     for device_no in range(1, 1_001):
@@ -172,19 +172,19 @@ def test_a_peer(cpu: Cpu, peer: str) -> None:
     sample = messages(1_000, 200_000)[:10_240]
     fleet = {device_no: rules_of(device_no, 5) for device_no in range(1, 1_001)}
 
-    def make() -> rule_peers.Take:
+    def make() -> rule_peers.Ingest:
         if peer == "numpy":
             return rule_peers.numpy_planes(fleet, METRICS)
         return rule_peers.interpreted(fleet, PEERS[peer])
 
-    take = make()
-    fired = [rule_no for device_no, _, body in sample[:4_096] for rule_no in take(device_no, body)]
+    ingest = make()
+    fired = [rule_no for device_no, _, body in sample[:4_096] for rule_no in ingest(device_no, body)]
     assert _by_rule(fired) == _by_rule(fired_by_reference(1_000, 5, sample[:4_096]))
-    cpu(lambda: [take(device_no, body) for device_no, _, body in sample], len(sample))
+    cpu(lambda: [ingest(device_no, body) for device_no, _, body in sample], len(sample))
 
 
 def _by_rule(fired: Sequence[int]) -> dict[int, int]:
-    """How often each rule fired. (Peers know no contradicting commands; the bench's commands do not contradict.)"""
+    """How often each rule fired. Peers do not handle contradicting commands, and the commands here do not contradict."""
     counts: dict[int, int] = defaultdict(int)
     for rule_no in fired:
         counts[rule_no] += 1

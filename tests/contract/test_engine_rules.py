@@ -13,7 +13,7 @@ from domain.kernel.errors import ValidationFailed
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import Comparator, MatchMode, RuleCondition, RuleState, RuleSuppression
 from domain.telemetry.engine.reference import ReferenceEngine
-from support.engine import DEVICE, Bench, ms, rule
+from support.engine import DEVICE, EngineDriver, ms, rule
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "conditions.json").read_text())
 HOT = ("t", ">", 30.0)
@@ -26,81 +26,81 @@ def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda each: f"{each['reading']} {each['comparator']} {each['value']!r}")
 def test_a_condition_holds_as_in_the_vectors(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
-    bench = Bench(engine, rule(("x", vector["comparator"], vector["value"])))
+    driver = EngineDriver(engine, rule(("x", vector["comparator"], vector["value"])))
     reading = "" if vector["reading"] is None else f', "x": {vector["reading"]}'
-    assert bool(bench.send(f'{{"other": 1{reading}}}').rule_firings) is vector["holds"]
-    explanation = engine.dry_run(DEVICE, bench.rules[1], {}, ms(0))
+    assert bool(driver.send(f'{{"other": 1{reading}}}').rule_firings) is vector["holds"]
+    explanation = engine.dry_run(DEVICE, driver.rules[1], {}, ms(0))
     assert explanation.holds is vector["holds"]
     assert explanation.conditions[0].why
 
 
 def test_a_rule_fires_at_the_change_and_not_while_it_stays_matched(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT))
-    assert [bench.fired({"t": value}, i) for i, value in enumerate((29, 31, 32, 29, 31))] == [[], [1], [], [], [1]]
+    driver = EngineDriver(engine, rule(HOT))
+    assert [driver.fired({"t": value}, i) for i, value in enumerate((29, 31, 32, 29, 31))] == [[], [1], [], [], [1]]
 
 
 def test_every_change_of_state_is_reported_with_what_must_be_stored(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT))
-    edge = bench.send({"t": 31}, 5).rule_transitions[0]
+    driver = EngineDriver(engine, rule(HOT))
+    edge = driver.send({"t": 31}, 5).rule_transitions[0]
     assert (edge.device_no, edge.rule_no, edge.at_ms, edge.matched, edge.matched_changed) == (DEVICE, 1, ms(5), True, True)
     assert edge.state == RuleState(matched=True, last_fired_ms=ms(5))
 
 
 def test_a_metric_that_is_not_in_the_message_keeps_its_last_value(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, ("h", "<", 50)))
-    assert bench.fired({"t": 31}) == []
-    assert bench.fired({"h": 40}, 1) == [1]
+    driver = EngineDriver(engine, rule(HOT, ("h", "<", 50)))
+    assert driver.fired({"t": 31}) == []
+    assert driver.fired({"h": 40}, 1) == [1]
 
 
 def test_any_needs_one_condition_and_all_needs_every(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, ("h", ">", 1), match=MatchMode.ANY), rule(HOT, ("h", ">", 1), no=2, command="FAN"))
-    assert bench.fired({"t": 31, "h": 0}) == [1]
-    assert bench.fired({"h": 2}, 1) == [2]
+    driver = EngineDriver(engine, rule(HOT, ("h", ">", 1), match=MatchMode.ANY), rule(HOT, ("h", ">", 1), no=2, command="FAN"))
+    assert driver.fired({"t": 31, "h": 0}) == [1]
+    assert driver.fired({"h": 2}, 1) == [2]
 
 
 def test_a_disabled_rule_does_nothing(engine: TelemetryEngine) -> None:
-    assert Bench(engine, rule(HOT, enabled=False)).fired({"t": 31}) == []
+    assert EngineDriver(engine, rule(HOT, enabled=False)).fired({"t": 31}) == []
 
 
 def test_for_seconds_fires_by_its_timer_and_not_earlier(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, for_seconds=10))
-    assert bench.fired({"t": 31}, 0) == []
+    driver = EngineDriver(engine, rule(HOT, for_seconds=10))
+    assert driver.fired({"t": 31}, 0) == []
     assert engine.next_timer_ms() == ms(10)
-    assert bench.tick(9.999).rule_firings == []
-    assert [each.at_ms for each in bench.tick(10).rule_firings] == [ms(10)]
+    assert driver.tick(9.999).rule_firings == []
+    assert [each.at_ms for each in driver.tick(10).rule_firings] == [ms(10)]
     assert engine.next_timer_ms() is None
 
 
 def test_for_seconds_restarts_when_the_conditions_stop_holding(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, for_seconds=10))
-    bench.send({"t": 31}, 0)
-    bench.send({"t": 29}, 8)
+    driver = EngineDriver(engine, rule(HOT, for_seconds=10))
+    driver.send({"t": 31}, 0)
+    driver.send({"t": 29}, 8)
     assert engine.next_timer_ms() is None
-    bench.send({"t": 31}, 9)
-    assert bench.tick(18).rule_firings == []
-    assert bench.fired({"t": 35}, 19) == [1]
+    driver.send({"t": 31}, 9)
+    assert driver.tick(18).rule_firings == []
+    assert driver.fired({"t": 35}, 19) == [1]
 
 
 def test_for_seconds_continues_after_a_restart(engine: TelemetryEngine) -> None:
-    before = Bench(engine, rule(HOT, for_seconds=10))
+    before = EngineDriver(engine, rule(HOT, for_seconds=10))
     before.send({"t": 31}, 0)
-    after = Bench(_restart(engine, before))
+    after = EngineDriver(_restart(engine, before))
     after.rules = before.rules
     assert after.engine.next_timer_ms() == ms(10)
     assert [each.rule_no for each in after.tick(60).rule_firings] == [1]
 
 
 def test_a_restart_keeps_the_rule_state_and_does_not_fire_again(engine: TelemetryEngine) -> None:
-    before = Bench(engine, rule(HOT))
+    before = EngineDriver(engine, rule(HOT))
     before.send({"t": 31}, 0)
-    after = Bench(_restart(engine, before))
+    after = EngineDriver(_restart(engine, before))
     after.rules = before.rules
     assert after.fired({"t": 32}, 1) == []
     assert after.fired({"t": 29}, 2) == []
     assert after.fired({"t": 31}, 3) == [1]
 
 
-def _restart(engine: TelemetryEngine, before: Bench) -> TelemetryEngine:
+def _restart(engine: TelemetryEngine, before: EngineDriver) -> TelemetryEngine:
     fresh = type(engine)()
     fresh.add_metric_names([(1, "t")])
     for device_no, _, latest in engine.checkpoint(10):
@@ -110,93 +110,93 @@ def _restart(engine: TelemetryEngine, before: Bench) -> TelemetryEngine:
 
 
 def test_clear_conditions_keep_a_rule_matched_until_they_hold(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, clear=[("t", "<", 25.0)]))
-    assert [bench.fired({"t": value}, i) for i, value in enumerate((31, 28, 31, 24, 31))] == [[1], [], [], [], [1]]
+    driver = EngineDriver(engine, rule(HOT, clear=[("t", "<", 25.0)]))
+    assert [driver.fired({"t": value}, i) for i, value in enumerate((31, 28, 31, 24, 31))] == [[1], [], [], [], [1]]
 
 
 def test_a_rule_does_not_match_while_its_clear_conditions_hold(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, clear=[("off", "==", 1)]))
-    assert bench.fired({"t": 31, "off": True}) == []
-    assert bench.fired({"off": False}, 1) == [1]
+    driver = EngineDriver(engine, rule(HOT, clear=[("off", "==", 1)]))
+    assert driver.fired({"t": 31, "off": True}) == []
+    assert driver.fired({"off": False}, 1) == [1]
 
 
 def test_a_match_during_the_cooldown_does_not_fire_later(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, cooldown_seconds=10))
-    assert bench.fired({"t": 31}, 0) == [1]
-    bench.send({"t": 29}, 1)
-    held = bench.send({"t": 31}, 2)
+    driver = EngineDriver(engine, rule(HOT, cooldown_seconds=10))
+    assert driver.fired({"t": 31}, 0) == [1]
+    driver.send({"t": 29}, 1)
+    held = driver.send({"t": 31}, 2)
     assert (held.rule_firings, held.rule_suppressions) == ([], [RuleSuppression(DEVICE, 1, ms(2), None)])
-    assert bench.state() == RuleState(matched=True, last_fired_ms=ms(0))
-    assert bench.tick(20).rule_firings == []
-    bench.send({"t": 29}, 21)
-    assert bench.fired({"t": 31}, 22) == [1]
+    assert driver.state() == RuleState(matched=True, last_fired_ms=ms(0))
+    assert driver.tick(20).rule_firings == []
+    driver.send({"t": 29}, 21)
+    assert driver.fired({"t": 31}, 22) == [1]
 
 
 def test_silence_fires_by_the_timer_and_ends_with_the_next_report(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(("t", "silent", 600)))
-    bench.send({"t": 1}, 0)
-    bench.send({"other": 1}, 300)
+    driver = EngineDriver(engine, rule(("t", "silent", 600)))
+    driver.send({"t": 1}, 0)
+    driver.send({"other": 1}, 300)
     assert engine.next_timer_ms() == ms(600)
-    assert [each.rule_no for each in bench.tick(600).rule_firings] == [1]
-    bench.send({"t": 1}, 700)
-    assert not bench.state().matched
+    assert [each.rule_no for each in driver.tick(600).rule_firings] == [1]
+    driver.send({"t": 1}, 700)
+    assert not driver.state().matched
     assert engine.next_timer_ms() == ms(1300)
 
 
 def test_silence_that_is_overdue_when_the_rule_is_created_is_due_at_once(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
-    bench.send({"t": 1}, 0)
+    driver = EngineDriver(engine)
+    driver.send({"t": 1}, 0)
     silent = rule(("t", "silent", 10))
     engine.set_rules(DEVICE, [silent])
-    bench.rules = {1: silent}
+    driver.rules = {1: silent}
     assert engine.next_timer_ms() == ms(10)
-    assert [each.at_ms for each in bench.tick(100).rule_firings] == [ms(100)]
+    assert [each.at_ms for each in driver.tick(100).rule_firings] == [ms(100)]
 
 
 def test_a_rule_that_current_values_satisfy_waits_for_the_next_message(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
-    bench.send({"t": 31}, 0)
-    bench.rules = {1: rule(HOT)}
+    driver = EngineDriver(engine)
+    driver.send({"t": 31}, 0)
+    driver.rules = {1: rule(HOT)}
     engine.set_rules(DEVICE, [rule(HOT)])
-    assert bench.tick(1).rule_firings == []
-    assert bench.fired({"t": 31}, 2) == [1]
+    assert driver.tick(1).rule_firings == []
+    assert driver.fired({"t": 31}, 2) == [1]
 
 
 def test_firing_order_is_priority_then_age(engine: TelemetryEngine) -> None:
     rules = [rule(HOT, no=no, command=f"C{no}", priority=priority) for no, priority in ((1, 100), (2, 5), (3, 5), (4, -1))]
-    assert Bench(engine, *rules).fired({"t": 31}) == [4, 2, 3, 1]
+    assert EngineDriver(engine, *rules).fired({"t": 31}) == [4, 2, 3, 1]
 
 
 @pytest.mark.parametrize(("first", "second"), [("FAN", "FAN"), ("ON", "OFF"), ("OFF", "ON"), ("ON", "ON")])
 def test_the_first_rule_wins_when_rules_fire_together_with_contradicting_commands(
     engine: TelemetryEngine, first: str, second: str
 ) -> None:
-    bench = Bench(engine, rule(HOT, no=1, command=second), rule(HOT, no=2, command=first, priority=1))
-    result = bench.send({"t": 31})
+    driver = EngineDriver(engine, rule(HOT, no=1, command=second), rule(HOT, no=2, command=first, priority=1))
+    result = driver.send({"t": 31})
     assert [each.rule_no for each in result.rule_firings] == [2]
     assert result.rule_suppressions == [RuleSuppression(DEVICE, 1, ms(0), 2)]
-    assert bench.state(1) == RuleState(matched=True)
+    assert driver.state(1) == RuleState(matched=True)
 
 
 def test_rules_with_unrelated_commands_both_fire(engine: TelemetryEngine) -> None:
-    assert Bench(engine, rule(HOT, command="ON"), rule(HOT, no=2, command="FAN")).fired({"t": 31}) == [1, 2]
+    assert EngineDriver(engine, rule(HOT, command="ON"), rule(HOT, no=2, command="FAN")).fired({"t": 31}) == [1, 2]
 
 
 def test_a_late_message_evaluates_no_rule(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT))
-    bench.send({"ts": ms(10), "m": {"t": 20}}, 10)
-    late = bench.send({"ts": ms(9), "m": {"t": 31}}, 11)
+    driver = EngineDriver(engine, rule(HOT))
+    driver.send({"ts": ms(10), "m": {"t": 20}}, 10)
+    late = driver.send({"ts": ms(9), "m": {"t": 31}}, 11)
     assert (len(late.rows), late.rule_firings) == (1, [])
     assert engine.latest(DEVICE)[0].value == 20
 
 
 def test_a_dry_run_uses_given_readings_before_latest_values(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(HOT, ("mode", "==", "eco")))
-    bench.send({"t": 20, "mode": "eco"})
-    explanation = engine.dry_run(DEVICE, bench.rules[1], {"t": 40}, ms(1))
+    driver = EngineDriver(engine, rule(HOT, ("mode", "==", "eco")))
+    driver.send({"t": 20, "mode": "eco"})
+    explanation = engine.dry_run(DEVICE, driver.rules[1], {"t": 40}, ms(1))
     assert explanation.holds
     assert [(each.actual, each.holds) for each in explanation.conditions] == [(40, True), ("eco", True)]
-    assert not engine.dry_run(DEVICE, bench.rules[1], {}, ms(1)).holds
+    assert not engine.dry_run(DEVICE, driver.rules[1], {}, ms(1)).holds
     assert engine.latest(DEVICE)[0].value == 20
 
 

@@ -14,7 +14,7 @@ from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import LatestReading
 from domain.telemetry import packing
 from domain.telemetry.engine.reference import ReferenceEngine
-from support.engine import DEVICE, T0, Bench, ms, rule
+from support.engine import DEVICE, T0, EngineDriver, ms, rule
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 PAYLOADS = json.loads((VECTORS / "payloads.json").read_text())
@@ -28,7 +28,7 @@ def engine(request: pytest.FixtureRequest) -> TelemetryEngine:
 
 @pytest.mark.parametrize("vector", PAYLOADS, ids=lambda each: each["name"])
 def test_a_payload_is_parsed_as_in_the_vectors(engine: TelemetryEngine, vector: dict[str, Any]) -> None:
-    result = Bench(engine).send(vector["payload"])
+    result = EngineDriver(engine).send(vector["payload"])
     latest = engine.latest(DEVICE)
     assert {each.metric: each.value for each in latest} == vector["readings"]
     assert {each.metric: each.unit for each in latest if each.unit} == vector.get("units", {})
@@ -41,7 +41,7 @@ def test_readings_are_packed_as_in_the_vectors(engine: TelemetryEngine, vector: 
     numbers = [number for number, _ in vector["readings"]]
     engine.add_metric_names([(number, f"m{number}") for number in numbers])
     payload = {f"m{number}": value for number, value in vector["readings"]}
-    row = Bench(engine).send(payload).rows[0]
+    row = EngineDriver(engine).send(payload).rows[0]
     assert row[3].hex() == vector["packed"]
     assert row[2] == packing.row_digest(row[3])
     expected = [(5, number, *packing.value_columns(value)) for number, value in vector["readings"]]
@@ -59,32 +59,32 @@ def test_bytes_that_are_no_row_are_rejected(engine: TelemetryEngine, broken: str
 
 
 def test_a_redelivered_message_gives_the_same_row(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
-    first, again = (bench.send({"ts": T0, "m": {"t": 21.4}}, at_s).rows for at_s in (0, 9))
+    driver = EngineDriver(engine)
+    first, again = (driver.send({"ts": T0, "m": {"t": 21.4}}, at_s).rows for at_s in (0, 9))
     assert first == again
 
 
 def test_metric_numbers_belong_to_the_fleet_and_continue_from_the_highest_known(engine: TelemetryEngine) -> None:
     engine.add_metric_names([(3, "t"), (9, "h")])
-    bench = Bench(engine)
-    assert bench.send({"h": 1, "new": 2}).new_metric_names == [(10, "new")]
-    other = bench.send({"new": 2, "t": 1}, device_no=8)
+    driver = EngineDriver(engine)
+    assert driver.send({"h": 1, "new": 2}).new_metric_names == [(10, "new")]
+    other = driver.send({"new": 2, "t": 1}, device_no=8)
     assert other.new_metric_names == []
     assert other.new_metrics == [(8, 10, "new", None), (8, 3, "t", None)]
 
 
 def test_a_new_unit_is_reported_and_a_known_one_is_not(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
+    driver = EngineDriver(engine)
     units = ({}, {"t": "C"}, {"t": "C"}, {"t": "K"})
-    reported = [bench.send({"m": {"t": 1}, "u": unit}, i).new_metrics for i, unit in enumerate(units)]
+    reported = [driver.send({"m": {"t": 1}, "u": unit}, i).new_metrics for i, unit in enumerate(units)]
     assert reported == [[(DEVICE, 1, "t", None)], [(DEVICE, 1, "t", "C")], [], [(DEVICE, 1, "t", "K")]]
 
 
 def test_a_device_has_at_most_128_metrics(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
-    result = bench.send({f"m{i}": i for i in range(130)})
+    driver = EngineDriver(engine)
+    result = driver.send({f"m{i}": i for i in range(130)})
     assert (result.reading_count, result.faults) == (128, [(DEVICE, "TOO_MANY_METRICS", 2)])
-    assert bench.send({"m0": 5, "one more": 1}, 1).reading_count == 1
+    assert driver.send({"m0": 5, "one more": 1}, 1).reading_count == 1
 
 
 def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(engine: TelemetryEngine) -> None:
@@ -93,44 +93,44 @@ def test_a_device_that_was_restored_with_more_metrics_may_send_them_all_at_once(
     known = [packing.LatestMetric(number, 1.5, T0, T0, None) for number, _ in names]
     engine.restore(DEVICE, packing.pack_latest(T0, known))
     values = {name: number + 0.25 for number, name in names}
-    row = Bench(engine).send(values, 1).rows[0]
+    row = EngineDriver(engine).send(values, 1).rows[0]
     assert [value for _, _, value, _ in engine.unpack_readings([(0, row[3])])] == list(values.values())
 
 
 def test_a_payload_over_64_kib_is_dropped_and_counted(engine: TelemetryEngine) -> None:
-    assert Bench(engine).send(b" " * 65_537).faults == [(DEVICE, "TOO_LARGE", 1)]
+    assert EngineDriver(engine).send(b" " * 65_537).faults == [(DEVICE, "TOO_LARGE", 1)]
 
 
 def test_names_have_at_most_64_characters_and_texts_256(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
-    assert bench.send({"é" * 64: "é" * 256}).reading_count == 1
-    assert bench.send({"é" * 65: 1, "t": "é" * 257}).faults == [(DEVICE, "BAD_METRIC_NAME", 1), (DEVICE, "BAD_VALUE", 1)]
+    driver = EngineDriver(engine)
+    assert driver.send({"é" * 64: "é" * 256}).reading_count == 1
+    assert driver.send({"é" * 65: 1, "t": "é" * 257}).faults == [(DEVICE, "BAD_METRIC_NAME", 1), (DEVICE, "BAD_VALUE", 1)]
 
 
 def test_an_invalid_payload_of_one_device_does_not_affect_another(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(("t", ">", 30.0)))
+    driver = EngineDriver(engine, rule(("t", ">", 30.0)))
     for garbage in (b"\x00\xff", b"[" * 5000, b'{"t":', b"{" * 64, b'"' * 999):
-        assert bench.send(garbage, device_no=9).faults == [(9, "MALFORMED", 1)]
-    assert bench.fired({"t": 31}) == [1]
+        assert driver.send(garbage, device_no=9).faults == [(9, "MALFORMED", 1)]
+    assert driver.fired({"t": 31}) == [1]
 
 
 def test_a_watched_device_returns_its_readings(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
+    driver = EngineDriver(engine)
     engine.set_watched(DEVICE, True)
-    watched = bench.send({"t": 1.5, "on": True, "mode": "eco", "u": {"t": "C"}}).watched_readings
+    watched = driver.send({"t": 1.5, "on": True, "mode": "eco", "u": {"t": "C"}}).watched_readings
     assert watched == [
         (DEVICE, T0, "t", 1.5, None, "C"),
         (DEVICE, T0, "on", 1.0, "true", None),
         (DEVICE, T0, "mode", None, "eco", None),
     ]
     engine.set_watched(DEVICE, False)
-    assert bench.send({"t": 1}, 1).watched_readings == []
+    assert driver.send({"t": 1}, 1).watched_readings == []
 
 
 def test_a_checkpoint_restores_its_values(engine: TelemetryEngine) -> None:
-    bench = Bench(engine)
-    bench.send({"t": 1.5, "on": True, "u": {"t": "C"}}, 0)
-    bench.send({"mode": "eco"}, 5)
+    driver = EngineDriver(engine)
+    driver.send({"t": 1.5, "on": True, "u": {"t": "C"}}, 0)
+    driver.send({"mode": "eco"}, 5)
     (device_no, newest_ms, latest), *others = engine.checkpoint(10)
     assert (device_no, newest_ms, others) == (DEVICE, ms(5), [])
     assert engine.checkpoint(10) == []
@@ -142,13 +142,13 @@ def test_a_checkpoint_restores_its_values(engine: TelemetryEngine) -> None:
 
 
 def test_replayed_rows_update_values_but_evaluate_no_rule(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(("t", ">", 30.0)))
+    driver = EngineDriver(engine, rule(("t", ">", 30.0)))
     engine.add_metric_names([(1, "t")])
     engine.replay(DEVICE, ms(3), packing.pack_readings([(1, 31.0)]))
     engine.replay(DEVICE, ms(2), packing.pack_readings([(1, 5.0)]))
     assert engine.latest(DEVICE) == [LatestReading("t", 31.0, None, ms(3))]
-    assert bench.tick(9).rule_firings == []
-    assert bench.fired({"other": 1}, 4) == [1]
+    assert driver.tick(9).rule_firings == []
+    assert driver.fired({"other": 1}, 4) == [1]
 
 
 def test_unknown_metric_numbers_and_invalid_checkpoints_are_rejected(engine: TelemetryEngine) -> None:
@@ -161,11 +161,11 @@ def test_unknown_metric_numbers_and_invalid_checkpoints_are_rejected(engine: Tel
 
 
 def test_a_removed_device_is_forgotten(engine: TelemetryEngine) -> None:
-    bench = Bench(engine, rule(("t", "silent", 5)))
-    bench.send({"t": 1})
+    driver = EngineDriver(engine, rule(("t", "silent", 5)))
+    driver.send({"t": 1})
     engine.remove_device(DEVICE)
     assert (engine.latest(DEVICE), engine.next_timer_ms(), engine.checkpoint(5)) == ([], None, [])
-    assert bench.tick(60).rule_firings == []
+    assert driver.tick(60).rule_firings == []
 
 
 def test_last_seen_contains_each_device_once_with_its_newest_arrival(engine: TelemetryEngine) -> None:

@@ -1,4 +1,4 @@
-"""Home Assistant beside the service, on a broker of its own: what it sees, what it may, and what is left of it."""
+"""Home Assistant with its own broker beside the service: what it sees, what it may do, and what is cleared."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from support.homeassistant import Broker, HomeAssistant, home_assistant
 from support.ports import free_ports
 from support.service import EMAIL, PASSWORD, Api, Service
 
-NASTY = 'Pump "7"; {{ states }} \\ </script> ü'
+SPECIAL_NAME = 'Pump "7"; {{ states }} \\ </script> ü'
 
 
-class House:
+class BridgedService:
     """The service with a bridge to `broker`, acting as the key `key_id`."""
 
     def __init__(self, service: Service, broker: Broker, key_id: str) -> None:
@@ -31,30 +31,30 @@ class House:
         grant_id: str = (await owner.post(f"{device.path}/grants", body, expect=201))["grantId"]
         return grant_id
 
-    async def figures(self, owner: Api) -> dict[str, float]:
+    async def metrics(self, owner: Api) -> dict[str, float]:
         lines = (await owner.raw.get(f"{self.service.url}/metrics")).text.splitlines()
         prefix = "latchboard_homeassistant_"
-        values = [line.removeprefix(prefix).split() for line in lines if line.startswith(prefix)]
-        return {name.removesuffix("_total"): float(value) for name, value in values}
+        samples = [line.removeprefix(prefix).split() for line in lines if line.startswith(prefix)]
+        return {name.removesuffix("_total"): float(value) for name, value in samples}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedService]:
     folder = tmp_path_factory.mktemp("home")
     folder.joinpath("broker").mkdir()
     broker = Broker(folder / "broker", *free_ports(1))
     broker.start()
     try:
         with Service(folder / "service") as service:
-            key = a_key(service)
+            key = create_key(service)
             service.settings |= {"LATCHBOARD_HOMEASSISTANT": broker.url, "LATCHBOARD_HOMEASSISTANT_KEY": key["key"]}
             service.restart()
-            yield House(service, broker, key["keyId"])
+            yield BridgedService(service, broker, key["keyId"])
     finally:
         broker.stop()
 
 
-def a_key(service: Service) -> dict[str, str]:
+def create_key(service: Service) -> dict[str, str]:
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=40) as api:
         token = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()["accessToken"]
         key: dict[str, str] = api.post("/keys", json={"name": "Home"}, headers={"Authorization": f"Bearer {token}"}).json()
@@ -62,24 +62,26 @@ def a_key(service: Service) -> dict[str, str]:
 
 
 @pytest.fixture
-async def owner(house: House) -> AsyncIterator[Api]:
-    async with house.service.api() as api:
+async def owner(bridged: BridgedService) -> AsyncIterator[Api]:
+    async with bridged.service.api() as api:
         yield api
 
 
 @pytest.fixture
-async def home(house: House) -> AsyncIterator[HomeAssistant]:
-    async with home_assistant(house.broker) as home:
+async def home(bridged: BridgedService) -> AsyncIterator[HomeAssistant]:
+    async with home_assistant(bridged.broker) as home:
         yield home
 
 
-async def test_it_sees_a_device_whole_and_switches_it(house: House, owner: Api, home: HomeAssistant) -> None:
-    device = await a_device(owner, NASTY)
-    await house.grant(owner, device, ["*"])
+async def test_home_assistant_shows_a_device_with_its_sensors_and_switches_it(
+    bridged: BridgedService, owner: Api, home: HomeAssistant
+) -> None:
+    device = await a_device(owner, SPECIAL_NAME)
+    await bridged.grant(owner, device, ["*"])
     config = await home.until(lambda home: home.switch(device))
-    assert (config["device"]["name"], config["name"]) == (NASTY, None)
+    assert (config["device"]["name"], config["name"]) == (SPECIAL_NAME, None)
     assert home.shown(config) == "unavailable"
-    async with device.online(house.service) as line, house.service.feed(owner) as feed:
+    async with device.online(bridged.service) as line, bridged.service.feed(owner) as feed:
         await line.switched(False)
         await home.until(lambda home: home.shown(home.switch(device)) == "OFF")
         await home.press(device, "ON")
@@ -100,18 +102,20 @@ async def test_it_sees_a_device_whole_and_switches_it(house: House, owner: Api, 
         await line.report(load=41.25)
         await home.until(lambda home: home.shown(home.sensor(device, "load")) == "41.25")
     await home.until(lambda home: home.shown(home.switch(device)) == "unavailable")
-    assert not house.service.errors()
+    assert not bridged.service.errors()
 
 
-async def test_it_may_what_its_key_may_and_no_more(house: House, owner: Api, home: HomeAssistant) -> None:
+async def test_home_assistant_may_do_exactly_what_its_key_may_do(
+    bridged: BridgedService, owner: Api, home: HomeAssistant
+) -> None:
     asked, only_off, reader = [await a_device(owner, name) for name in ("Asked", "Only off", "Read only")]
     unseen = await a_device(owner, "Unseen")
     await owner.post(f"{asked.path}/commands", {"name": "ON", "label": "On", "requiresApproval": True}, expect=201)
-    await house.grant(owner, asked, ["*"])
-    await house.grant(owner, only_off, ["OFF"])
-    await house.grant(owner, reader, ["*"], scope="READ")
-    before = await house.figures(owner)
-    async with asked.online(house.service) as a, only_off.online(house.service) as b, reader.online(house.service) as c:
+    await bridged.grant(owner, asked, ["*"])
+    await bridged.grant(owner, only_off, ["OFF"])
+    await bridged.grant(owner, reader, ["*"], scope="READ")
+    before = await bridged.metrics(owner)
+    async with asked.online(bridged.service) as a, only_off.online(bridged.service) as b, reader.online(bridged.service) as c:
         await home.until(lambda home: all(home.switch(each) for each in (asked, only_off, reader)))
         for device in (asked, only_off, reader):
             await home.press(device, "ON")
@@ -124,33 +128,35 @@ async def test_it_may_what_its_key_may_and_no_more(house: House, owner: Api, hom
         assert await a.settled(owner) == []
         assert (await b.order())["cmd"] == "OFF"
         assert await c.settled(owner) == []
-    figures = await house.figures(owner)
-    assert figures["refused"] - before["refused"] == 3
-    assert figures["ignored"] - before["ignored"] >= 1
+    metrics = await bridged.metrics(owner)
+    assert metrics["refused"] - before["refused"] == 3
+    assert metrics["ignored"] - before["ignored"] >= 1
     assert not home.about(unseen)
     assert (await owner.get(f"{unseen.path}/executions"))["data"] == []
 
 
-async def test_a_limit_holds_for_it_too(house: House, owner: Api, home: HomeAssistant) -> None:
+async def test_a_rate_limit_applies_to_home_assistant(bridged: BridgedService, owner: Api, home: HomeAssistant) -> None:
     device = await a_device(owner)
-    await house.grant(owner, device, ["*"], rateLimitPerMinute=2)
-    async with device.online(house.service) as line:
+    await bridged.grant(owner, device, ["*"], rateLimitPerMinute=2)
+    async with device.online(bridged.service) as line:
         await home.until(lambda home: home.switch(device))
-        before = await house.figures(owner)
-        for word in ("ON", "OFF", "ON", "OFF"):
-            await home.press(device, word)
+        before = await bridged.metrics(owner)
+        for command in ("ON", "OFF", "ON", "OFF"):
+            await home.press(device, command)
         async with asyncio.timeout(10):
-            while (await house.figures(owner))["commands"] - before["commands"] < 4:
+            while (await bridged.metrics(owner))["commands"] - before["commands"] < 4:
                 await asyncio.sleep(0.05)
         assert await line.settled(owner) == ["ON", "OFF"]
 
 
-async def test_what_is_gone_is_cleared(house: House, owner: Api, home: HomeAssistant) -> None:
+async def test_topics_of_devices_that_are_no_longer_visible_are_cleared(
+    bridged: BridgedService, owner: Api, home: HomeAssistant
+) -> None:
     deleted, revoked, disabled, ungranted = [await a_device(owner, name) for name in ("A", "B", "C", "D")]
     every = (deleted, revoked, disabled, ungranted)
-    grants = [await house.grant(owner, device, ["*"]) for device in every]
+    grants = [await bridged.grant(owner, device, ["*"]) for device in every]
     for device in every:
-        async with device.online(house.service) as line:
+        async with device.online(bridged.service) as line:
             await line.report(temperature=20)
     await home.until(lambda home: all(home.sensor(device, "temperature") for device in every))
     await owner.delete(deleted.path)
@@ -164,61 +170,61 @@ async def test_what_is_gone_is_cleared(house: House, owner: Api, home: HomeAssis
     await home.until(lambda home: home.switch(disabled)["device"]["name"] == "Renamed")  # type: ignore[index]
 
 
-async def test_a_dead_key_leaves_nothing_behind(house: House, owner: Api, home: HomeAssistant) -> None:
+async def test_a_disabled_key_clears_every_topic(bridged: BridgedService, owner: Api, home: HomeAssistant) -> None:
     device = await a_device(owner)
-    await house.grant(owner, device, ["*"])
+    await bridged.grant(owner, device, ["*"])
     await home.until(lambda home: home.switch(device))
     other = "latchboard/acc_another0123456789abc/status"
     await home.client.publish(other, "online", qos=1, retain=True)
-    await owner.patch(f"/keys/{house.key_id}", {"enabled": False})
+    await owner.patch(f"/keys/{bridged.key_id}", {"enabled": False})
     await home.until(lambda home: set(home.retained) == {other})
-    await owner.patch(f"/keys/{house.key_id}", {"enabled": True})
+    await owner.patch(f"/keys/{bridged.key_id}", {"enabled": True})
     await home.client.publish(other, "", qos=1, retain=True)
     await home.until(lambda home: home.switch(device))
 
 
 @in_a_thorough_run
-async def test_its_broker_may_come_and_go(house: House, owner: Api) -> None:
+async def test_the_service_reconnects_after_the_broker_was_down(bridged: BridgedService, owner: Api) -> None:
     device = await a_device(owner)
-    await house.grant(owner, device, ["*"])
-    async with home_assistant(house.broker) as home:
+    await bridged.grant(owner, device, ["*"])
+    async with home_assistant(bridged.broker) as home:
         await home.until(lambda home: home.switch(device))
-    house.broker.stop()
+    bridged.broker.stop()
     assert (await owner.get(device.path))["name"] == "Pump"
-    house.broker.start()
-    async with home_assistant(house.broker) as home:
+    bridged.broker.start()
+    async with home_assistant(bridged.broker) as home:
         await home.until(lambda home: home.switch(device))
-    house.broker.stop()
-    assert await asyncio.to_thread(house.service.stop) < 5
-    await asyncio.to_thread(house.service.start)
-    assert (await owner.raw.get(f"{house.service.url}/readyz")).status_code == 200
-    house.broker.start()
-    async with home_assistant(house.broker) as home:
+    bridged.broker.stop()
+    assert await asyncio.to_thread(bridged.service.stop) < 5
+    await asyncio.to_thread(bridged.service.start)
+    assert (await owner.raw.get(f"{bridged.service.url}/readyz")).status_code == 200
+    bridged.broker.start()
+    async with home_assistant(bridged.broker) as home:
         await home.until(lambda home: home.switch(device))
-    assert await asyncio.to_thread(house.service.stop) < 5
-    await asyncio.to_thread(house.service.start)
+    assert await asyncio.to_thread(bridged.service.stop) < 5
+    await asyncio.to_thread(bridged.service.start)
 
 
 @in_a_thorough_run
-async def test_what_an_earlier_run_left_is_cleared_by_the_next(house: House, owner: Api, home: HomeAssistant) -> None:
+async def test_topics_that_an_earlier_run_left_are_cleared(bridged: BridgedService, owner: Api, home: HomeAssistant) -> None:
     gone, stays = await a_device(owner, "Gone"), await a_device(owner, "Stays")
     for device in (gone, stays):
-        await house.grant(owner, device, ["*"])
+        await bridged.grant(owner, device, ["*"])
     await home.until(lambda home: home.switch(gone) and home.switch(stays))
-    house.service.kill()
+    bridged.service.kill()
     await home.until(lambda home: home.shown(home.switch(stays)) == "unavailable")
-    bridge = {name: house.service.settings.pop(name) for name in list(house.service.settings) if "HOMEASSISTANT" in name}
-    await asyncio.to_thread(house.service.start)
+    bridge = {name: bridged.service.settings.pop(name) for name in list(bridged.service.settings) if "HOMEASSISTANT" in name}
+    await asyncio.to_thread(bridged.service.start)
     await owner.delete(gone.path)
-    await asyncio.to_thread(house.service.stop)
-    house.service.settings |= bridge
-    await asyncio.to_thread(house.service.start)
+    await asyncio.to_thread(bridged.service.stop)
+    bridged.service.settings |= bridge
+    await asyncio.to_thread(bridged.service.start)
     await home.until(lambda home: not home.about(gone) and home.switch(stays))
     for name in bridge:
-        del house.service.settings[name]
-    await asyncio.to_thread(house.service.restart)
-    await owner.delete(f"/keys/{house.key_id}")
-    await asyncio.to_thread(house.service.stop)
-    house.service.settings |= bridge
-    await asyncio.to_thread(house.service.start)
+        del bridged.service.settings[name]
+    await asyncio.to_thread(bridged.service.restart)
+    await owner.delete(f"/keys/{bridged.key_id}")
+    await asyncio.to_thread(bridged.service.stop)
+    bridged.service.settings |= bridge
+    await asyncio.to_thread(bridged.service.start)
     await home.until(lambda home: not home.retained)

@@ -1,4 +1,4 @@
-"""Rules by the real program and a real device: edges, time, priority, circles, trials; and SIGKILL in the middle of each."""
+"""Rules with the real program and a device: transitions, timers, priority, loops, dry runs; with SIGKILL in the middle."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ HOT = {"metric": "temperature", "comparator": ">", "value": 30}
 COOL = {"metric": "temperature", "comparator": "<", "value": 25}
 
 
-async def a_rule(owner: Api, device: Device, command: str = "OFF", **fields: Any) -> str:
+async def create_rule(owner: Api, device: Device, command: str = "OFF", **fields: Any) -> str:
     body = {"name": f"{command} when hot", "conditions": [HOT], "action": {"command": command}} | fields
     rule_id: str = (await owner.post(f"{device.path}/rules", body, expect=201))["ruleId"]
     return rule_id
 
 
-async def told(owner: Api, device: Device, kind: str) -> list[dict[str, Any]]:
+async def list_events(owner: Api, device: Device, kind: str) -> list[dict[str, Any]]:
     """Events of this type, oldest first."""
     page = await owner.get("/events", params={"deviceId": device.device_id, "type": kind})
     return list(reversed(page["data"]))
 
 
-async def until_told(owner: Api, device: Device, kind: str, count: int = 1) -> list[dict[str, Any]]:
+async def wait_for_events(owner: Api, device: Device, kind: str, count: int = 1) -> list[dict[str, Any]]:
     async with asyncio.timeout(15):
-        while len(events := await told(owner, device, kind)) < count:
+        while len(events := await list_events(owner, device, kind)) < count:
             await asyncio.sleep(0.05)
     return events
 
@@ -39,155 +39,155 @@ def unix_ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000)
 
 
-async def reported(line: Line, *temperatures: float) -> None:
+async def report_temperatures(line: Line, *temperatures: float) -> None:
     for temperature in temperatures:
         await line.report(temperature=temperature)
 
 
-async def test_a_kill_makes_no_rule_fire_again_and_none_forget(service: Service, owner: Api) -> None:
-    """One rule had fired, one had not: after SIGKILL the first waits for its edge and the second for its crossing."""
+async def test_after_a_kill_no_rule_fires_again_and_none_loses_its_state(service: Service, owner: Api) -> None:
+    """One rule has fired and one has not: after SIGKILL the first stays matched and the second still fires."""
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        await a_rule(owner, pump, "OFF")
-        await a_rule(owner, pump, "TOGGLE", conditions=[HOT | {"value": 40}])
-        await reported(line, 31)
+        await report_temperatures(line, 20)
+        await create_rule(owner, pump, "OFF")
+        await create_rule(owner, pump, "TOGGLE", conditions=[HOT | {"value": 40}])
+        await report_temperatures(line, 31)
         assert await line.settled(owner) == ["OFF"]
         for value, expected in ((32, []), (41, ["TOGGLE"]), (42, [])):
             await service.kill_and_start()
             async with pump.online(service) as again:
-                await reported(again, value)
+                await report_temperatures(again, value)
                 assert await again.settled(owner) == expected
-    assert len(await told(owner, pump, "rule_matched")) == 2
+    assert len(await list_events(owner, pump, "rule_matched")) == 2
 
 
-async def test_waiting_goes_on_while_the_service_is_dead_and_the_device_offline(service: Service, owner: Api) -> None:
-    """The conditions have to hold for two seconds; a device that is away has not said that they do not."""
+async def test_for_seconds_continues_while_the_service_is_down_and_the_device_offline(service: Service, owner: Api) -> None:
+    """The conditions must hold for two seconds; an offline device has not reported that they do not."""
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        await a_rule(owner, pump, forSeconds=2)
+        await report_temperatures(line, 20)
+        await create_rule(owner, pump, forSeconds=2)
         before_ms = int(time.time() * 1_000)  # whole milliseconds, as the service counts
-        await reported(line, 31)
+        await report_temperatures(line, 31)
     await service.kill_and_start()
 
-    [matched] = await until_told(owner, pump, "rule_matched")
+    [matched] = await wait_for_events(owner, pump, "rule_matched")
     assert matched["timestamp"] >= before_ms + 2_000
     async with pump.online(service) as line:
         assert await line.settled(owner) == ["OFF"]
-        await reported(line, 32)
+        await report_temperatures(line, 32)
         assert await line.settled(owner) == []
 
 
-async def test_a_lapse_begins_the_waiting_anew(service: Service, owner: Api) -> None:
+async def test_for_seconds_restarts_when_the_conditions_stop_holding(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        await a_rule(owner, pump, forSeconds=1)
-        await reported(line, 31, 20)
+        await report_temperatures(line, 20)
+        await create_rule(owner, pump, forSeconds=1)
+        await report_temperatures(line, 31, 20)
         lapsed_ms = int(time.time() * 1_000)  # whole milliseconds, as the service counts
-        await reported(line, 31)
-        [matched] = await until_told(owner, pump, "rule_matched")
+        await report_temperatures(line, 31)
+        [matched] = await wait_for_events(owner, pump, "rule_matched")
         assert matched["timestamp"] >= lapsed_ms + 1_000
         assert await line.settled(owner) == ["OFF"]
 
 
-async def test_silence_is_noticed_without_any_message_and_once_also_after_a_kill(service: Service, owner: Api) -> None:
+async def test_silence_fires_once_without_any_message_even_after_a_kill(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     quiet = {"metric": "temperature", "comparator": "silent", "value": 1}
     async with pump.online(service) as line:
-        await reported(line, 20)
-    await a_rule(owner, pump, conditions=[quiet])  # nobody says anything from here on
-    [matched] = await until_told(owner, pump, "rule_matched")
+        await report_temperatures(line, 20)
+    await create_rule(owner, pump, conditions=[quiet])  # nobody says anything from here on
+    [matched] = await wait_for_events(owner, pump, "rule_matched")
     await service.kill_and_start()
     async with pump.online(service) as line:
         assert await line.settled(owner) == ["OFF"]
-        assert len(await told(owner, pump, "rule_matched")) == 1
-        await reported(line, 20)
+        assert len(await list_events(owner, pump, "rule_matched")) == 1
+        await report_temperatures(line, 20)
         back_ms = matched["timestamp"]
-    [_, second] = await until_told(owner, pump, "rule_matched", 2)
+    [_, second] = await wait_for_events(owner, pump, "rule_matched", 2)
     assert second["timestamp"] >= back_ms + 1_000
 
 
-async def test_hysteresis_and_cooldown_outlive_a_kill(service: Service, owner: Api) -> None:
+async def test_hysteresis_and_cooldown_survive_a_kill(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        await a_rule(owner, pump, "OFF", clearConditions=[COOL])
-        await a_rule(owner, pump, "TOGGLE", cooldownSeconds=3_600)
-        await reported(line, 31)
+        await report_temperatures(line, 20)
+        await create_rule(owner, pump, "OFF", clearConditions=[COOL])
+        await create_rule(owner, pump, "TOGGLE", cooldownSeconds=3_600)
+        await report_temperatures(line, 31)
         assert sorted(await line.settled(owner)) == ["OFF", "TOGGLE"]
     await service.kill_and_start()
     async with pump.online(service) as line:
-        await reported(line, 29, 31)  # not cool enough to begin anew; and still cooling down
+        await report_temperatures(line, 29, 31)  # not cool enough to begin anew; and still cooling down
         assert await line.settled(owner) == []
-        await reported(line, 24, 31)
+        await report_temperatures(line, 24, 31)
         assert await line.settled(owner) == ["OFF"]
 
 
-async def test_only_an_edit_of_what_decides_the_match_arms_a_rule_anew(service: Service, owner: Api) -> None:
+async def test_only_an_edit_of_the_conditions_resets_a_rule(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        rule = f"{pump.path}/rules/{await a_rule(owner, pump)}"
-        await reported(line, 31)
+        await report_temperatures(line, 20)
+        rule = f"{pump.path}/rules/{await create_rule(owner, pump)}"
+        await report_temperatures(line, 31)
         assert await line.settled(owner) == ["OFF"]
         for change in ({"name": "other"}, {"priority": 7}, {"action": {"command": "TOGGLE"}}, {"conditions": [HOT]}):
             assert (await owner.patch(rule, change))["lastMatched"] is True
-            await reported(line, 32)
+            await report_temperatures(line, 32)
             assert await line.settled(owner) == [], change
         assert (await owner.patch(rule, {"conditions": [HOT | {"value": 31}]}))["lastMatched"] is False
-        await reported(line, 33)
+        await report_temperatures(line, 33)
         assert await line.settled(owner) == ["TOGGLE"]
     [kept] = await owner.get(f"{pump.path}/rules")
     assert (kept["lastMatched"], kept["name"], kept["priority"]) == (True, "other", 7)
 
 
 @pytest.mark.parametrize("rival", ["OFF", "ON"])
-async def test_of_rules_that_fire_at_once_priority_then_age_decides_and_the_loser_is_named(
+async def test_priority_then_age_decides_between_rules_that_fire_together_and_the_losing_rule_is_logged(
     service: Service, owner: Api, rival: str
 ) -> None:
-    """The same command runs once; of opposite ones only the first runs."""
+    """An equal command runs once; of contradicting commands only the first runs."""
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        await a_rule(owner, pump, rival, name="younger rank", priority=200)
-        await a_rule(owner, pump, "OFF", name="winner", priority=1)
-        await a_rule(owner, pump, rival, name="same rank", priority=1)
-        await reported(line, 31)
+        await report_temperatures(line, 20)
+        await create_rule(owner, pump, rival, name="younger rank", priority=200)
+        await create_rule(owner, pump, "OFF", name="winner", priority=1)
+        await create_rule(owner, pump, rival, name="same rank", priority=1)
+        await report_temperatures(line, 31)
         assert await line.settled(owner) == ["OFF"]
-    said = [event["description"] for event in await told(owner, pump, "rule_suppressed")]
+    said = [event["description"] for event in await list_events(owner, pump, "rule_suppressed")]
     assert len(said) == 2
     assert all("rule 'winner' fired at the same moment" in one for one in said)
     assert all(any(repr(loser) in one for one in said) for loser in ("same rank", "younger rank"))
     assert [each["lastMatched"] for each in await owner.get(f"{pump.path}/rules")] == [True] * 3
 
 
-async def test_a_rule_that_drives_itself_in_circles_is_disabled_and_says_why(service: Service, owner: Api) -> None:
-    """The device answers each OFF by what makes the rule fire again."""
+async def test_a_rule_that_triggers_itself_in_a_loop_is_disabled_with_a_reason(service: Service, owner: Api) -> None:
+    """The device answers each OFF with a reading that makes the rule fire again."""
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
-        rule_id = await a_rule(owner, pump)
+        await report_temperatures(line, 20)
+        rule_id = await create_rule(owner, pump)
         for _ in range(10):
-            await reported(line, 31)
+            await report_temperatures(line, 31)
             await line.order("OFF")
-            await reported(line, 20)
-        await reported(line, 31)
+            await report_temperatures(line, 20)
+        await report_temperatures(line, 31)
         assert await line.settled(owner) == []
     [rule] = await owner.get(f"{pump.path}/rules")
-    [disabled] = await told(owner, pump, "rule_disabled")
+    [disabled] = await list_events(owner, pump, "rule_disabled")
     assert (rule["enabled"], rule["ruleId"], disabled["source"]) == (False, rule_id, f"rule:{rule_id}")
     assert "more than 10 times within a minute" in rule["disabledReason"]
     assert rule["disabledReason"] in disabled["description"]
     again = await owner.patch(f"{pump.path}/rules/{rule_id}", {"enabled": True})
     assert (again["enabled"], again["disabledReason"]) == (True, None)
     async with pump.online(service) as line:
-        await reported(line, 20, 31)
+        await report_temperatures(line, 20, 31)
         assert await line.settled(owner) == ["OFF"]
 
 
-async def test_values_that_are_no_plain_numbers_decide_as_the_documents_say(service: Service, owner: Api) -> None:
+async def test_values_other_than_plain_numbers_are_evaluated_as_documented(service: Service, owner: Api) -> None:
     """A metric that is not in the message, NaN, text, booleans, integers beyond 2^53, minus zero."""
     pump = await a_device(owner)
     cases: list[tuple[str, str, Any, bool]] = [
@@ -207,7 +207,7 @@ async def test_values_that_are_no_plain_numbers_decide_as_the_documents_say(serv
         await line.report(absent=9, broken=9, mode="off", open=False, count=1, zero=1)
         for metric, sign, value, _ in cases:
             condition = {"metric": metric, "comparator": sign, "value": value}
-            await a_rule(owner, pump, "STATUS", name=f"{metric} {sign} {value}", conditions=[condition], priority=1)
+            await create_rule(owner, pump, "STATUS", name=f"{metric} {sign} {value}", conditions=[condition], priority=1)
         odd = b'{"broken": NaN, "mode": "eco", "open": true, "count": 9007199254740993, "zero": -0.0}'
         await line.publish("telemetry", odd)
         await line.settled(owner)
@@ -215,24 +215,26 @@ async def test_values_that_are_no_plain_numbers_decide_as_the_documents_say(serv
     assert {rule["name"]: rule["lastMatched"] for rule in rules} == {f"{m} {s} {v}": holds for m, s, v, holds in cases}
 
 
-async def test_a_value_no_number_can_hold_is_refused_by_name(service: Service, owner: Api) -> None:
+async def test_a_value_beyond_the_range_of_a_double_is_rejected(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     async with pump.online(service) as line:
-        await reported(line, 20)
+        await report_temperatures(line, 20)
     for value in (10**400, True, None, [1]):
         body = {"name": "r", "conditions": [HOT | {"value": value}], "action": {"command": "OFF"}}
         refusal = await owner.post(f"{pump.path}/rules", body, expect=400)
         assert refusal["error"] in ("VALIDATION_ERROR", "INVALID_JSON"), value
 
 
-async def test_a_trial_says_per_condition_why_and_over_history_when_and_changes_nothing(service: Service, owner: Api) -> None:
+async def test_a_dry_run_explains_each_condition_and_lists_past_firings_without_changing_anything(
+    service: Service, owner: Api
+) -> None:
     pump = await a_device(owner)
     begin_ms = int(time.time() * 1_000) - 60_000
     readings = ((0, 20), (10, 31), (20, 32), (30, 24), (40, 35))
     async with pump.online(service) as line:
         for second, temperature in readings:
             await line.publish("telemetry", {"ts": begin_ms + 1_000 * second, "m": {"temperature": temperature}})
-        rule_id = await a_rule(owner, pump, clearConditions=[COOL])
+        rule_id = await create_rule(owner, pump, clearConditions=[COOL])
         trial = f"{pump.path}/rules/{rule_id}/test"
 
         by_hand = await owner.post(trial, {"readings": {"temperature": 31}})

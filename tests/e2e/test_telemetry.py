@@ -1,4 +1,4 @@
-"""Telemetry from outside: what devices send over MQTT and what the API then says, kills in between included."""
+"""Telemetry end to end: devices send over MQTT, the API returns it, and the service is killed in between."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield service
 
 
-def stretches(sent: list[tuple[int, float]], step_ms: int) -> list[dict[str, Any]]:
-    """What the API should say, newest first, without the order-dependent last bits of sums."""
+def expected_buckets(sent: list[tuple[int, float]], step_ms: int) -> list[dict[str, Any]]:
+    """The buckets that the API should return, newest first, without the order-dependent last bits of sums."""
     found: dict[int, list[tuple[int, float]]] = {}
     for at_ms, value in sent:
         found.setdefault(at_ms - at_ms % step_ms, []).append((at_ms, value))
@@ -40,8 +40,8 @@ def stretches(sent: list[tuple[int, float]], step_ms: int) -> list[dict[str, Any
     ]
 
 
-async def past(line: Line, sent: list[tuple[int, float]], count: int, hours: int, dice: random.Random) -> None:
-    """Readings of past hours, each of another instant, in one message."""
+async def send_past_readings(line: Line, sent: list[tuple[int, float]], count: int, hours: int, dice: random.Random) -> None:
+    """Send readings of past hours, each with a different time, in one message."""
     now_ms = int(time.time() * 1000)
     taken = {at_ms for at_ms, _ in sent}
     while (at_ms := now_ms - dice.randrange(hours * HOUR_MS)) and count:
@@ -52,47 +52,47 @@ async def past(line: Line, sent: list[tuple[int, float]], count: int, hours: int
     await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[-40:]])
 
 
-async def test_downsampled_telemetry_is_true_through_late_readings_and_kills(service: Service, owner: Api) -> None:
+async def test_downsampled_telemetry_stays_exact_through_late_readings_and_kills(service: Service, owner: Api) -> None:
     meter, dice, sent = await a_device(owner), random.Random(5), []
     for _ in range(effort(2, 4)):
         async with meter.online(service) as line:
             for _ in range(10):
-                await past(line, sent, 40, 12, dice)
+                await send_past_readings(line, sent, 40, 12, dice)
         await asyncio.sleep(dice.random())
         await service.kill_and_start()
         for step, step_ms in STEPS:
-            await told_is_true(owner, meter, sent, step, step_ms)
-    await summed_up(service)
+            await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
+    await wait_for_rollups(service)
     for step, step_ms in STEPS:
-        await told_is_true(owner, meter, sent, step, step_ms)
-    await without_its_readings(service, meter)
+        await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
+    await delete_readings(service, meter)
     for step, step_ms in STEPS[:3]:
-        await told_is_true(owner, meter, sent, step, step_ms)
+        await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
 
 
-async def told_is_true(owner: Api, meter: Device, sent: list[tuple[int, float]], step: str, step_ms: int) -> None:
+async def assert_buckets_are_exact(owner: Api, meter: Device, sent: list[tuple[int, float]], step: str, step_ms: int) -> None:
     told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
-    assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == stretches(sent, step_ms)
+    assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == expected_buckets(sent, step_ms)
     assert [one["mean"] for one in told] == [one["sum"] / one["count"] for one in told]
     assert sum(one["sum"] for one in told) == pytest.approx(sum(value for _, value in sent))
 
 
-async def summed_up(service: Service) -> None:
-    """Until every hour that is over is a roll-up."""
+async def wait_for_rollups(service: Service) -> None:
+    """Wait until every ended hour has its roll-up."""
     over = int(time.time() - 121) // 3_600
     async with asyncio.timeout(20):
         while await rows(service, f"SELECT 1 FROM rollups_due WHERE hour < {over}"):
             await asyncio.sleep(0.1)
 
 
-async def without_its_readings(service: Service, meter: Device) -> None:
-    """As if the time for which readings are kept were over, but for the last two hours: only roll-ups can answer."""
+async def delete_readings(service: Service, meter: Device) -> None:
+    """Delete all readings but those of the last two hours, as retention does, so that only roll-ups remain."""
     before_ms = (int(time.time() - 121) // 3_600 - 1) * HOUR_MS
     of = f"(SELECT device_no FROM devices WHERE device_id = '{meter.device_id}')"
     await rows(service, f"DELETE FROM readings WHERE device_no = {of} AND ts < {before_ms} RETURNING 1")
 
 
-async def test_the_payload_forms_units_and_kinds_of_values_come_back(service: Service, owner: Api) -> None:
+async def test_every_payload_form_unit_and_value_type_is_returned(service: Service, owner: Api) -> None:
     meter = await a_device(owner)
     now_ms = int(time.time() * 1000)
     async with meter.online(service) as line:
@@ -116,7 +116,7 @@ async def test_the_payload_forms_units_and_kinds_of_values_come_back(service: Se
     ]
 
 
-async def test_an_export_is_complete_and_in_order_also_for_a_clock_that_stands_still(service: Service, owner: Api) -> None:
+async def test_an_export_is_complete_and_ordered_even_if_the_device_clock_stands_still(service: Service, owner: Api) -> None:
     meter, at_ms = await a_device(owner), int(time.time() * 1000)
     async with meter.online(service) as line:
         for begin in range(0, 3_000, 100):
@@ -128,7 +128,7 @@ async def test_an_export_is_complete_and_in_order_also_for_a_clock_that_stands_s
     assert [json.loads(each)["value"] for each in lines] == [float(row["value"]) for row in rows]
 
 
-async def test_a_deleted_device_leaves_nothing_although_its_last_messages_come_late(service: Service, owner: Api) -> None:
+async def test_a_deleted_device_leaves_no_rows_even_if_its_last_messages_arrive_late(service: Service, owner: Api) -> None:
     meter = await a_device(owner)
     async with meter.online(service) as line:
         for number in range(50):
@@ -141,7 +141,7 @@ async def test_a_deleted_device_leaves_nothing_although_its_last_messages_come_l
         await owner.get(meter.path + path, expect=404)
 
 
-async def test_a_reader_that_leaves_early_leaves_nothing_behind(service: Service, owner: Api) -> None:
+async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Service, owner: Api) -> None:
     meter, at_ms = await a_device(owner), int(time.time() * 1000) - HOUR_MS
     async with meter.online(service) as line:
         for begin in range(0, 40_000, 400):
@@ -158,8 +158,8 @@ async def test_a_reader_that_leaves_early_leaves_nothing_behind(service: Service
     assert service.errors() == []
 
 
-async def test_readings_are_told_as_events_only_when_asked_for(service: Service, owner: Api) -> None:
-    """Newest first, over all devices or one; pages do not shift, and readings are not counted."""
+async def test_readings_are_listed_as_events_only_on_request(service: Service, owner: Api) -> None:
+    """They are newest first, for all devices or one; pages do not shift, and the total does not count readings."""
     meters = [await a_device(owner) for _ in range(2)]
     now_ms = int(time.time() * 1000)
     for meter in meters:

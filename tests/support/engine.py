@@ -1,4 +1,4 @@
-"""A device whose messages go straight into an engine."""
+"""Sends the messages of one device straight to an engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _condition(each: tuple[str, str, float | str]) -> RuleCondition:
     return RuleCondition(metric, Comparator(comparator), value)
 
 
-class Bench:
+class EngineDriver:
     """Times are seconds after `T0`."""
 
     def __init__(self, engine: TelemetryEngine, *rules: RuleSpec) -> None:
@@ -40,21 +40,21 @@ class Bench:
 
     def send_all(self, payloads: Sequence[dict[str, Any] | bytes | str], at_s: float = 0, device_no: int = DEVICE) -> BatchResult:
         batch = InMemoryTelemetryBatch.of((device_no, ms(at_s), _bytes(payload)) for payload in payloads)
-        return self._keep(self.engine.ingest(batch))
+        return self._record(self.engine.ingest(batch))
 
     def tick(self, at_s: float) -> BatchResult:
-        return self._keep(self.engine.tick(ms(at_s)))
+        return self._record(self.engine.tick(ms(at_s)))
 
     def fired(self, payload: dict[str, Any], at_s: float = 0) -> list[int]:
         return [each.rule_no for each in self.send(payload, at_s).rule_firings]
 
     def state(self, rule_no: int = 1) -> RuleState:
-        """As the database would know it."""
+        """The state that the database would contain."""
         return self.rules[rule_no].state
 
-    def _keep(self, result: BatchResult) -> BatchResult:
-        for edge in result.rule_transitions:
-            self.rules[edge.rule_no] = replace(self.rules[edge.rule_no], state=edge.state)
+    def _record(self, result: BatchResult) -> BatchResult:
+        for transition in result.rule_transitions:
+            self.rules[transition.rule_no] = replace(self.rules[transition.rule_no], state=transition.state)
         return result
 
 

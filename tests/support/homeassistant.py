@@ -1,7 +1,7 @@
-"""Home Assistant as it looks from its broker: a real Mosquitto, and a client that believes discovery messages as it would.
+"""A model of Home Assistant: a real Mosquitto broker, and a client that interprets discovery messages as Home Assistant does.
 
-What it believes is checked as strictly as Home Assistant does, by the published options of its MQTT switch and sensor: an unknown
-option, a wrong unit for a device class or an id with a foreign sign makes it ignore the whole entity.
+The client validates them by the published options of the MQTT switch and sensor, as strictly as Home Assistant: it ignores an
+entity with an unknown option, a wrong unit for its device class or an invalid character in its id.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 class Broker:
-    """Keeps nothing over a restart."""
+    """Mosquitto without persistence: a restart loses every retained message."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
@@ -108,56 +108,56 @@ class Broker:
 
 @dataclass
 class HomeAssistant:
-    """`retained`: what stands on the broker, by topic."""
+    """`retained`: the retained messages on the broker, by topic; `received`: every message in order."""
 
     client: aiomqtt.Client
     retained: dict[str, str] = field(default_factory=dict)
-    said: list[tuple[str, str]] = field(default_factory=list)
-    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    received: list[tuple[str, str]] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def listen(self) -> None:
         with contextlib.suppress(aiomqtt.MqttError):
             async for message in self.client.messages:
                 topic, text = str(message.topic), bytes(message.payload).decode()
-                async with self.news:
-                    self.said.append((topic, text))
+                async with self.changed:
+                    self.received.append((topic, text))
                     self.retained[topic] = text
                     if not text:
                         del self.retained[topic]
-                    self.news.notify_all()
+                    self.changed.notify_all()
 
     async def until(self, wanted: Any) -> Any:
-        """Until `wanted(self)` is true; gives that."""
-        async with asyncio.timeout(PATIENCE), self.news:
-            return await self.news.wait_for(lambda: wanted(self))
+        """Wait until `wanted(self)` is true, and return it."""
+        async with asyncio.timeout(PATIENCE), self.changed:
+            return await self.changed.wait_for(lambda: wanted(self))
 
     def configs(self) -> dict[str, dict[str, Any]]:
         return {topic: json.loads(text) for topic, text in self.retained.items() if topic.endswith("/config")}
 
     def switch(self, device: Any) -> dict[str, Any] | None:
-        """The switch of a device that Home Assistant would have made, checked; None without one."""
+        """The validated switch entity of a device; None if there is none."""
         found = self.configs().get(f"homeassistant/switch/{device.device_id}/config")
-        return None if found is None else checked("switch", found)
+        return None if found is None else validate("switch", found)
 
     def sensor(self, device: Any, name: str) -> dict[str, Any] | None:
         at = f"homeassistant/sensor/{device.device_id}/"
         found = [config for topic, config in self.configs().items() if topic.startswith(at) and config["name"] == name]
-        return checked("sensor", found[0]) if found else None
+        return validate("sensor", found[0]) if found else None
 
     def shown(self, config: dict[str, Any] | None) -> str | None:
-        """An entity's state as the user sees it."""
+        """The state of an entity as a user sees it."""
         if config is None:
             return None
         ready = [self.retained.get(each["topic"]) == "online" for each in config["availability"]]
         return self.retained.get(config["state_topic"], "unknown") if all(ready) else "unavailable"
 
     def about(self, device: Any) -> list[str]:
-        """What names the device, but for what Home Assistant said itself."""
-        told = {topic: text for topic, text in self.retained.items() if not topic.endswith("/set")}
-        return [topic for topic, text in told.items() if device.device_id in topic + text]
+        """Topics of retained messages that mention the device, without those that Home Assistant published."""
+        others = {topic: text for topic, text in self.retained.items() if not topic.endswith("/set")}
+        return [topic for topic, text in others.items() if device.device_id in topic + text]
 
-    async def press(self, device: Any, word: str, *, retain: bool = False) -> None:
-        await self.client.publish(f"{self.base(device)}/set", word, qos=1, retain=retain, timeout=PATIENCE)
+    async def press(self, device: Any, command: str, *, retain: bool = False) -> None:
+        await self.client.publish(f"{self.base(device)}/set", command, qos=1, retain=retain, timeout=PATIENCE)
 
     def base(self, device: Any) -> str:
         config = self.switch(device)
@@ -165,7 +165,7 @@ class HomeAssistant:
         return str(config["state_topic"]).rpartition("/")[0]
 
 
-def checked(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+def validate(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     assert config.keys() <= OPTIONS[kind], config.keys() - OPTIONS[kind]
     assert config["device"].keys() <= DEVICE
     assert config["device"]["identifiers"]

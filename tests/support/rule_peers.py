@@ -1,7 +1,8 @@
-"""The same work by other means: JSON bytes → five numbers → a device's rules → edges → fired rules in priority order.
+"""The engine's work with other libraries: JSON bytes → five numbers → a device's rules → transitions → fired rules by priority.
 
-Each peer gets the bytes, parses them with msgspec (the fastest JSON reader of Python) and keeps `last values` and `matched` in
-dictionaries, as a program around that library would. `make` gives a function from a message to the rule numbers fired.
+Each peer parses the bytes with msgspec, the fastest JSON parser for Python, and keeps latest values and `matched` in
+dictionaries, as a program around that library would. Each constructor returns a function from a message to the rule numbers that
+fire.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pytest
 from domain.rules.model import RuleSpec, in_firing_order
 
 Evaluate = Callable[[Mapping[str, float]], bool]
-Take = Callable[[int, bytes], list[int]]
+Ingest = Callable[[int, bytes], list[int]]
 _PARSE = msgspec.json.Decoder(dict[str, float]).decode
 
 
-def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[[RuleSpec], Evaluate]) -> Take:
-    """State and edges around a peer that can only say whether a rule's conditions hold. Equal rules share one compilation."""
+def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[[RuleSpec], Evaluate]) -> Ingest:
+    """State and transitions around a peer that only evaluates conditions. Equal rules share one compilation."""
     known: dict[object, Evaluate] = {}
     rules: dict[int, list[tuple[int, Evaluate]]] = {}
     for device_no, specs in fleet.items():
@@ -34,7 +35,7 @@ def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[
     last: dict[int, dict[str, float]] = {device_no: {} for device_no in fleet}
     matched: set[int] = set()
 
-    def take(device_no: int, payload: bytes) -> list[int]:
+    def ingest(device_no: int, payload: bytes) -> list[int]:
         values = last[device_no]
         values.update(_PARSE(payload))
         fired = []
@@ -47,7 +48,7 @@ def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[
                 matched.discard(rule_no)
         return fired
 
-    return take
+    return ingest
 
 
 def generated_python(spec: RuleSpec) -> Evaluate:
@@ -85,8 +86,8 @@ def _infix(spec: RuleSpec, glue: str) -> str:
     return f" {glue} ".join(f"{each.metric} {each.comparator.value} {each.value!r}" for each in spec.conditions)
 
 
-def numpy_planes(fleet: Mapping[int, Sequence[RuleSpec]], metrics: Sequence[str]) -> Take:
-    """All rules of a device at once: thresholds and sides as arrays. Only `>`, `>=`, `<`, `<=` (as >= and <= of near values)."""
+def numpy_planes(fleet: Mapping[int, Sequence[RuleSpec]], metrics: Sequence[str]) -> Ingest:
+    """Evaluates all rules of a device together, with thresholds and signs as arrays. Supports `>`, `>=`, `<` and `<=` only."""
     numpy: Any = pytest.importorskip("numpy", reason="numpy is not installed")
     place = {name: i for i, name in enumerate(metrics)}
     planes = {}
@@ -101,7 +102,7 @@ def numpy_planes(fleet: Mapping[int, Sequence[RuleSpec]], metrics: Sequence[str]
         planes[device_no] = (slots, signs, limits, numbers, numpy.zeros(len(ordered), dtype=bool))
     values = {device_no: numpy.full(len(metrics), numpy.nan) for device_no in fleet}
 
-    def take(device_no: int, payload: bytes) -> list[int]:
+    def ingest(device_no: int, payload: bytes) -> list[int]:
         mine = values[device_no]
         for name, value in _PARSE(payload).items():
             mine[place[name]] = value
@@ -111,4 +112,4 @@ def numpy_planes(fleet: Mapping[int, Sequence[RuleSpec]], metrics: Sequence[str]
         matched[:] = now
         return fired
 
-    return take
+    return ingest
