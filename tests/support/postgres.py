@@ -20,7 +20,7 @@ REQUIRED = "LATCHBOARD_REQUIRE_POSTGRES"
 _SERVER_S = 60
 
 
-def _binaries() -> Path | None:
+def binaries() -> Path | None:
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if debian:
         return debian[-1].parent
@@ -30,7 +30,7 @@ def _binaries() -> Path | None:
 
 def available() -> bool:
     """Whether there is one to test against. Where it is required, a missing one fails its tests, loudly."""
-    return bool(os.environ.get("LATCHBOARD_TEST_POSTGRES_URL") or os.environ.get(REQUIRED) or _binaries())
+    return bool(os.environ.get("LATCHBOARD_TEST_POSTGRES_URL") or os.environ.get(REQUIRED) or binaries())
 
 
 @functools.cache
@@ -46,8 +46,8 @@ def plain_url() -> str:
 
 
 def _started() -> str:
-    binaries = _binaries()
-    assert binaries is not None, f"PostgreSQL is not installed and {REQUIRED} is set; `make apt` installs it"
+    found = binaries()
+    assert found is not None, f"PostgreSQL is not installed and {REQUIRED} is set; `make apt` installs it"
     # It refuses to run as root.
     user = "postgres" if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="latchboard-pg-"))
@@ -57,7 +57,7 @@ def _started() -> str:
 
     def run(program: str, *arguments: str) -> None:
         subprocess.run(
-            [binaries / program, "-D", folder / "data", *arguments],
+            [found / program, "-D", folder / "data", *arguments],
             check=True,
             user=user,
             cwd=folder,

@@ -1,37 +1,35 @@
 //! Bindings of the broker.
 
-mod inbound_batch;
+mod simulation;
+mod uplink;
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchboard_broker::{
-    Broker, BrokerStartError, FirmwareProfile, Limits, ListenAddress, OutboundMessage,
-    ServerCertificate, TransportKind,
-};
+use latchboard_broker::{Broker, Limits, Listen, Outgoing, Profile, StartError, Tls, Transport};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use self::inbound_batch::{PyInboundBatch, to_python};
+use self::uplink::{UplinkBatch, uplink_batch};
 
 /// `(transport, tls, host, port)`; the transport is `tcp` or `ws`.
-type AddressTuple = (String, bool, String, u16);
-/// `(device id, topic relative to its prefix, payload, qos, retain, expiry in seconds)`.
-type MessageTuple<'py> = (String, String, Bound<'py, PyBytes>, u8, bool, Option<u32>);
+type Address = (String, bool, String, u16);
+/// `(device id, topic below its prefix, payload, qos, retain, expiry in seconds)`.
+type Letter<'py> = (String, String, Bound<'py, PyBytes>, u8, bool, Option<u32>);
 
-fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<ListenAddress> {
+fn listen((transport, tls, host, port): Address) -> PyResult<Listen> {
     let transport = match transport.as_str() {
-        "tcp" => TransportKind::Tcp,
-        "ws" => TransportKind::WebSocket,
+        "tcp" => Transport::Tcp,
+        "ws" => Transport::WebSocket,
         other => {
             return Err(PyValueError::new_err(format!(
                 "transport {other:?} is neither tcp nor ws"
             )));
         }
     };
-    Ok(ListenAddress {
+    Ok(Listen {
         transport,
         tls,
         host,
@@ -39,17 +37,15 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<Listen
     })
 }
 
-fn outbound_message(
-    (device_id, topic, payload, qos, retain, expiry_s): MessageTuple<'_>,
-) -> PyResult<OutboundMessage> {
+fn outgoing((device_id, topic, payload, qos, retain, expiry_s): Letter<'_>) -> PyResult<Outgoing> {
     if topic.is_empty() || topic.contains(['+', '#', '\0']) {
         return Err(PyValueError::new_err(format!(
-            "{topic:?} is not a topic that can be published to"
+            "{topic:?} is not a topic one can publish to"
         )));
     }
     let payload = Bytes::copy_from_slice(payload.as_bytes());
     let expiry = expiry_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    Ok(OutboundMessage {
+    Ok(Outgoing {
         device_id,
         topic,
         payload,
@@ -59,15 +55,13 @@ fn outbound_message(
     })
 }
 
-fn start_error(error: BrokerStartError) -> PyErr {
+fn start_error(error: StartError) -> PyErr {
     match &error {
-        BrokerStartError::Listen { source, .. } => {
+        StartError::Listen { source, .. } => {
             PyOSError::new_err((source.raw_os_error().unwrap_or(0), error.to_string()))
         }
-        BrokerStartError::Tls(_) => PyValueError::new_err(error.to_string()),
-        BrokerStartError::Threads(_) | BrokerStartError::AlreadyStarted => {
-            PyRuntimeError::new_err(error.to_string())
-        }
+        StartError::Tls(_) => PyValueError::new_err(error.to_string()),
+        StartError::Threads(_) | StartError::Again => PyRuntimeError::new_err(error.to_string()),
     }
 }
 
@@ -80,9 +74,9 @@ struct PyBroker {
 impl PyBroker {
     #[new]
     #[pyo3(signature = (*, threads=None, max_connections=None, max_connections_per_device=None, connect_timeout_s=None,
-        max_payload=None, max_inflight=None, inbound_bytes=None, qos0_timeout_s=None, outbound_queue=None,
+        max_payload=None, max_inflight=None, uplink_bytes=None, qos0_patience_s=None, downlink_queue=None,
         session_expiry_s=None, rate_per_second=None, rate_burst=None))]
-    // One keyword for each limit; a Python settings class would repeat them.
+    // One keyword a limit: a settings object of its own would say the same twice.
     #[allow(clippy::too_many_arguments)]
     fn new(
         threads: Option<usize>,
@@ -91,9 +85,9 @@ impl PyBroker {
         connect_timeout_s: Option<f64>,
         max_payload: Option<usize>,
         max_inflight: Option<u16>,
-        inbound_bytes: Option<u32>,
-        qos0_timeout_s: Option<f64>,
-        outbound_queue: Option<usize>,
+        uplink_bytes: Option<u32>,
+        qos0_patience_s: Option<f64>,
+        downlink_queue: Option<usize>,
         session_expiry_s: Option<u32>,
         rate_per_second: Option<f64>,
         rate_burst: Option<f64>,
@@ -107,19 +101,17 @@ impl PyBroker {
             };
         let limits = Limits {
             threads: threads.unwrap_or(default.threads),
-            max_connections: max_connections.unwrap_or(default.max_connections),
-            max_connections_per_device: max_connections_per_device
-                .unwrap_or(default.max_connections_per_device),
+            connections: max_connections.unwrap_or(default.connections),
+            connections_per_device: max_connections_per_device
+                .unwrap_or(default.connections_per_device),
             connect_timeout: seconds(connect_timeout_s, default.connect_timeout)?,
-            max_payload: max_payload.unwrap_or(default.max_payload),
-            receive_maximum: max_inflight.map_or(default.receive_maximum, |inflight| {
-                usize::from(inflight.max(1))
-            }),
-            inbound_queue_bytes: inbound_bytes
-                .map_or(default.inbound_queue_bytes, |bytes| bytes as usize),
-            qos0_queue_timeout: seconds(qos0_timeout_s, default.qos0_queue_timeout)?,
-            outbound_queue: outbound_queue.unwrap_or(default.outbound_queue),
-            max_session_expiry: session_expiry_s.map_or(default.max_session_expiry, |s| {
+            payload: max_payload.unwrap_or(default.payload),
+            inflight: max_inflight
+                .map_or(default.inflight, |inflight| usize::from(inflight.max(1))),
+            uplink_bytes: uplink_bytes.map_or(default.uplink_bytes, |bytes| bytes as usize),
+            qos0_patience: seconds(qos0_patience_s, default.qos0_patience)?,
+            downlink_queue: downlink_queue.unwrap_or(default.downlink_queue),
+            session_expiry: session_expiry_s.map_or(default.session_expiry, |s| {
                 Duration::from_secs(u64::from(s))
             }),
             rate_per_second: rate_per_second.unwrap_or(default.rate_per_second),
@@ -131,23 +123,20 @@ impl PyBroker {
         })
     }
 
-    /// Listen on all of `addresses` or on none. `certificate` and `key` are PEM.
+    /// Listen on all of `addresses` or on none; `certificate` and `key` are PEM.
     #[pyo3(signature = (addresses, certificate=None, key=None))]
     fn start(
         &self,
         py: Python<'_>,
-        addresses: Vec<AddressTuple>,
+        addresses: Vec<Address>,
         certificate: Option<Vec<u8>>,
         key: Option<Vec<u8>>,
     ) -> PyResult<()> {
-        let addresses: Vec<ListenAddress> = addresses
-            .into_iter()
-            .map(listen_address)
-            .collect::<PyResult<_>>()?;
-        let certificate = certificate
+        let listens: Vec<Listen> = addresses.into_iter().map(listen).collect::<PyResult<_>>()?;
+        let tls = certificate
             .zip(key)
-            .map(|(chain, key)| ServerCertificate { chain, key });
-        py.detach(|| self.broker.start(&addresses, certificate.as_ref()))
+            .map(|(certificates, key)| Tls { certificates, key });
+        py.detach(|| self.broker.start(&listens, tls.as_ref()))
             .map_err(start_error)
     }
 
@@ -163,37 +152,36 @@ impl PyBroker {
             .collect()
     }
 
-    fn upsert_credentials(
+    fn admit(
         &self,
         device_id: &str,
         device_no: u32,
         password: &str,
         profile: &str,
     ) -> PyResult<()> {
-        let Some(profile) = FirmwareProfile::from_name(profile) else {
+        let Some(profile) = Profile::named(profile) else {
             return Err(PyValueError::new_err(format!(
-                "unknown firmware profile {profile:?}"
+                "there is no device profile {profile:?}"
             )));
         };
-        self.broker
-            .upsert_credentials(device_id, device_no, password, profile);
+        self.broker.admit(device_id, device_no, password, profile);
         Ok(())
     }
 
-    fn remove_device(&self, device_id: &str) -> bool {
-        self.broker.remove_device(device_id)
+    fn expel(&self, device_id: &str) -> bool {
+        self.broker.expel(device_id)
     }
 
-    fn disconnect(&self, device_id: &str) -> bool {
-        self.broker.disconnect_device(device_id)
+    fn kick(&self, device_id: &str) -> bool {
+        self.broker.kick(device_id)
     }
 
-    fn is_connected(&self, device_id: &str) -> bool {
-        self.broker.is_connected(device_id)
+    fn connected(&self, device_id: &str) -> bool {
+        self.broker.connected(device_id)
     }
 
-    fn last_subscribed_ms(&self, device_id: &str) -> i64 {
-        self.broker.last_subscribed_ms(device_id)
+    fn subscribed_ms(&self, device_id: &str) -> i64 {
+        self.broker.subscribed_ms(device_id)
     }
 
     #[pyo3(signature = (device_id, topic, payload, qos=1, retain=false, expiry_s=None))]
@@ -206,28 +194,27 @@ impl PyBroker {
         retain: bool,
         expiry_s: Option<u32>,
     ) -> PyResult<bool> {
-        Ok(self.broker.publish(outbound_message((
+        Ok(self.broker.publish(outgoing((
             device_id, topic, payload, qos, retain, expiry_s,
         ))?))
     }
 
-    fn publish_many(&self, messages: Vec<MessageTuple<'_>>) -> PyResult<Vec<bool>> {
-        let messages: Vec<OutboundMessage> = messages
+    fn publish_many(&self, letters: Vec<Letter<'_>>) -> PyResult<Vec<bool>> {
+        let letters: Vec<Outgoing> = letters.into_iter().map(outgoing).collect::<PyResult<_>>()?;
+        Ok(letters
             .into_iter()
-            .map(outbound_message)
-            .collect::<PyResult<_>>()?;
-        let queued = messages.into_iter();
-        Ok(queued.map(|message| self.broker.publish(message)).collect())
+            .map(|letter| self.broker.publish(letter))
+            .collect())
     }
 
-    /// At most `limit` messages and events; None when there are none.
-    fn take_batch(&self, py: Python<'_>, limit: usize) -> PyResult<Option<PyInboundBatch>> {
+    /// At most `limit` messages and events; None when there is nothing now.
+    fn take(&self, py: Python<'_>, limit: usize) -> PyResult<Option<UplinkBatch>> {
         py.detach(|| self.broker.take(limit))
-            .map(|batch| to_python(py, batch))
+            .map(|batch| uplink_batch(py, batch))
             .transpose()
     }
 
-    fn is_stopped(&self) -> bool {
+    fn stopped(&self) -> bool {
         self.broker.is_stopped()
     }
 
@@ -246,5 +233,6 @@ impl PyBroker {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyBroker>()?;
-    module.add_class::<PyInboundBatch>()
+    module.add_class::<UplinkBatch>()?;
+    simulation::register(module)
 }

@@ -1,26 +1,48 @@
-//! The broker as the service sees it: start and stop it, set credentials, disconnect devices, take inbound batches, publish.
+//! The broker as its owner sees it: start, stop, let in, cut, take, send.
 //!
-//! Law: every call but `start` and `stop` is short, never waits, and may come from any thread.
+//! Every call but `start` and `stop` is short, never waits, and may come from any thread.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
 
-use crate::connection::{CloseReason, EnqueueResult, OutboundPublish};
-use crate::inbound_queue::InboundBatch;
+use crate::connection::{Close, Delivery, Downlink};
 use crate::limits::Limits;
-use crate::listener::{self, ListenAddress, ServerCertificate};
-use crate::shared::Shared;
-use crate::topics::{FirmwareProfile, TOPIC_ROOT};
+use crate::listener::{self, Listen, Tls};
+use crate::registry::Registry;
+use crate::stats::Stats;
+use crate::topics::{Profile, ROOT};
+use crate::uplink::{Batch, Uplink};
+
+/// What every connection shares.
+pub struct Shared {
+    pub registry: Registry,
+    pub uplink: Uplink,
+    pub stats: Arc<Stats>,
+    pub limits: Limits,
+    pub places: Arc<Semaphore>,
+    pub stopping: watch::Sender<bool>,
+    client_ids: AtomicU64,
+}
+
+impl Shared {
+    /// For a client that asked for one; it need only differ from the others of its own device.
+    pub fn new_client_id(&self) -> ByteString {
+        format!("auto-{}", self.client_ids.fetch_add(1, Ordering::Relaxed)).into()
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
-pub enum BrokerStartError {
+pub enum StartError {
     #[error("cannot listen on {host}:{port}: {source}")]
     Listen {
         host: String,
@@ -31,12 +53,12 @@ pub enum BrokerStartError {
     Tls(String),
     #[error("cannot start the broker's threads: {0}")]
     Threads(#[from] std::io::Error),
-    #[error("the broker was already started")]
-    AlreadyStarted,
+    #[error("the broker has been started before")]
+    Again,
 }
 
-/// A message to one device. `topic` is relative to the device's prefix.
-pub struct OutboundMessage {
+/// A message to one device. `topic` is below its prefix.
+pub struct Outgoing {
     pub device_id: String,
     pub topic: String,
     pub payload: Bytes,
@@ -51,51 +73,58 @@ pub struct Broker {
     addresses: Mutex<Vec<SocketAddr>>,
 }
 
-/// How long `stop` waits for connections to close before it drops the rest.
-const SHUTDOWN_GRACE: Duration = Duration::from_millis(1200);
+/// `stop` waits so long for connections to say goodbye, then drops what is left.
+const GRACE: Duration = Duration::from_millis(1200);
 
 impl Broker {
-    /// Fails when the system gives no random bytes or no socket pair.
     pub fn new(limits: Limits) -> std::io::Result<Self> {
+        let stats = Arc::new(Stats::default());
+        let mut key = [0u8; 32];
+        getrandom::fill(&mut key).map_err(std::io::Error::from)?;
+        let shared = Shared {
+            registry: Registry::new(key),
+            uplink: Uplink::new(limits.uplink_bytes, Arc::clone(&stats))?,
+            stats,
+            places: Arc::new(Semaphore::new(limits.connections)),
+            limits,
+            stopping: watch::Sender::new(false),
+            client_ids: AtomicU64::new(1),
+        };
         Ok(Self {
-            shared: Arc::new(Shared::new(limits)?),
+            shared: Arc::new(shared),
             runtime: Mutex::new(None),
             addresses: Mutex::new(Vec::new()),
         })
     }
 
     /// Listen on all addresses or on none.
-    pub fn start(
-        &self,
-        listen_on: &[ListenAddress],
-        certificate: Option<&ServerCertificate>,
-    ) -> Result<(), BrokerStartError> {
+    pub fn start(&self, listens: &[Listen], tls: Option<&Tls>) -> Result<(), StartError> {
         let mut slot = self.runtime.lock();
-        if slot.is_some() || *self.shared.shutdown.borrow() {
-            return Err(BrokerStartError::AlreadyStarted);
+        if slot.is_some() || *self.shared.stopping.borrow() {
+            return Err(StartError::Again);
         }
-        let acceptor = certificate
-            .map(ServerCertificate::acceptor)
+        let acceptor = tls
+            .map(Tls::acceptor)
             .transpose()
-            .map_err(BrokerStartError::Tls)?;
+            .map_err(StartError::Tls)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.shared.limits.threads.max(1))
             .thread_name("broker")
             .enable_all()
             .build()?;
         let entered = runtime.enter();
-        let bound: Vec<_> = listen_on.iter().map(bind).collect::<Result<_, _>>()?;
-        for ((listener, local), address) in bound.into_iter().zip(listen_on) {
-            let acceptor = if address.tls {
-                Some(acceptor.clone().ok_or_else(missing_certificate)?)
+        let bound: Vec<_> = listens.iter().map(bind).collect::<Result<_, _>>()?;
+        for ((listener, address), listen) in bound.into_iter().zip(listens) {
+            let acceptor = if listen.tls {
+                Some(acceptor.clone().ok_or_else(no_certificate)?)
             } else {
                 None
             };
-            self.addresses.lock().push(local);
+            self.addresses.lock().push(address);
             let shared = Arc::clone(&self.shared);
-            runtime.spawn(listener::accept_loop(
+            runtime.spawn(listener::listen(
                 listener,
-                address.transport,
+                listen.transport,
                 acceptor,
                 shared,
             ));
@@ -105,65 +134,55 @@ impl Broker {
         Ok(())
     }
 
-    /// The bound addresses, in the order of `start`.
+    /// Where it listens, in the order in which it was told to.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.addresses.lock().clone()
     }
 
-    /// Close every connection. Queued messages can still be taken, but their acknowledgements reach no device.
+    /// Let every device go. What has been queued may still be taken and acknowledged, to nobody's ears.
     pub fn stop(&self) {
-        self.shared.shutdown.send_replace(true);
-        self.shared.registry.close_all(CloseReason::ShuttingDown);
+        self.shared.stopping.send_replace(true);
+        self.shared.registry.close_all(Close::Stopping);
         let runtime = self.runtime.lock().take();
         if let Some(runtime) = runtime {
-            let deadline = Instant::now() + SHUTDOWN_GRACE;
+            let deadline = Instant::now() + GRACE;
             while self.shared.stats.sockets.get() > 0 && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));
-                // A connection may have been accepted while `close_all` ran.
-                self.shared.registry.close_all(CloseReason::ShuttingDown);
+                // A connection that was being let in while we went through the list.
+                self.shared.registry.close_all(Close::Stopping);
             }
             runtime.shutdown_timeout(Duration::from_millis(200));
         }
-        self.shared.inbound_queue.close();
+        self.shared.uplink.close();
     }
 
-    /// Let a device connect with this password; connections with another password, number or profile are closed.
-    pub fn upsert_credentials(
-        &self,
-        device_id: &str,
-        number: u32,
-        password: &str,
-        profile: FirmwareProfile,
-    ) {
-        let (registry, limits) = (&self.shared.registry, &self.shared.limits);
-        registry.upsert_credentials(device_id, number, password, profile, limits);
+    pub fn admit(&self, device_id: &str, number: u32, password: &str, profile: Profile) {
+        self.shared
+            .registry
+            .admit(device_id, number, password, profile, &self.shared.limits);
     }
 
-    /// Close the device's connections and refuse it from now on. False for an unknown device.
-    pub fn remove_device(&self, device_id: &str) -> bool {
-        self.shared.registry.remove_device(device_id)
+    pub fn expel(&self, device_id: &str) -> bool {
+        self.shared.registry.expel(device_id)
     }
 
-    /// Close the device's connections; it may reconnect. Whether there was one.
-    pub fn disconnect_device(&self, device_id: &str) -> bool {
-        let device = self.shared.registry.find(device_id);
-        device.is_some_and(|device| device.close_all(CloseReason::Revoked))
+    /// Cut the device's connections; it may come back.
+    pub fn kick(&self, device_id: &str) -> bool {
+        self.shared.registry.kick(device_id)
     }
 
-    pub fn is_connected(&self, device_id: &str) -> bool {
-        let device = self.shared.registry.find(device_id);
-        device.is_some_and(|device| device.is_connected())
+    pub fn connected(&self, device_id: &str) -> bool {
+        self.shared.registry.connected(device_id)
     }
 
-    /// When the device last subscribed (Unix ms; 0: never). Its subscribe event has the same time and may still be queued.
-    pub fn last_subscribed_ms(&self, device_id: &str) -> i64 {
-        let device = self.shared.registry.find(device_id);
-        device.map_or(0, |device| device.last_subscribed_ms())
+    /// When the device has last subscribed (Unix ms; 0: never), as its event says, which may still be on its way.
+    pub fn subscribed_ms(&self, device_id: &str) -> i64 {
+        self.shared.registry.subscribed_ms(device_id)
     }
 
-    /// Whether the message was queued for at least one open connection of the device.
-    pub fn publish(&self, message: OutboundMessage) -> bool {
-        let OutboundMessage {
+    /// Whether a live connection of the device has taken the message into its queue.
+    pub fn publish(&self, message: Outgoing) -> bool {
+        let Outgoing {
             device_id,
             topic,
             payload,
@@ -171,69 +190,68 @@ impl Broker {
             retain,
             expiry,
         } = message;
-        let publish = OutboundPublish {
-            topic: format!("{TOPIC_ROOT}{device_id}/{topic}").into(),
+        let downlink = Downlink {
+            topic: format!("{ROOT}{device_id}/{topic}").into(),
             payload,
             qos: qos.min(1),
             retain,
             dup: false,
-            expires: expiry.map(|expiry| Instant::now() + expiry),
+            deadline: expiry.map(|expiry| Instant::now() + expiry),
         };
-        let device = self.shared.registry.find(&device_id);
-        let results = device.map_or_else(Vec::new, |device| {
-            device.publish(&topic, &publish, &self.shared.limits)
-        });
-        if results.contains(&EnqueueResult::QueueFull) {
-            self.shared.stats.outbound_queue_full.increment();
+        let deliveries =
+            self.shared
+                .registry
+                .publish(&device_id, &topic, &downlink, &self.shared.limits);
+        if deliveries.contains(&Delivery::Full) {
+            self.shared.stats.downlink_queue_full.one();
         }
-        let queued = results.contains(&EnqueueResult::Queued);
-        if !queued {
-            self.shared.stats.outbound_no_subscriber.increment();
+        let heard = deliveries.contains(&Delivery::Queued);
+        if !heard {
+            self.shared.stats.downlink_unheard.one();
         }
-        queued
+        heard
     }
 
-    /// At most `limit` messages and events; None when there are none.
-    pub fn take(&self, limit: usize) -> Option<InboundBatch> {
-        self.shared.inbound_queue.take(limit)
+    pub fn take(&self, limit: usize) -> Option<Batch> {
+        self.shared.uplink.take(limit)
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.shared.inbound_queue.is_closed()
+        self.shared.uplink.is_closed()
     }
 
-    /// Readable exactly while `take` would return a batch, and always after `stop`.
+    /// Readable exactly while there is something to take, and for ever once the broker has stopped.
     pub fn descriptor(&self) -> RawFd {
-        self.shared.inbound_queue.descriptor()
+        self.shared.uplink.descriptor()
     }
 
-    /// Counters since the start, and gauges. Locks each device once: for a metrics page, not for a loop.
+    /// Counters since the start, and gauges of now. Looks at every device once: for a metrics page, not for a loop.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut values = self.shared.stats.snapshot();
+        let mut counters = self.shared.stats.snapshot();
         let depths = self.shared.registry.depths();
-        values.extend([
+        counters.extend([
             ("devices_admitted", depths.devices),
-            ("outbound_queue", depths.outbound_pending),
-            ("outbound_unacknowledged", depths.outbound_inflight),
-            ("sessions_stored", depths.stored_sessions),
+            ("downlink_queue", depths.waiting),
+            ("downlink_unacknowledged", depths.unacknowledged),
+            ("sessions_stored", depths.stored),
         ]);
-        values
+        counters
     }
 }
 
-fn bind(address: &ListenAddress) -> Result<(TcpListener, SocketAddr), BrokerStartError> {
-    let failed = |source| BrokerStartError::Listen {
-        host: address.host.clone(),
-        port: address.port,
+fn bind(listen: &Listen) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen {
+        host: listen.host.clone(),
+        port: listen.port,
         source,
     };
-    let listener = listener::bind(address).map_err(failed)?;
-    let local = listener.local_addr().map_err(failed)?;
-    Ok((listener, local))
+    let listener = listener::bind(listen).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
-fn missing_certificate() -> BrokerStartError {
-    BrokerStartError::Tls("a TLS listener needs a certificate and a key".to_owned())
+fn no_certificate() -> StartError {
+    StartError::Tls("a TLS port needs a certificate and a key".to_owned())
 }
 
 impl Drop for Broker {

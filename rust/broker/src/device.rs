@@ -1,6 +1,4 @@
-//! One registered device: its credentials, its open connections, and what is stored for it.
-//!
-//! Law: a client id is looked up within its device only, so two devices that choose the same one do not affect each other.
+//! One device: what it may do, who of it is here, and what is kept for it. A client id is looked up inside its device only.
 
 mod state;
 
@@ -11,47 +9,53 @@ use blake3::Hash;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
-use self::state::{DeviceState, StoredSession};
-use crate::connection::{
-    CloseReason, Connection, EnqueueResult, Mailbox, OutboundPublish, Subscription,
-    take_undelivered,
-};
-use crate::drop_reason::DropReason;
+use self::state::{State, Stored};
+use crate::bucket::Bucket;
+use crate::connection::{Close, Connection, Delivery, Downlink, Outbox, Subscription, unsent};
+use crate::fault::Fault;
 use crate::limits::Limits;
-use crate::rate_limit::TokenBucket;
-use crate::stats::QueueDepths;
+use crate::registry::Depths;
+use crate::topics::Profile;
 
-pub use self::state::CredentialSnapshot;
-
-pub struct RegisteredDevice {
+pub struct Device {
     pub id: Arc<str>,
-    state: Mutex<DeviceState>,
+    state: Mutex<State>,
 }
 
-pub enum AttachError {
-    /// The password has changed, or the device was removed, since authentication.
-    CredentialsChanged,
-    TooManyConnections,
+/// What a device is and may do, as it stood when its connection was opened.
+/// `Hash` compares in constant time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub number: u32,
+    pub profile: Profile,
+    pub digest: Hash,
 }
 
-pub struct AttachedConnection {
+pub enum Refusal {
+    /// The password has changed or the device has been expelled since it was checked.
+    Gone,
+    /// Too many connections of this device.
+    Full,
+}
+
+pub struct Attached {
     pub connection: Arc<Connection>,
     pub session_present: bool,
     pub took_over: bool,
 }
 
-const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
+const FAULT_INTERVAL_MS: i64 = 60_000;
 
-impl RegisteredDevice {
+impl Device {
     pub fn new(id: Arc<str>, limits: &Limits) -> Self {
-        let state = DeviceState {
-            credentials: None,
+        let state = State {
+            standing: None,
             connections: Vec::new(),
-            stored_sessions: Vec::new(),
+            stored: Vec::new(),
             retained: Vec::new(),
-            rate: TokenBucket::full(limits.rate_burst),
-            last_reports_ms: [i64::MIN / 2; 3],
-            last_subscribed_ms: 0,
+            bucket: Bucket::full(limits.rate_burst),
+            faults: [i64::MIN / 2; 3],
+            subscribed_ms: 0,
         };
         Self {
             id,
@@ -59,40 +63,38 @@ impl RegisteredDevice {
         }
     }
 
-    /// Connections that were opened with other credentials are closed.
-    pub fn set_credentials(&self, credentials: CredentialSnapshot) {
+    /// Connections that were opened under another standing are closed.
+    pub fn admit(&self, standing: Standing) {
         let mut state = self.state.lock();
-        if state.credentials != Some(credentials) {
-            state.close_all(CloseReason::Revoked);
-            state.credentials = Some(credentials);
+        if state.standing != Some(standing) {
+            state.close_all(Close::Expelled);
+            state.standing = Some(standing);
         }
     }
 
-    /// Close all connections and drop everything stored.
-    pub fn clear(&self) {
+    pub fn expel(&self) {
         let mut state = self.state.lock();
-        state.credentials = None;
+        state.standing = None;
         state.retained.clear();
-        state.stored_sessions.clear();
-        state.close_all(CloseReason::Revoked);
+        state.stored.clear();
+        state.close_all(Close::Expelled);
     }
 
     /// Whether there was a connection to close.
-    pub fn close_all(&self, reason: CloseReason) -> bool {
+    pub fn close_all(&self, why: Close) -> bool {
         let state = self.state.lock();
-        state.close_all(reason);
+        state.close_all(why);
         !state.connections.is_empty()
     }
 
-    /// None when the password is another.
-    pub fn credentials(&self, password_digest: Hash) -> Option<CredentialSnapshot> {
+    pub fn standing(&self, digest: Hash) -> Option<Standing> {
         self.state
             .lock()
-            .credentials
-            .filter(|credentials| credentials.password_digest == password_digest)
+            .standing
+            .filter(|standing| standing.digest == digest)
     }
 
-    pub fn is_connected(&self) -> bool {
+    pub fn connected(&self) -> bool {
         self.state
             .lock()
             .connections
@@ -100,182 +102,176 @@ impl RegisteredDevice {
             .any(|connection| connection.is_open())
     }
 
-    /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
-    /// device's lock, so the connect event precedes every other event of the connection.
+    /// Enter the connection into the device's list. `announce` runs under the same lock, before anything of the new connection.
     pub fn attach(
         &self,
-        credentials: CredentialSnapshot,
+        standing: Standing,
         client_id: ByteString,
-        clean_start: bool,
+        clean: bool,
         limits: &Limits,
         announce: impl FnOnce(),
-    ) -> Result<AttachedConnection, AttachError> {
+    ) -> Result<Attached, Refusal> {
         let mut state = self.state.lock();
-        if state.credentials != Some(credentials) {
-            return Err(AttachError::CredentialsChanged);
+        if state.standing != Some(standing) {
+            return Err(Refusal::Gone);
         }
-        let taken_over = state.take_over(&client_id);
-        let took_over = taken_over.is_some();
-        if !took_over && state.connections.len() >= limits.max_connections_per_device {
-            return Err(AttachError::TooManyConnections);
+        let old = state.displace(&client_id);
+        let took_over = old.is_some();
+        if !took_over && state.connections.len() >= limits.connections_per_device {
+            return Err(Refusal::Full);
         }
         let stored = state.resume(&client_id, Instant::now());
-        let session = taken_over.or(stored).filter(|_| !clean_start);
-        let session_present = session.is_some();
-        let (subscriptions, pending_out) = session.unwrap_or_default();
+        let inherited = old.or(stored).filter(|_| !clean);
+        let session_present = inherited.is_some();
+        let (subscriptions, waiting) = inherited.unwrap_or_default();
         if !subscriptions.is_empty() {
-            state.mark_subscribed();
+            state.subscribing();
         }
-        let mailbox = Mailbox {
+        let outbox = Outbox {
             subscriptions,
-            pending_out,
-            ..Mailbox::default()
+            waiting,
+            ..Outbox::default()
         };
         let connection = Arc::new(Connection {
             client_id,
-            mailbox: Mutex::new(mailbox),
+            outbox: Mutex::new(outbox),
         });
         state.connections.push(Arc::clone(&connection));
         announce();
-        Ok(AttachedConnection {
+        Ok(Attached {
             connection,
             session_present,
             took_over,
         })
     }
 
-    /// Remove a connection from the device, unless another has taken it over. The session is stored for `session_expiry`. `announce`
-    /// runs under the device's lock; its argument says whether the device has no connection left.
+    /// Take the connection out of the list, unless another has taken its place. `announce` runs under the same lock and is told
+    /// whether the device has no connection left.
     pub fn detach(
         &self,
         connection: &Arc<Connection>,
-        session_expiry: Duration,
+        keep: Duration,
         limits: &Limits,
         announce: impl FnOnce(bool),
     ) {
         let mut state = self.state.lock();
-        let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
-        let Some(index) = state.connections.iter().position(same) else {
+        let Some(index) = state
+            .connections
+            .iter()
+            .position(|other| Arc::ptr_eq(other, connection))
+        else {
             return;
         };
         state.connections.swap_remove(index);
-        let max_stored = limits.max_stored_sessions_per_device;
-        if !session_expiry.is_zero() && state.credentials.is_some() && max_stored > 0 {
-            let mut mailbox = connection.mailbox.lock();
-            let stored = StoredSession {
+        if !keep.is_zero() && state.standing.is_some() && limits.stored_sessions_per_device > 0 {
+            let mut outbox = connection.outbox.lock();
+            let stored = Stored {
                 client_id: connection.client_id.clone(),
-                subscriptions: std::mem::take(&mut mailbox.subscriptions),
-                undelivered: take_undelivered(&mut mailbox),
-                expires: Instant::now() + session_expiry,
+                subscriptions: std::mem::take(&mut outbox.subscriptions),
+                unsent: unsent(&mut outbox),
+                until: Instant::now() + keep,
             };
-            drop(mailbox);
-            if state.stored_sessions.len() >= max_stored {
-                state.stored_sessions.remove(0);
+            drop(outbox);
+            if state.stored.len() >= limits.stored_sessions_per_device {
+                state.stored.remove(0);
             }
-            state.stored_sessions.push(stored);
+            state.stored.push(stored);
         }
         announce(state.connections.is_empty());
     }
 
-    /// Take one message from the device's rate limit: None when it may pass, else how long to wait before the next attempt.
-    pub fn take_rate_token(&self, now: Instant, limits: &Limits) -> Option<Duration> {
+    /// One message's worth of the device's rate: None when it may go on, else how long to wait before asking again.
+    pub fn spend(&self, now: Instant, limits: &Limits) -> Option<Duration> {
         if limits.rate_per_second <= 0.0 {
             return None;
         }
         self.state
             .lock()
-            .rate
-            .take(now, limits.rate_per_second, limits.rate_burst)
+            .bucket
+            .spend(now, limits.rate_per_second, limits.rate_burst)
     }
 
-    /// Whether the last report of this reason is at least a minute old; if so, now is the last report.
-    pub fn should_report(&self, reason: DropReason, now_ms: i64) -> bool {
-        let last = &mut self.state.lock().last_reports_ms[reason as usize];
-        let due = now_ms - *last >= DROP_REPORT_INTERVAL_MS;
+    /// Whether this fault has not been reported for a minute.
+    pub fn report(&self, fault: Fault, now_ms: i64) -> bool {
+        let last = &mut self.state.lock().faults[fault as usize];
+        let due = now_ms - *last >= FAULT_INTERVAL_MS;
         if due {
             *last = now_ms;
         }
         due
     }
 
-    /// When a connection of the device last added a subscription (Unix ms; 0: never). Its subscribe event has the same time.
-    pub fn last_subscribed_ms(&self) -> i64 {
-        self.state.lock().last_subscribed_ms
+    /// When a connection of the device has last begun to hear something, as its announcement says or will say.
+    pub fn subscribed_ms(&self) -> i64 {
+        self.state.lock().subscribed_ms
     }
 
-    /// Add subscriptions, each with its retain handling, and queue the retained messages that they cover, in one step for every
-    /// publisher. Returns how many retained messages found no place: repeated SUBSCRIBE packets do not grow the queue beyond its
-    /// limit. `has_new`: some of the subscriptions are new and will be announced.
+    /// Enter subscriptions and lay the retained messages they cover into the outbox, in one step for every publisher. Returns how
+    /// many of those had no place: whoever subscribes again and again without reading gets no longer a queue for it. `news`:
+    /// something of it is to be announced.
     pub fn subscribe(
         &self,
         connection: &Connection,
-        subscriptions: Vec<(Subscription, u8)>,
-        has_new: bool,
+        wanted: Vec<(Subscription, u8)>,
+        news: bool,
         limits: &Limits,
     ) -> usize {
         let mut state = self.state.lock();
-        if has_new {
-            state.mark_subscribed();
+        if news {
+            state.subscribing();
         }
         let (now, mut left_out) = (Instant::now(), 0);
-        connection.update(|mailbox| {
-            for (subscription, retain_handling) in subscriptions {
-                let existing = mailbox
+        connection.change(|outbox| {
+            for (subscription, retain_handling) in wanted {
+                let same = outbox
                     .subscriptions
                     .iter()
-                    .position(|other| other.filter == subscription.filter);
-                if retain_handling == 0 || (retain_handling == 1 && existing.is_none()) {
-                    let free = limits
-                        .outbound_queue
-                        .saturating_sub(mailbox.pending_out.len());
+                    .position(|other| other.pattern == subscription.pattern);
+                if retain_handling == 0 || (retain_handling == 1 && same.is_none()) {
+                    let place = limits.downlink_queue.saturating_sub(outbox.waiting.len());
                     let copies = state.retained_for(&subscription, now);
-                    left_out += copies.len().saturating_sub(free);
-                    mailbox.pending_out.extend(copies.into_iter().take(free));
+                    left_out += copies.len().saturating_sub(place);
+                    outbox.waiting.extend(copies.into_iter().take(place));
                 }
-                match existing {
-                    Some(index) => mailbox.subscriptions[index] = subscription,
-                    None => mailbox.subscriptions.push(subscription),
+                match same {
+                    Some(index) => outbox.subscriptions[index] = subscription,
+                    None => outbox.subscriptions.push(subscription),
                 }
             }
         });
         left_out
     }
 
-    pub fn add_depths(&self, depths: &mut QueueDepths) {
+    pub fn measure(&self, depths: &mut Depths) {
         let state = self.state.lock();
         for connection in &state.connections {
-            let mailbox = connection.mailbox.lock();
-            depths.outbound_pending += mailbox.pending_out.len() as u64;
-            depths.outbound_inflight += mailbox.inflight_out.len() as u64;
+            let outbox = connection.outbox.lock();
+            depths.waiting += outbox.waiting.len() as u64;
+            depths.unacknowledged += outbox.inflight.len() as u64;
         }
-        depths.stored_sessions += state.stored_sessions.len() as u64;
-        let undelivered = state.stored_sessions.iter();
-        depths.outbound_pending += undelivered
-            .map(|stored| stored.undelivered.len() as u64)
+        depths.stored += state.stored.len() as u64;
+        depths.waiting += state
+            .stored
+            .iter()
+            .map(|each| each.unsent.len() as u64)
             .sum::<u64>();
     }
 
-    /// Retain the message if its retain flag is set, and queue it for every connection. `topic` is relative to the device's prefix.
-    pub fn publish(
-        &self,
-        topic: &str,
-        message: &OutboundPublish,
-        limits: &Limits,
-    ) -> Vec<EnqueueResult> {
+    pub fn publish(&self, below: &str, message: &Downlink, limits: &Limits) -> Vec<Delivery> {
         let mut state = self.state.lock();
         if message.retain {
-            state.retained.retain(|(retained, _)| &**retained != topic);
+            state.retained.retain(|(kept, _)| &**kept != below);
             if !message.payload.is_empty() {
-                if state.retained.len() >= limits.max_retained_per_device {
+                if state.retained.len() >= limits.retained_per_device {
                     state.retained.remove(0);
                 }
-                state.retained.push((topic.into(), message.clone()));
+                state.retained.push((below.into(), message.clone()));
             }
         }
         state
             .connections
             .iter()
-            .map(|connection| connection.enqueue(topic, message, limits.outbound_queue))
+            .map(|connection| connection.offer(below, message, limits.downlink_queue))
             .collect()
     }
 }

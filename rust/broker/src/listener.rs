@@ -1,4 +1,4 @@
-//! Listening sockets, TLS and WebSocket handshakes, and the limit on open sockets.
+//! Where devices come in: sockets, TLS and WebSocket handshakes, and the bound on how many there may be.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,36 +13,37 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::session::{self, PeerInfo};
-use crate::shared::Shared;
-use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
+use crate::broker::Shared;
+use crate::session;
+use crate::transport::{Io, Plain, WebSocket};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransportKind {
+pub enum Transport {
     Tcp,
     WebSocket,
 }
 
-/// One address to listen on; port 0 means any free port.
+/// One address to listen on; port 0 takes any free one.
 #[derive(Debug, Clone)]
-pub struct ListenAddress {
-    pub transport: TransportKind,
+pub struct Listen {
+    pub transport: Transport,
     pub tls: bool,
     pub host: String,
     pub port: u16,
 }
 
-/// A certificate chain and its private key, both PEM.
-pub struct ServerCertificate {
-    pub chain: Vec<u8>,
+/// A certificate chain and its key, both PEM.
+pub struct Tls {
+    pub certificates: Vec<u8>,
     pub key: Vec<u8>,
 }
 
-impl ServerCertificate {
+impl Tls {
     pub fn acceptor(&self) -> Result<TlsAcceptor, String> {
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.chain)
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
+        let chain: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(&self.certificates)
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
         let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
@@ -54,24 +55,24 @@ impl ServerCertificate {
     }
 }
 
-/// Large: after an outage all devices reconnect at once.
+/// A fleet that comes back after an outage arrives at once.
 const BACKLOG: u32 = 4096;
-/// The pause after an error of `accept`, usually a lack of file descriptors.
+/// After an error of `accept` (mostly: no descriptors left), so as not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// TCP keepalive finds a dead device whose MQTT keep alive is 0: after a minute of silence the kernel sends four probes 15 s apart.
-/// So a dead connection ends after two minutes; the kernel's default is two hours and eleven minutes.
-fn keepalive() -> TcpKeepalive {
+/// The only way to find a dead device that has asked for no keep-alive of MQTT's own: after a minute of silence the kernel asks four
+/// times, 15 s apart; so two minutes instead of the two hours and eleven minutes that are its default.
+fn dead_peer_probe() -> TcpKeepalive {
     TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(15))
         .with_retries(4)
 }
 
-/// Bind to the first address of the host that works. Call it within the runtime that serves the socket.
-pub fn bind(address: &ListenAddress) -> io::Result<TcpListener> {
+/// Must run inside the runtime that will serve the socket.
+pub fn bind(listen: &Listen) -> io::Result<TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-    for address in (address.host.as_str(), address.port).to_socket_addrs()? {
+    for address in (listen.host.as_str(), listen.port).to_socket_addrs()? {
         match bind_address(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
@@ -87,112 +88,114 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
         TcpSocket::new_v6()?
     };
     socket.set_reuseaddr(true)?;
-    // Accepted sockets inherit it.
-    SockRef::from(&socket).set_tcp_keepalive(&keepalive())?;
+    // Inherited by what is accepted.
+    SockRef::from(&socket).set_tcp_keepalive(&dead_peer_probe())?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Accept connections until the broker stops.
-pub async fn accept_loop(
+/// Accept until the broker stops.
+pub async fn listen(
     listener: TcpListener,
-    transport: TransportKind,
+    transport: Transport,
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
 ) {
-    let mut shutdown = shared.shutdown.subscribe();
+    let mut stopping = shared.stopping.subscribe();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            _ = stopping.wait_for(|stopping| *stopping) => return,
         };
         let Ok((socket, address)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        shared.stats.accepted.increment();
-        let Ok(permit) = Arc::clone(&shared.socket_permits).try_acquire_owned() else {
-            shared.stats.refused_full.increment();
+        shared.stats.accepted.one();
+        let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+            shared.stats.refused_full.one();
             continue;
         };
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
-            let _open = OpenSocket::new(&shared, permit);
-            serve_socket(socket, address, transport, tls, &shared).await;
+            let _open = OpenSocket::new(&shared, place);
+            receive(socket, address, transport, tls, &shared).await;
         });
     }
 }
 
-/// Counts a socket while its task lives, even if the task panics.
+/// Counts a socket as long as its task lives, however that ends.
 struct OpenSocket<'s> {
     shared: &'s Shared,
-    _permit: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 impl<'s> OpenSocket<'s> {
-    fn new(shared: &'s Shared, permit: OwnedSemaphorePermit) -> Self {
-        shared.stats.sockets.increment();
+    fn new(shared: &'s Shared, place: OwnedSemaphorePermit) -> Self {
+        shared.stats.sockets.one();
         Self {
             shared,
-            _permit: permit,
+            _place: place,
         }
     }
 }
 
 impl Drop for OpenSocket<'_> {
     fn drop(&mut self) {
-        self.shared.stats.sockets.subtract(1);
+        self.shared.stats.sockets.sub(1);
     }
 }
 
-async fn serve_socket(
+async fn receive(
     socket: TcpStream,
     address: SocketAddr,
-    transport: TransportKind,
+    transport: Transport,
     tls: Option<TlsAcceptor>,
     shared: &Arc<Shared>,
 ) {
-    let connect_deadline = Instant::now() + shared.limits.connect_timeout;
+    let deadline = Instant::now() + shared.limits.connect_timeout;
     let _ = socket.set_nodelay(true);
-    let stream = if tls.is_none() && transport == TransportKind::Tcp {
-        TransportStream::Direct(MaybeTlsStream::Tcp(socket))
+    let io = if tls.is_none() && transport == Transport::Tcp {
+        Io::Plain(Plain::Tcp(socket))
     } else {
-        // Boxed, so that the task of a TCP connection does not carry the space of the handshakes.
-        let handshakes = Box::pin(handshake(socket, transport, tls, shared));
-        match tokio::time::timeout_at(connect_deadline.into(), handshakes).await {
-            Ok(Some(stream)) => stream,
-            Ok(None) => return shared.stats.refused_garbage.increment(),
-            Err(_) => return shared.stats.refused_timeout.increment(),
+        // Boxed, so that a plain connection's task does not carry the handshakes' space.
+        let handshakes = Box::pin(shake_hands(socket, transport, tls, shared));
+        match tokio::time::timeout_at(deadline.into(), handshakes).await {
+            Ok(Some(io)) => io,
+            Ok(None) => return shared.stats.refused_garbage.one(),
+            Err(_) => return shared.stats.refused_timeout.one(),
         }
     };
-    let peer = PeerInfo {
-        over_websocket: transport == TransportKind::WebSocket,
-        address: address.to_string(),
-        connect_deadline,
-    };
-    session::serve(stream, Arc::clone(shared), peer).await;
+    let over_websocket = transport == Transport::WebSocket;
+    session::serve(
+        io,
+        Arc::clone(shared),
+        over_websocket,
+        address.to_string(),
+        deadline,
+    )
+    .await;
 }
 
-/// The TLS and WebSocket handshakes; None when one of them fails.
-async fn handshake(
+async fn shake_hands(
     socket: TcpStream,
-    transport: TransportKind,
+    transport: Transport,
     tls: Option<TlsAcceptor>,
     shared: &Shared,
-) -> Option<TransportStream> {
-    let stream = match tls {
-        None => MaybeTlsStream::Tcp(socket),
-        Some(acceptor) => MaybeTlsStream::Tls(Box::new(acceptor.accept(socket).await.ok()?.into())),
+) -> Option<Io> {
+    let plain = match tls {
+        None => Plain::Tcp(socket),
+        Some(acceptor) => Plain::Tls(Box::new(acceptor.accept(socket).await.ok()?.into())),
     };
     match transport {
-        TransportKind::Tcp => Some(TransportStream::Direct(stream)),
-        TransportKind::WebSocket => {
-            // A frame may hold parts of two packets.
-            let max_message = 2 * shared.limits.max_packet_size();
-            let stream = WebSocketByteStream::accept(stream, max_message)
+        Transport::Tcp => Some(Io::Plain(plain)),
+        Transport::WebSocket => {
+            // Frames need not align with packets; twice the largest packet leaves room for that.
+            let frame = 2 * (shared.limits.payload + session::HEADROOM);
+            WebSocket::accept(plain, frame)
                 .await
-                .ok()?;
-            Some(TransportStream::WebSocket(Box::new(stream)))
+                .ok()
+                .map(|socket| Io::WebSocket(Box::new(socket)))
         }
     }
 }
@@ -202,7 +205,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_accepted_socket_inherits_the_tcp_keepalive() {
+    async fn an_accepted_socket_inherits_the_probes_for_a_dead_peer() {
         let listener = bind_address(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

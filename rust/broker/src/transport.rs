@@ -1,4 +1,4 @@
-//! One byte stream for every transport: TCP, TLS over TCP, and WebSocket over either.
+//! One type for the three ways a byte stream comes in: TCP, TLS over TCP, and WebSocket frames over either.
 
 use std::io;
 use std::pin::Pin;
@@ -10,111 +10,145 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 /// TCP, with or without TLS.
-pub enum MaybeTlsStream {
+pub enum Plain {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// What MQTT packets travel on.
-pub enum TransportStream {
-    Direct(MaybeTlsStream),
-    WebSocket(Box<WebSocketByteStream>),
+pub enum Io {
+    Plain(Plain),
+    WebSocket(Box<WebSocket>),
 }
 
-/// Implements reading and writing for an enum whose variants can read and write.
-macro_rules! forward_io {
-    ($enum:ident: $($variant:ident),*) => {
-        impl AsyncRead for $enum {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_read(cx, buf)),* }
-            }
-        }
-
-        impl AsyncWrite for $enum {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_write(cx, buf)),* }
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_flush(cx)),* }
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_shutdown(cx)),* }
-            }
-        }
+macro_rules! forward {
+    ($self:ident, $stream:ident => $call:expr, $($variant:path),*) => {
+        match $self.get_mut() { $($variant($stream) => { let $stream = Pin::new($stream); $call })* }
     };
 }
 
-forward_io!(MaybeTlsStream: Tcp, Tls);
-forward_io!(TransportStream: Direct, WebSocket);
-
-/// The payloads of binary frames as one byte stream, subprotocol `mqtt`; an MQTT packet may span frames (MQTT 5.0, 6).
-pub struct WebSocketByteStream {
-    stream: WebSocketStream<MaybeTlsStream>,
-    unread: Bytes,
+impl AsyncRead for Plain {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_read(cx, buf), Plain::Tcp, Plain::Tls)
+    }
 }
 
-impl WebSocketByteStream {
-    /// The server's handshake. `max_message`: bytes of the largest frame or message accepted.
-    pub async fn accept(stream: MaybeTlsStream, max_message: usize) -> Result<Self, WsError> {
-        let config = Some(websocket_config(max_message));
-        let stream =
-            tokio_tungstenite::accept_hdr_async_with_config(stream, select_subprotocol, config)
-                .await?;
-        Ok(Self::new(stream))
+impl AsyncWrite for Plain {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        forward!(self, stream => stream.poll_write(cx, buf), Plain::Tcp, Plain::Tls)
     }
 
-    pub fn new(stream: WebSocketStream<MaybeTlsStream>) -> Self {
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_flush(cx), Plain::Tcp, Plain::Tls)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_shutdown(cx), Plain::Tcp, Plain::Tls)
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_read(cx, buf), Io::Plain, Io::WebSocket)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        forward!(self, stream => stream.poll_write(cx, buf), Io::Plain, Io::WebSocket)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_flush(cx), Io::Plain, Io::WebSocket)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        forward!(self, stream => stream.poll_shutdown(cx), Io::Plain, Io::WebSocket)
+    }
+}
+
+/// MQTT 5.0, section 6: binary frames whose borders mean nothing, subprotocol `mqtt`.
+pub struct WebSocket {
+    stream: WebSocketStream<Plain>,
+    rest: Bytes,
+}
+
+impl WebSocket {
+    /// `frame`: the largest message taken; a client need not align its frames with MQTT packets.
+    pub async fn accept(stream: Plain, frame: usize) -> Result<Self, WsError> {
+        let config = Some(config(frame));
+        let stream =
+            tokio_tungstenite::accept_hdr_async_with_config(stream, subprotocol, config).await?;
+        Ok(Self::over(stream))
+    }
+
+    /// As a client, on the path that most brokers have.
+    pub async fn connect(stream: Plain, authority: &str, frame: usize) -> io::Result<Self> {
+        let uri = format!("ws://{authority}/mqtt")
+            .parse()
+            .map_err(io::Error::other)?;
+        let request = ClientRequestBuilder::new(uri).with_sub_protocol("mqtt");
+        let (stream, _) =
+            tokio_tungstenite::client_async_with_config(request, stream, Some(config(frame)))
+                .await
+                .map_err(broken)?;
+        Ok(Self::over(stream))
+    }
+
+    fn over(stream: WebSocketStream<Plain>) -> Self {
         Self {
             stream,
-            unread: Bytes::new(),
+            rest: Bytes::new(),
         }
     }
 }
 
-/// Small buffers: the library's default of 128 KiB for each connection would be most of a connection's memory. `max_message` is in
-/// bytes.
-pub fn websocket_config(max_message: usize) -> WebSocketConfig {
+/// The library's buffers of 128 KiB a connection would be most of a connection's memory.
+fn config(frame: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(4096)
         .write_buffer_size(0)
-        .max_write_buffer_size(4 * max_message)
-        .max_message_size(Some(max_message))
-        .max_frame_size(Some(max_message))
+        .max_write_buffer_size(4 * frame)
+        .max_message_size(Some(frame))
+        .max_frame_size(Some(frame))
 }
 
-// The library defines the signature.
+// The signature is the library's.
 #[allow(clippy::result_large_err)]
-fn select_subprotocol(
-    request: &Request,
-    mut response: Response,
-) -> Result<Response, ErrorResponse> {
+fn subprotocol(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
     const NAME: &str = "sec-websocket-protocol";
     let offered = request
         .headers()
         .get_all(NAME)
         .iter()
         .filter_map(|value| value.to_str().ok());
-    let selected = offered
+    let chosen = offered
         .flat_map(|list| list.split(','))
         .map(str::trim)
         .find(|name| matches!(*name, "mqtt" | "mqttv3.1"));
-    match selected.map(HeaderValue::from_str) {
+    match chosen.map(HeaderValue::from_str) {
         Some(Ok(name)) => {
             response.headers_mut().insert(NAME, name);
             Ok(response)
@@ -122,14 +156,14 @@ fn select_subprotocol(
         _ if !request.headers().contains_key(NAME) => Ok(response),
         _ => {
             let mut refusal =
-                ErrorResponse::new(Some("the WebSocket subprotocol must be mqtt".to_owned()));
+                ErrorResponse::new(Some("ask for the WebSocket subprotocol mqtt".to_owned()));
             *refusal.status_mut() = StatusCode::BAD_REQUEST;
             Err(refusal)
         }
     }
 }
 
-fn io_error(error: WsError) -> io::Error {
+fn broken(error: WsError) -> io::Error {
     match error {
         WsError::Io(error) => error,
         WsError::ConnectionClosed | WsError::AlreadyClosed => {
@@ -139,54 +173,54 @@ fn io_error(error: WsError) -> io::Error {
     }
 }
 
-impl AsyncRead for WebSocketByteStream {
+impl AsyncRead for WebSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        while this.unread.is_empty() {
+        while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.stream).poll_next(cx)) {
-                Some(Ok(Message::Binary(bytes))) => this.unread = bytes,
+                Some(Ok(Message::Binary(bytes))) => this.rest = bytes,
                 Some(Ok(Message::Text(_))) => {
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
                 Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Poll::Ready(Err(io_error(error))),
+                Some(Err(error)) => return Poll::Ready(Err(broken(error))),
             }
         }
-        let count = this.unread.len().min(buf.remaining());
-        buf.put_slice(&this.unread[..count]);
-        this.unread.advance(count);
+        let count = this.rest.len().min(buf.remaining());
+        buf.put_slice(&this.rest[..count]);
+        this.rest.advance(count);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for WebSocketByteStream {
+impl AsyncWrite for WebSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let mut stream = Pin::new(&mut self.get_mut().stream);
-        ready!(stream.as_mut().poll_ready(cx)).map_err(io_error)?;
+        ready!(stream.as_mut().poll_ready(cx)).map_err(broken)?;
         stream
             .start_send(Message::Binary(Bytes::copy_from_slice(buf)))
-            .map_err(io_error)?;
+            .map_err(broken)?;
         Poll::Ready(Ok(buf.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream)
             .poll_flush(cx)
-            .map_err(io_error)
+            .map_err(broken)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream)
             .poll_close(cx)
-            .map_err(io_error)
+            .map_err(broken)
     }
 }

@@ -42,6 +42,10 @@ class ValidationFailed(DomainError):
         return cls(f"{field}: {message}", code=code, details=(FieldFault(field, message),))
 
 
+class UnstorableValue(ValidationFailed):
+    """The database refused a value for good (a constraint, its encoding, its range); another try fails again."""
+
+
 class Unauthenticated(DomainError):
     """The caller is not authenticated."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NoReturn
 
+import asyncpg
+import structlog
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.expression import ClauseElement
 
@@ -17,11 +18,16 @@ from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError
-from domain.kernel.errors import Unavailable
+from domain.kernel.errors import Unavailable, UnstorableValue
 
 _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATIONS, _READ_ONLY = "23505", ("23503", "23001"), "25006"
-_RETRYABLE = ("40001", "40P01", "55P03", "57014", "53", "57P", "08")
-"""SQLSTATEs that another try may get past: deadlock, lock or statement timeout, resources, shutdown, connection."""
+_DATA_ERRORS = ("22", "23", "54")
+"""SQLSTATE classes that are proven to be about the data: data exception, integrity constraint, program limit (a value too long
+for an index). Another try with the same values fails again."""
+_DRIVER_ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Everything the driver raises; `TimeoutError` is an OSError."""
+
+log = structlog.get_logger("postgres")
 
 
 class PostgresSession:
@@ -63,12 +69,10 @@ class PostgresSession:
         """One statement with an array a column carries half as many rows again as one run for each row."""
         if not self._transaction_begun:
             await self._execute(_PING, {})  # SQLAlchemy begins with the first statement that goes through it
-        raw = await self._connection.get_raw_connection()
-        driver: Any = raw.driver_connection
-        try:
+        with translated_errors():
+            raw = await self._connection.get_raw_connection()
+            driver: Any = raw.driver_connection
             await driver.execute(sql, *columns)
-        except Exception as error:
-            _raise_translated(error, error)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self._require_open(writing=True)
@@ -76,11 +80,9 @@ class PostgresSession:
 
     async def _execute(self, statement: ClauseElement, params: dict[str, Any] | list[dict[str, Any]]) -> Sequence[Row]:
         self._transaction_begun = True
-        try:
+        with translated_errors():
             result = await self._connection.execute(statement, params)  # type: ignore[call-overload]
-        except DBAPIError as error:
-            _raise_translated(error, error.orig)
-        found: Sequence[Row] = result.fetchall() if result.returns_rows else []
+            found: Sequence[Row] = result.fetchall() if result.returns_rows else []
         return found
 
     def _require_open(self, *, writing: bool = False) -> None:
@@ -90,8 +92,16 @@ class PostgresSession:
             raise ReadOnlyTransactionError
 
 
-def _raise_translated(error: Exception, cause: BaseException | None) -> NoReturn:
-    """Raise the error in our own words."""
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise every error of the driver as one of the domain's. Only what is proven to be about the data is not Unavailable."""
+    try:
+        yield
+    except _DRIVER_ERRORS as error:
+        _raise_translated(error, getattr(error, "orig", None) or error)
+
+
+def _raise_translated(error: Exception, cause: BaseException) -> NoReturn:
     state = str(getattr(cause, "sqlstate", None) or "")
     if state == _UNIQUE_VIOLATION:
         raise UniqueViolationError(str(cause)) from error
@@ -99,9 +109,11 @@ def _raise_translated(error: Exception, cause: BaseException | None) -> NoReturn
         raise ForeignKeyViolationError(str(cause)) from error
     if state == _READ_ONLY:
         raise ReadOnlyTransactionError from error
-    if isinstance(error, (OperationalError, InterfaceError, OSError)) or state.startswith(_RETRYABLE):
-        raise Unavailable(f"The database cannot do this now ({cause}). Try again in a moment.") from error
-    raise error
+    if state.startswith(_DATA_ERRORS):
+        raise UnstorableValue(f"The database cannot store a value ({cause}). Correct the value.") from error
+    raise Unavailable(
+        f"The database cannot do this now ({str(cause) or type(cause).__name__}). Try again in a moment."
+    ) from error
 
 
 class PostgresBackend:
@@ -142,34 +154,42 @@ class PostgresBackend:
     async def _session(self, *, writable: bool) -> AsyncIterator[PostgresSession]:
         connection = await self._connect()
         try:
-            if not writable:
-                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            await connection.begin()
+            with translated_errors():
+                if not writable:
+                    await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                await connection.begin()
             session = PostgresSession(connection, writable=writable)
             try:
                 yield session
             finally:
                 session.close()
             if writable:
-                await self._commit(connection)
+                with translated_errors():
+                    await connection.commit()
         finally:
-            await asyncio.shield(connection.close())
+            await asyncio.shield(_release(connection))
 
     async def _connect(self) -> AsyncConnection:
         try:
             async with asyncio.timeout(self._acquire_timeout_s):
                 return await self._engine.connect()
-        except (TimeoutError, PoolTimeout, OSError, DBAPIError) as error:
+        except _DRIVER_ERRORS as error:
             raise Unavailable(
-                f"The database does not answer ({error or 'no connection in time'}). "
+                f"The database does not answer ({str(error) or 'no connection in time'}). "
                 "Check LATCHBOARD_DATABASE_URL and whether the server runs."
             ) from error
 
-    async def _commit(self, connection: AsyncConnection) -> None:
+
+async def _release(connection: AsyncConnection) -> None:
+    """Give the connection back to the pool, or close one that is broken. Never replaces the error of the transaction."""
+    try:
+        await connection.close()
+    except _DRIVER_ERRORS as error:
+        log.warning("a database connection was lost; it is replaced", error=str(error) or type(error).__name__)
         try:
-            await connection.commit()
-        except DBAPIError as error:
-            _raise_translated(error, error.orig)
+            await connection.invalidate()
+        except _DRIVER_ERRORS:
+            log.debug("the lost connection was closed already")
 
 
 _PING = text("SELECT 1")

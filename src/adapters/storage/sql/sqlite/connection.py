@@ -20,15 +20,18 @@ import aiosqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.expression import ClauseElement
 
-from adapters.storage.errors import ReadOnlyTransactionError
 from adapters.storage.sql.session import ForeignKeyViolationError, Row, UniqueViolationError
-from domain.kernel.errors import Unavailable
+from domain.kernel.errors import Unavailable, UnstorableValue
 
 _DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
 _UNIQUE_VIOLATIONS = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID")
 _FOREIGN_KEY_VIOLATIONS = ("SQLITE_CONSTRAINT_FOREIGNKEY", "SQLITE_CONSTRAINT_TRIGGER")
-_PROGRAMMING_ERRORS = ("SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_CONSTRAINT_CHECK", "SQLITE_CONSTRAINT_NOTNULL", "SQLITE_MISMATCH")
-"""Mistakes in the program: they stay what they are, and are seen."""
+_DATA_ERRORS = ("SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE")
+"""Proven to be about the data: another try with the same values fails again."""
+_UNBINDABLE = (OverflowError, UnicodeEncodeError)
+"""An integer of more than 64 bits, or half a character: the driver refuses the value before the database sees it."""
+DRIVER_ERRORS = (sqlite3.Error, ValueError, OverflowError)
+"""Everything the driver raises; aiosqlite raises ValueError on a closed connection."""
 RETRYABLE_ERRORS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 """The statement would have taken too long, or waited, and did nothing."""
 
@@ -192,7 +195,7 @@ class SqliteConnection:
         except TransactionControlError:
             self.transaction_lost = True
             raise
-        except sqlite3.Error as error:
+        except DRIVER_ERRORS as error:
             raise translate_error(error) from error
 
     async def execute_many(self, sql: str, rows: Iterable[Any]) -> None:
@@ -202,7 +205,7 @@ class SqliteConnection:
         except TransactionControlError:
             self.transaction_lost = True
             raise
-        except sqlite3.Error as error:
+        except DRIVER_ERRORS as error:
             raise translate_error(error) from error
 
     async def close(self) -> None:
@@ -221,15 +224,13 @@ def _pragmas(*, reader: bool) -> tuple[str, ...]:
     return (*writer, *both, "PRAGMA cache_size=-64000")
 
 
-def translate_error(error: sqlite3.Error) -> Exception:
-    """The error in our own words."""
+def translate_error(error: Exception) -> Exception:
+    """The domain's error for an error of the driver. Only what is proven to be about the data is not Unavailable."""
     name = getattr(error, "sqlite_errorname", "")
     if name in _UNIQUE_VIOLATIONS:
         return UniqueViolationError(str(error))
     if name in _FOREIGN_KEY_VIOLATIONS:
         return ForeignKeyViolationError(str(error))
-    if name.startswith("SQLITE_READONLY"):
-        return ReadOnlyTransactionError()
-    if not name or name in _PROGRAMMING_ERRORS:
-        return error
+    if name.startswith(_DATA_ERRORS) or isinstance(error, _UNBINDABLE):
+        return UnstorableValue(f"The database cannot store a value ({error}). Correct the value.")
     return Unavailable(f"The database cannot do this now ({error}). Try again in a moment; if it stays, check disk and files.")

@@ -1,0 +1,109 @@
+"""A PostgreSQL cluster of a campaign's own, durable (fsync on), that may be stopped, killed and restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from support.ports import free_ports
+from support.postgres import binaries
+
+COMMAND_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 20.0
+
+
+class Cluster:
+    def __init__(self) -> None:
+        found = binaries()
+        assert found is not None, "PostgreSQL is not installed; `make apt` installs it"
+        self._binaries = found
+        self._user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
+        self._folder = Path(tempfile.mkdtemp(prefix="latchboard-faults-pg-"))
+        if self._user:
+            shutil.chown(self._folder, self._user)
+        [self._port] = free_ports(1)
+        self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+asyncpg://postgres@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
+        self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+
+    def stop(self) -> None:
+        """Immediate: no checkpoint, connections are cut, the next start recovers from the log."""
+        self._run("pg_ctl", "-m", "immediate", "-w", "stop")
+
+    def kill(self) -> None:
+        """SIGKILL of the server's first process; the others notice and end."""
+        os.kill(self._pid(), signal.SIGKILL)
+        pid_file = self._folder / "data" / "postmaster.pid"
+        pid_file.unlink(missing_ok=True)
+
+    def pause(self) -> None:
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def remove(self) -> None:
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def execute(self, sql: str) -> Any:
+        import asyncpg
+
+        connection = await asyncpg.connect(self.url.replace("+asyncpg", ""), timeout=QUERY_TIMEOUT_S)
+        try:
+            return await connection.fetch(sql)
+        finally:
+            await connection.close()
+
+    async def terminate_busy_backends(self, limit: int) -> int:
+        """End up to `limit` of the service's connections, busy ones first; how many ended."""
+        rows = await self.execute(
+            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            f"AND backend_type = 'client backend' ORDER BY state = 'idle', random() LIMIT {limit}) chosen"
+        )
+        return len(rows)
+
+    async def lock_table(self, table: str, seconds: float) -> None:
+        import asyncpg
+
+        connection = await asyncpg.connect(self.url.replace("+asyncpg", ""), timeout=QUERY_TIMEOUT_S)
+        try:
+            async with connection.transaction():
+                await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+                await asyncio.sleep(seconds)
+        finally:
+            await connection.close()
+
+    def _pid(self) -> int:
+        return int((self._folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        first = self._pid()
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(first)], capture_output=True, text=True, check=False)
+        for pid in [first, *map(int, listed.stdout.split())]:
+            os.kill(pid, number)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [self._binaries / program, "-D", self._folder / "data", *arguments],
+            check=True,
+            user=self._user,
+            cwd=self._folder,
+            timeout=COMMAND_TIMEOUT_S,
+            stdout=subprocess.DEVNULL,
+            stderr=None,
+        )
