@@ -1,4 +1,4 @@
-"""The one place that reads the wall clock."""
+"""The only module that reads the wall clock."""
 
 from __future__ import annotations
 

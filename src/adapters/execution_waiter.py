@@ -1,8 +1,8 @@
-"""Callers that wait for a command's result, in this process: one future for each, told after the commit.
+"""Requests in this process that wait for a command's result: one future each, resolved after the commit.
 
-Nothing is kept for an execution that nobody waits for. The command is on its way already when somebody wants to wait, so who
-finds no place is not refused: the answer says how it stands. Who waits looks into the database after it has begun to watch, so
-that a result between the two is not missed, and again when its time is up, for a result that another instance received.
+Nothing is stored for an execution without waiters. When all places are taken, the request is not rejected, because the command is
+already queued: the response contains the current status. A waiter reads the database after it starts to watch, so that no result
+is missed in between, and again at its timeout, for a result that another instance received.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from domain.commands.model import Execution
 from domain.kernel.ids import ExecutionId
 
 MAX_WATCHERS = 10_000
-"""Each is a request that is held open."""
+"""Each is an open request."""
 MAX_WATCHERS_PER_CALLER = 1_000
-"""Of one caller, so that none keeps the others from waiting."""
+"""So that no caller can take all places."""
 
 
 class FutureExecutionWatch:
-    """`future` None: there was no place to wait."""
+    """`future` None: no place was free."""
 
     def __init__(self, future: asyncio.Future[Execution] | None) -> None:
         self._future = future
@@ -35,9 +35,9 @@ class FutureExecutionWatch:
 
 
 class InProcessExecutionWaiter:
-    def __init__(self, *, most: int = MAX_WATCHERS, most_of_one: int = MAX_WATCHERS_PER_CALLER) -> None:
-        self._max_watchers = most
-        self._max_watchers_per_caller = most_of_one
+    def __init__(self, *, max_watchers: int = MAX_WATCHERS, max_watchers_per_caller: int = MAX_WATCHERS_PER_CALLER) -> None:
+        self._max_watchers = max_watchers
+        self._max_watchers_per_caller = max_watchers_per_caller
         self._watchers_by_caller: Counter[str] = Counter()
         self._futures: dict[ExecutionId, list[asyncio.Future[Execution]]] = {}
         self.watcher_count = 0
@@ -66,7 +66,7 @@ class InProcessExecutionWaiter:
             self._watchers_by_caller[by] -= 1
             if not self._watchers_by_caller[by]:
                 del self._watchers_by_caller[by]
-            waiting = self._futures[execution_id]
-            waiting.remove(future)
-            if not waiting:
+            futures = self._futures[execution_id]
+            futures.remove(future)
+            if not futures:
                 del self._futures[execution_id]

@@ -1,9 +1,9 @@
-"""The live feed inside one process: what was committed goes to whoever listens, encoded once however many they are.
+"""The live feed inside one process: sends each committed event to all subscribers, encoded once.
 
-The law: publishing never waits and never grows. A client that keeps up is handed each frame on the spot. One that does not has a
-bounded queue of references to shared frames; when that runs over, it is thrown away and the client told to come back with its
-cursor. What a client may see is decided twice: here, so that a key is not woken for what is none of its business, and again by
-whoever sends, because in between a grant may have gone.
+The law: publishing never waits, and its memory is bounded. A client that keeps up gets each frame directly. A slower one has a
+bounded queue of references to shared frames; when the queue overflows it is discarded, and the client reconnects with its cursor.
+Access is checked twice: here, so that a key is not woken for devices it may not see, and again before sending, because a
+grant may have been deleted in between.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from domain.events.policy import is_access_change
 from domain.kernel.ids import AccountId, DeviceId
 
 MAX_QUEUE_LENGTH = 10_000
-"""References, so 80 KB at the most a client. One batch of telemetry may publish some thousand events before anybody can run."""
+"""References: at most 80 KB per client. One batch of telemetry may publish thousands of events before another task runs."""
 
 _encode_json = msgspec.json.Encoder().encode
 
 
 def encode_frame(event: Event) -> FeedFrame:
-    """Encoded as the payload; the cursor is put behind it by whoever sends."""
+    """The frame with the encoded payload; the sender appends the cursor."""
     return FeedFrame(event.position, event.kind, event.device_id, _encode_json(event.payload)[:-1])
 
 
 class QueuedFeedSubscription:
-    """See the port `Subscription`. All on the event loop's thread."""
+    """Implements `FeedSubscription`. Use it only on the event loop's thread."""
 
-    def __init__(self, interest: FeedFilter, length: int) -> None:
-        self.filter = interest
+    def __init__(self, feed_filter: FeedFilter, length: int) -> None:
+        self.filter = feed_filter
         self.overflowed = False
         self.closing = False
         self.access_stale = True
@@ -82,37 +82,37 @@ class QueuedFeedSubscription:
 
 
 MAX_OWN_POSITIONS = 10_000
-"""Positions of own events the log has not shown yet. More than that are forgotten: then they count as others'."""
+"""Positions of own events that the log has not returned yet. Beyond this the set is cleared and they count as foreign."""
 
 
 class InProcessFeedHub:
-    """See the ports `Feed` and `FeedHub`. `on_interest` is called whenever somebody begins or ceases to look."""
+    """Implements `FeedHub`. Calls `on_filters_changed` when a client subscribes or unsubscribes, and when access changes."""
 
-    def __init__(self, *, queue_length: int = MAX_QUEUE_LENGTH, on_interest: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *, queue_length: int = MAX_QUEUE_LENGTH, on_filters_changed: Callable[[], None] = lambda: None) -> None:
         self._max_queue_length = queue_length
-        self._on_filters_changed = on_interest
+        self._on_filters_changed = on_filters_changed
         self._subscriptions: dict[AccountId, set[QueuedFeedSubscription]] = {}
         self._closing = False
         self.published = 0
         self.dropped = 0
-        """Clients that did not keep up."""
+        """Number of clients whose queue overflowed."""
 
     @property
     def clients(self) -> int:
-        return sum(len(listening) for listening in self._subscriptions.values())
+        return sum(len(subscriptions) for subscriptions in self._subscriptions.values())
 
     def publish(self, event: Event) -> None:
-        listening = self._subscriptions.get(event.account_id)
+        subscriptions = self._subscriptions.get(event.account_id)
         if event.is_public:
             self.published += 1
-            if listening:
-                self._broadcast(encode_frame(event), listening)
+            if subscriptions:
+                self._broadcast(encode_frame(event), subscriptions)
         elif is_access_change(event.kind):
             self.mark_access_stale(event.account_id)
             self._on_filters_changed()
 
-    def _broadcast(self, frame: FeedFrame, listening: set[QueuedFeedSubscription]) -> None:
-        for subscription in listening:
+    def _broadcast(self, frame: FeedFrame, subscriptions: set[QueuedFeedSubscription]) -> None:
+        for subscription in subscriptions:
             before = subscription.overflowed
             subscription.put(frame)
             self.dropped += subscription.overflowed and not before
@@ -122,49 +122,49 @@ class InProcessFeedHub:
             subscription.mark_access_stale()
 
     def filters(self) -> Sequence[FeedFilter]:
-        return [subscription.filter for listening in self._subscriptions.values() for subscription in listening]
+        return [subscription.filter for subscriptions in self._subscriptions.values() for subscription in subscriptions]
 
     @contextmanager
-    def subscribe(self, interest: FeedFilter) -> Iterator[QueuedFeedSubscription]:
-        subscription = QueuedFeedSubscription(interest, self._max_queue_length)
+    def subscribe(self, feed_filter: FeedFilter) -> Iterator[QueuedFeedSubscription]:
+        subscription = QueuedFeedSubscription(feed_filter, self._max_queue_length)
         if self._closing:
             subscription.close()
-        self._subscriptions.setdefault(interest.account_id, set()).add(subscription)
+        self._subscriptions.setdefault(feed_filter.account_id, set()).add(subscription)
         self._on_filters_changed()
         try:
             yield subscription
         finally:
-            listening = self._subscriptions[interest.account_id]
-            listening.discard(subscription)
-            if not listening:
-                del self._subscriptions[interest.account_id]
+            subscriptions = self._subscriptions[feed_filter.account_id]
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                del self._subscriptions[feed_filter.account_id]
             self._on_filters_changed()
 
     def stop(self) -> None:
-        """Ask every client's handler to end; new ones end at once."""
+        """Close all subscriptions; new ones are closed at once."""
         self._closing = True
-        for listening in self._subscriptions.values():
-            for subscription in listening:
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
                 subscription.close()
 
 
 class LogOrderedFeedPublisher:
-    """The `Feed` where several instances write to one log: what is logged goes to the clients as the log shows it, in its order.
+    """The `FeedPublisher` for several instances with one log: publishes logged events as the log returns them.
 
-    This process would hear of its own commits in the order in which their answers happen to arrive, which is not always that of
-    the log; and of others' not at all. A change of access counts at once, though: nobody waits for the log to show a revocation.
+    A process sees its own commits in the order in which they return, which may differ from the log, and does not see other
+    instances' commits. A change of access is applied at once, without waiting for the log.
     """
 
-    def __init__(self, hub: InProcessFeedHub, bell: Callable[[], None]) -> None:
-        """`bell` wakes whoever reads the log and calls `tell`."""
+    def __init__(self, hub: InProcessFeedHub, wake: Callable[[], None]) -> None:
+        """`wake` wakes the worker that reads the log and calls `publish_from_log`."""
         self._hub = hub
-        self._wake_follower = bell
+        self._wake_follower = wake
         self._own_positions: set[int] = set()
         self._last_position = 0
 
     def publish(self, event: Event) -> None:
         if not event.position:
-            self._hub.publish(event)  # telemetry, which is in no log
+            self._hub.publish(event)  # telemetry is not in the log
             return
         if is_access_change(event.kind):
             self._hub.publish(event)

@@ -1,7 +1,7 @@
-"""Unguessable text from the operating system's generator.
+"""Random ids and secrets from the operating system's generator.
 
-Ids of what comes by the thousand begin with the time, so that a table's index of them grows at its end: with ids that fall
-anywhere, each row costs a page of its own in every such index, and a batch of rows is written to the disk many times over.
+Ids of frequent resources start with a timestamp, so that an index of them grows at its end. With random ids each row touches its
+own page of every such index, and a batch of rows is written to disk many times over.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + _ID_ALPHABET
 ID_LENGTH = 20
 """36^20 is 103 bits: more than enough against guessing and collision."""
 TIMESTAMP_LENGTH = 8
-"""The rest of such an id, 62 bits, still is: 36^8 milliseconds are 89 years."""
+"""The remaining 62 random bits are still enough. 36^8 milliseconds are 89 years."""
 TIMESTAMP_EPOCH_MS = 1_577_836_800_000
-"""2020 began."""
+"""1 January 2020, UTC."""
 TIME_ORDERED_PREFIXES = frozenset({IdPrefix.EVENT, IdPrefix.EXECUTION, IdPrefix.DELIVERY, IdPrefix.SCHEDULE})
 _BASE36_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""In the order in which databases sort them."""
+"""In the sort order of databases."""
 
 
-# 252 is the largest multiple of 36 in a byte: what is above is thrown away, so that every character is equally likely.
+# 252 is the largest multiple of 36 in a byte: higher values are discarded, so that every character is equally likely.
 _BYTE_TO_ID_CHARACTER = bytes(ord(_ID_ALPHABET[byte % 36]) for byte in range(256))
 _BIASED_BYTES = bytes(range(252, 256))
 
@@ -33,8 +33,9 @@ _RANDOM_BATCH_BYTES = 8_192
 
 
 class RandomIdGenerator:
-    """`secrets`, nothing else; every character is equally likely. Ids are drawn some hundred at a time: the system call costs ten
-    times what the id does. `now_ms` (Unix) gives ids that come by the thousand their time; without it they have none."""
+    """Uses only `secrets`; every character is equally likely. Random text is drawn for a few hundred ids at a time, because the
+    system call costs ten times as much as the id. `now_ms` (Unix) gives the time-ordered ids their timestamp; without it, all ids
+    are random."""
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
         self._now_ms = now_ms
@@ -66,7 +67,7 @@ class RandomIdGenerator:
 
 
 def encode_timestamp(at_ms: int) -> str:
-    """Unix ms as text of fixed length that sorts as the numbers do."""
+    """Unix ms as fixed-length text that sorts like the numbers."""
     left = max(0, at_ms - TIMESTAMP_EPOCH_MS)
     text = ""
     for _ in range(TIMESTAMP_LENGTH):

@@ -183,5 +183,5 @@ async def test_sign_ins_turned_away_for_haste_are_counted_on_the_record(people: 
         assert last.status_code == 429
     await people.whole.services.sessions.flush_throttled_logins()
     [event] = await refusals(people, "login_throttled")
-    assert event.description == "4 sign-ins as victim@example.com were turned away for haste"
+    assert event.description == "4 logins as victim@example.com were throttled"
     assert event.address == "127.0.0.1"

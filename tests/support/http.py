@@ -102,7 +102,7 @@ class World:
         self.team = TeamService(**shared, hasher=self.hasher)
         self.projects = ProjectService(**shared)
         self.keys = ApiKeyService(**shared, digest=self.digest)
-        self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, digest=self.digest)
+        self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, secret_hasher=self.digest)
         self._settings = settings
         self._more = blueprints
 

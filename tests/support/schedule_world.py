@@ -46,7 +46,7 @@ class ScheduleWorld(DeviceWorld):
             wake=self.bell,
         )
         self.firing = self.make_firing()
-        self.approvals = ApprovalService(**shared, release=self.commands)
+        self.approvals = ApprovalService(**shared, submitter=self.commands)
         self.granting: GrantService[Any] = GrantService(
             **shared,
             ids=self.ids,

@@ -1,1 +1,1 @@
-"""Secrets: the key ring, and what is signed, sealed and hashed with it."""
+"""Cryptography: the key ring, and signing, sealing and hashing with its keys."""

@@ -1,8 +1,7 @@
-"""Access tokens: JWT (RFC 7519) under HS256 and nothing else; `kid` names the key, never an algorithm or an address.
+"""Access tokens: JWT (RFC 7519) with HS256 only; `kid` names the key, never an algorithm or a URL.
 
-The clock is ours, so PyJWT's own check of times is off and the claims it would check are required and checked here. A
-signature that was right once is right for ever, so tokens that were verified are remembered: it is times and membership that end
-a token, and both are checked at each call.
+Time comes from the `Clock` port, so PyJWT's time checks are off; the claims are required and checked here. A verified signature
+stays valid, so verified tokens are cached; expiry and membership are checked on each call.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ AUDIENCE = "latchboard-api"
 REQUIRED_CLAIMS = ["exp", "iat", "sub", "iss", "aud", "acc", "mbr"]
 MAX_TOKEN_LENGTH = 2048
 VERIFIED_CACHE_SIZE = 1024
-"""Verified tokens kept: a few hundred bytes each, and a session makes one in 15 minutes."""
+"""Verified tokens in the cache: a few hundred bytes each; a session gets a new token every 15 minutes."""
 MAX_CLOCK_SKEW_MS = 60 * SECOND_MS
-"""How far ahead another instance's clock may be."""
+"""Accepted lead of another instance's clock."""
 
 
 class JwtAccessTokenCodec:

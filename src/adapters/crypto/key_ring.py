@@ -1,8 +1,8 @@
 """The installation's secret keys, newest first. The newest signs and seals; older ones still verify and open.
 
-A key is `<id>:<base64 of 32 bytes>`; the id is public (it stands in tokens and ciphertexts). Each use derives its own key from
-it by HKDF, so that no two uses share one. To rotate, put a new key in front and take the last one away once nothing needs it;
-`keyfile.py` does both to a ring kept in a file, also while a service uses it.
+A key is `<id>:<base64 of 32 bytes>`; the id is public and appears in tokens and ciphertexts. Each purpose derives its own key
+with HKDF, so no two purposes share one. To rotate, add a new key in front and remove the last one when nothing uses it;
+`key_ring_file.py` does both for a ring in a file, also while the service runs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class MasterKey:
     secret: bytes = field(repr=False)
 
     def derive(self, purpose: str) -> bytes:
-        """32 bytes for one purpose only (RFC 5869)."""
+        """A 32-byte key for one purpose (HKDF, RFC 5869)."""
         return HKDF(SHA256(), KEY_SIZE, salt=None, info=f"latchboard/{purpose}".encode()).derive(self.secret)
 
 
 class KeyProvider(Protocol):
-    """What signs and seals: the newest key for what is made now, any by its id for what was made before."""
+    """Port: the newest key signs and seals; older keys, found by id, verify and open."""
 
     @property
     def keys(self) -> tuple[MasterKey, ...]: ...
@@ -45,7 +45,7 @@ class KeyProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """A ring that does not change."""
+    """An immutable ring."""
 
     keys: tuple[MasterKey, ...]
 
@@ -57,12 +57,12 @@ class KeyRing:
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def with_new_key(self) -> KeyRing:
-        """The same with a fresh key in front."""
+        """A copy with a new key in front."""
         return KeyRing((*KeyRing.generate().keys, *self.keys))
 
     @classmethod
     def parse(cls, text: str) -> KeyRing:
-        """Keys separated by commas or white space. Raises ValueError that never quotes a secret."""
+        """Parse keys separated by commas or white space. Raises ValueError, which never quotes a secret."""
         keys = tuple(_parse_key(part) for part in re.split(r"[,\s]+", text.strip()) if part)
         if not keys:
             raise ValueError("the key ring is empty; give at least one key as <id>:<base64 of 32 bytes>")
@@ -75,7 +75,7 @@ class KeyRing:
         return cls((MasterKey(f"k{secrets.token_hex(4)}", secrets.token_bytes(KEY_SIZE)),))
 
     def to_text(self) -> str:
-        """What `parse` reads. Secret."""
+        """The secret text form that `parse` reads."""
         return "\n".join(f"{key.key_id}:{base64.b64encode(key.secret).decode()}" for key in self.keys)
 
 

@@ -1,9 +1,8 @@
-"""A key ring in a file, which may change while a service uses it.
+"""A key ring in a file, which may change while the service runs.
 
-The file is replaced whole, never written into: who reads it finds the old ring or the new one. A running service looks at the
-file's stamp before it signs or seals and when it meets a key it does not know, so a rotation needs no restart. A key it has known
-it knows until it ends, even when the file no longer names it: what it holds in memory must still open. A file that is damaged
-meanwhile changes nothing for those who have read it; the next start refuses it.
+The file is replaced atomically, so a reader finds the old ring or the new one. A running service checks the file's version before
+it signs or seals, and when it sees an unknown key id; so a rotation needs no restart. The process keeps every key it has read,
+because it may still hold data sealed with it. A damaged file does not affect running processes; the next start fails.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ _FileVersion = tuple[int, int, int]
 
 
 class RotationInProgressError(Exception):
-    """Another process changes the ring at this moment."""
+    """Another process is changing the key ring."""
 
 
 class KeyRingFile:
-    """The ring kept at `path`; made, readable by its owner only, when there is none.
+    """The ring at `path`; created, readable only by its owner, if the file does not exist.
 
     Raises ValueError for a damaged file and PermissionError for one that others can read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.was_created = not path.exists()
-        """Whether there was none: what an earlier ring sealed stays sealed."""
+        """Whether the file was missing: secrets sealed with an earlier ring cannot be opened."""
         if self.was_created:
             _create(path)
         self._file_version = _read_file_version(path)
         self._ring = _load(path)
         self._keys_by_id = {key.key_id: key for key in self._ring.keys}
         self.read_failures = 0
-        """How often a changed file could not be read; the ring read before stayed in force."""
+        """How often a changed file could not be read; the previous ring stayed in use."""
 
     @property
     def keys(self) -> tuple[MasterKey, ...]:
@@ -51,7 +50,7 @@ class KeyRingFile:
 
     @property
     def modified_ms(self) -> int:
-        """When the ring last changed, Unix ms, by the file's own time; a restored file may be older or younger than its keys."""
+        """When the ring last changed, Unix ms, from the file's mtime; a restored file may be older or newer than its keys."""
         return _read_file_version(self.path)[1] // 1_000_000
 
     def find(self, key_id: str) -> MasterKey | None:
@@ -62,7 +61,7 @@ class KeyRingFile:
         return known
 
     def replace(self, ring: KeyRing) -> None:
-        """Durable when this returns; a crash before leaves the old ring."""
+        """Durable on return; a crash before leaves the old ring."""
         fresh = self.path.with_name(self.path.name + ".new")
         _write(fresh, ring, os.O_TRUNC)
         fresh.replace(self.path)
@@ -71,7 +70,7 @@ class KeyRingFile:
 
     @contextmanager
     def exclusive_lock(self) -> Iterator[None]:
-        """While nobody else changes the ring. Raises RotationUnderWay. Ends with the process, however that ends."""
+        """Exclude other processes that change the ring (flock, released at process end). Raises RotationInProgressError."""
         descriptor = os.open(self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
@@ -97,7 +96,7 @@ class KeyRingFile:
 
 
 def _create(path: Path) -> None:
-    """Two that start at once end with one ring: whoever comes second takes the first one's."""
+    """Two processes that start at once share one ring: the second uses the first one's file."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     _write(fresh, KeyRing.generate(), os.O_EXCL)
     try:

@@ -1,7 +1,7 @@
-"""argon2id (RFC 9106) on a few threads of its own: a hash takes tens of milliseconds of CPU, which the event loop has not got.
+"""argon2id (RFC 9106) on its own threads, because a hash takes tens of milliseconds of CPU.
 
-19 MiB, two passes, one lane: the parameters OWASP names first. The queue is bounded, so that a flood of logins is answered
-`UNAVAILABLE` at once instead of ever later.
+19 MiB, two passes, one lane: the first parameters that OWASP recommends. The queue is bounded, so a flood of logins is answered
+`UNAVAILABLE` at once instead of with growing delay.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Argon2PasswordHasher:
 
     async def _run_in_pool(self, work: Callable[[], Result]) -> Result:
         if self._free_slots <= 0:
-            raise Unavailable("Too many sign-ins at this moment. Try again in a few seconds.")
+            raise Unavailable("Too many logins at the moment. Try again in a few seconds.")
         self._free_slots -= 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -1,7 +1,7 @@
-"""Hashes for look-up: plain for secrets of full entropy, keyed for those somebody could guess.
+"""Hashes for look-up: SHA-256 for secrets with full entropy, HMAC-SHA-256 for guessable ones.
 
-The keyed hash uses the oldest key of the ring: what it protects lives ten minutes, and a rotation that puts a new key in
-front must not end codes that are under way.
+The HMAC uses the oldest key of the ring: it protects codes that live ten minutes, and a rotation that adds a new key in front
+must not invalidate codes already sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Secrets that have to be read again: AES-256-GCM, bound to the row they belong to.
+"""Reversible encryption of stored secrets: AES-256-GCM, bound to their row by the associated data.
 
-Sealed form: version (1 byte) · length of key id (1 byte) · key id · nonce (12 bytes) · ciphertext and tag. Nonces are random; the
-2^32 messages that are safe under one key are far more than an installation seals between two rotations.
+Sealed form: version (1 byte) · length of key id (1 byte) · key id · nonce (12 bytes) · ciphertext and tag. Nonces are random;
+one key is safe for 2^32 messages, far more than an installation seals between two rotations.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AesVault:
 
 
 def sealing_key_id(sealed: bytes) -> str:
-    """The id of the key it was sealed under. Raises SecretUnreadable for what was never sealed here."""
+    """The id of the key that sealed the secret. Raises SecretUnreadable for data in another format."""
     return _parse_sealed(sealed)[0]
 
 
@@ -64,5 +64,5 @@ def _parse_sealed(sealed: bytes) -> tuple[str, bytes, bytes]:
 def _unreadable_error() -> SecretUnreadable:
     return SecretUnreadable(
         "The stored secret cannot be opened: the key that sealed it is not in the key ring. The operator can restore secret_keys "
-        "from its backup; or make the secret anew, with rotate for credentials and rotate-secret for a webhook."
+        "from a backup; or replace the secret, with rotate for credentials and rotate-secret for a webhook."
     )

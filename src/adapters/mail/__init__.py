@@ -1,1 +1,1 @@
-"""How the service writes to people: SMTP, or the log where there is no SMTP."""
+"""Outgoing mail: SMTP, or the log when no SMTP server is configured."""

@@ -1,4 +1,4 @@
-"""Without a mail server the operator is the postman: the mail stands in the log, at WARNING so that it is seen."""
+"""The mailer without an SMTP server: writes the mail to the log at WARNING, for the operator to forward."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ log = logging.getLogger(__name__)
 
 class LogMailer:
     async def send(self, to: str, subject: str, text: str) -> None:
-        log.warning("no SMTP server is set, so this mail was not sent; to %s: %s\n%s", to, subject, text)
+        log.warning("no SMTP server is configured, so this mail was not sent; to %s: %s\n%s", to, subject, text)

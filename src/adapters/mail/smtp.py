@@ -1,7 +1,6 @@
-"""Mail by SMTP (RFC 5321), handed over within ten seconds or not at all.
+"""Mail by SMTP (RFC 5321), with a timeout of ten seconds.
 
-`smtp://` takes TLS by STARTTLS where the server offers it, and insists on it when there is a password to protect;
-`smtps://` is TLS from the first byte.
+`smtp://` uses STARTTLS if the server offers it, and requires it when a password is sent; `smtps://` uses TLS from the start.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class SmtpServerConfig:
 
     @classmethod
     def parse(cls, url: str) -> SmtpServerConfig:
-        """`smtp://user:password@host:587` or `smtps://…`. Raises ValueError that does not quote the password."""
+        """`smtp://user:password@host:587` or `smtps://…`. Raises ValueError, which does not quote the password."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -67,5 +66,5 @@ class SmtpMailer:
                 timeout=self._timeout_s,
             )
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
-            log.error("mail could not be handed to %s:%d: %s", server.host, server.port, type(error).__name__)
-            raise Unavailable("The mail could not be sent. Try again later, or tell the operator.") from error
+            log.error("mail was not accepted by %s:%d: %s", server.host, server.port, type(error).__name__)
+            raise Unavailable("The mail could not be sent. Try again later, or inform the operator.") from error

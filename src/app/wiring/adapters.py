@@ -73,7 +73,7 @@ class Adapters:
         self._has_broker = settings.has_broker
         self.courier = create_courier(settings, self.clock)
         self.jitter = RandomJitter()
-        self.feed = InProcessFeedHub(on_interest=on_interest)
+        self.feed = InProcessFeedHub(on_filters_changed=on_interest)
         self.codec = FirmwareDeviceCodec()
         self.params_checker = JsonSchemaParamsValidator()
         self.recurrence = DateutilRecurrence()

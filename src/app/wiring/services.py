@@ -114,7 +114,7 @@ class Services:
         self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest)
         self.denial_log = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
         self.callers = CallerAuthenticator(
-            uow=uow, clock=clock, tokens=adapters.tokens, digest=adapters.digest, refusals=self.denial_log
+            uow=uow, clock=clock, tokens=adapters.tokens, secret_hasher=adapters.digest, denied_requests=self.denial_log
         )
         log = TelemetryEventQueryService(uow=uow, engine=adapters.engine.engine)
         self.events = EventService(uow=uow, clock=clock, telemetry=log)
@@ -196,7 +196,7 @@ class Services:
             on_grants_changed=adapters.feed.mark_access_stale,
         )
         self.access_explanations = AccessExplainer(uow=self.uow, clock=adapters.clock, evaluator=windows, commands=self.commands)
-        self.approvals = ApprovalService(uow=self.uow, clock=adapters.clock, release=self.commands)
+        self.approvals = ApprovalService(uow=self.uow, clock=adapters.clock, submitter=self.commands)
 
     def _wire_schedules(self, adapters: Adapters, wake_events: WakeEvents) -> None:
         uow, clock, recurrence = self.uow, adapters.clock, adapters.recurrence

@@ -1,4 +1,4 @@
-"""What only the operator does, at the command line or the first start: accounts and their first users."""
+"""Account administration by the operator, from the command line or at the first start: accounts and their first users."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AccountAdminService:
     async def create_account(
         self, *, name: str, email: str, password: str, owner_name: str | None = None, only_first: bool = False
     ) -> CreatedAccount | None:
-        """An account with its Owner and its default project. With `only_first`, None when there is an account already.
+        """Create an account with its Owner and default project. With `only_first`, None when an account already exists.
 
         Raises ValidationFailed or Conflict `EMAIL_TAKEN`."""
         now_ms = self._clock.now_ms()
@@ -77,12 +77,12 @@ class AccountAdminService:
         async with self._uow.write() as tx:
             account = await tx.accounts.get(AccountId(account_id))
             if account is None:
-                raise NotFound(f"There is no account {account_id!r} here. `latchboard account list` shows them.")
+                raise NotFound(f"There is no account {account_id!r} here. `latchboard account list` lists them.")
             await check_email_is_free(tx, user.email)
             return await self._add_member(tx, account.account_id, user, role)
 
     async def set_password(self, email: str, password: str) -> None:
-        """For somebody who cannot sign in any more; all of the user's sessions end. Raises NotFound."""
+        """Set the password of a user who cannot sign in; all sessions of the user end. Raises NotFound."""
         password_hash = await self._hasher.hash(check_password(password))
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
@@ -93,7 +93,7 @@ class AccountAdminService:
             await tx.users.save(user.with_password(password_hash, now_ms))
             await tx.refresh_tokens.revoke_by_user(user.user_id, now_ms)
             for membership in await tx.memberships.list_by_user(user.user_id):
-                await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set anew")
+                await self._emit(tx, membership.account_id, "password_changed", f"{user.name}: password was set by the operator")
 
     async def list_accounts(self) -> list[Account]:
         async with self._uow.read() as tx:

@@ -1,7 +1,7 @@
-"""An account is the wall: everything belongs to exactly one. People reach it through a membership, which has the role.
+"""Accounts, users and sessions. Everything belongs to exactly one account; a user has access through a membership with a role.
 
-A refresh token is spent once. Tokens that follow from one login form a family; a spent token that comes back means that
-somebody else has it, and the whole family ends.
+A refresh token is used once and replaced by the next. The tokens that follow from one login form a family. A second use of a
+token shows that it was stolen, so the whole family is revoked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`email` is stored in lower case and unique in the whole installation."""
+    """`email` is stored in lower case and is unique in the installation."""
 
     user_id: UserId
     email: str
@@ -50,7 +50,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A membership with the person behind it, as lists show it."""
+    """A membership with its user."""
 
     membership: Membership
     user: User
@@ -67,7 +67,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class RefreshToken:
-    """Only the SHA-256 of the token is kept. `spent_ms` is set when it was exchanged, `revoked_ms` when its family ended."""
+    """Only the SHA-256 of the token is kept. `spent_ms` is set when it is exchanged, `revoked_ms` when its family is revoked."""
 
     token_hash: bytes
     family: str
@@ -81,7 +81,7 @@ class RefreshToken:
 
 @dataclass(frozen=True, slots=True)
 class OneTimeCode:
-    """The latest code of a user; `code_hash` is a keyed hash. One row a user."""
+    """The latest code of a user, one row per user; `code_hash` is a keyed hash."""
 
     user_id: UserId
     code_hash: bytes
@@ -92,15 +92,15 @@ class OneTimeCode:
 
 
 KNOWN_LOGIN_PREFIX = "known:"
-"""How a subject begins that counts nothing, but remembers."""
+"""Prefix of the subjects that record a successful login instead of counting failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginFailures:
     """Failed logins of one subject in the window that began at `since_ms`.
 
-    Subjects: `pair:<email>|<address>`, `email:<email>`, `address:<address>`. A row `known:<email>|<address>` counts nothing:
-    it says that this email has signed in from there.
+    Subjects: `pair:<email>|<address>`, `email:<email>`, `address:<address>`. A row `known:<email>|<address>` counts
+    nothing: it records that this email has signed in from this address.
     """
 
     subject: str

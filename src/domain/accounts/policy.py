@@ -1,9 +1,9 @@
-"""What the accounts part decides without asking anyone: addresses, passwords, who may change whom, and how long to wait.
+"""Rules of the accounts part, without I/O: emails, passwords, roles and login throttling.
 
-Throttling of logins has to stop guessing and must not become a weapon. It counts by three subjects. The strict one is the
-pair of email and address: who guesses from somewhere waits there, and nobody else does. The address alone stops one guesser
-of many emails. The email alone, for guesses from many addresses, is lax, its pause is short, and an address from which this
-email has signed in before is not asked: a stranger cannot keep the owner of an email out.
+Login throttling must stop guessing without locking out the owner of an email. It counts failures by three subjects. The pair of
+email and client address is strict: it delays only the client that guesses. The address alone stops a client that guesses for
+many emails. The email alone stops guesses from many addresses; it is lenient, its delay is short, and it is skipped for an
+address from which this email has signed in before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME_MAX_LENGTH = 64
 LOGIN_FAILURE_WINDOW_MS = 15 * MINUTE_MS
 
 _QUOTED_ONLY_CHARACTERS = r"@\s()<>\[\]:;,\\\""
-"""What an address has only inside quotes (RFC 5322, 3.2.3), which nobody means: a comma would make two recipients of one."""
+"""Characters that an address allows only in quotes (RFC 5322, 3.2.3). Not accepted: a comma would make two recipients of one."""
 _EMAIL_PATTERN = re.compile(
     rf"[^{_QUOTED_ONLY_CHARACTERS}{FORBIDDEN_IN_LINE}]{{1,64}}@[^{_QUOTED_ONLY_CHARACTERS}{FORBIDDEN_IN_LINE}]{{1,189}}"
 )
@@ -45,7 +45,7 @@ _EMAIL_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LoginBackoff:
-    """The first `free_failures` cost nothing; then `backoff` decides how long to wait after each."""
+    """No delay for the first `free_failures`; then `backoff` gives the delay after each failure."""
 
     free_failures: int
     backoff: Backoff
@@ -64,12 +64,12 @@ LOGIN_BACKOFFS = {
 
 
 def normalize_email(text: str) -> str:
-    """Lower case, composed (NFC: keyboards differ), without outer spaces; as it is kept and looked for."""
+    """Lower case, NFC (input methods differ), without surrounding spaces: the form that is stored and searched for."""
     return unicodedata.normalize("NFC", text.strip().lower())
 
 
 def check_email(text: str) -> str:
-    """Folded. Raises ValidationFailed that names `email`."""
+    """The normalized email. Raises ValidationFailed for the field `email`."""
     email = normalize_email(text)
     if len(email) > EMAIL_MAX_LENGTH or _EMAIL_PATTERN.fullmatch(email) is None or single_line_fault(email) is not None:
         raise ValidationFailed.for_field("email", "must be an email address such as ada@example.com, at most 254 characters.")
@@ -84,7 +84,7 @@ def check_password(password: str, field: str = "password") -> str:
 
 
 def check_name(name: str, field: str = "name") -> str:
-    """Without outer spaces. Raises ValidationFailed unless 1 to 64 characters remain."""
+    """The name without surrounding spaces. Raises ValidationFailed unless 1 to 64 characters remain."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_MAX_LENGTH:
         raise ValidationFailed.for_field(field, f"must have 1 to {NAME_MAX_LENGTH} characters.")
@@ -95,17 +95,17 @@ def check_name(name: str, field: str = "name") -> str:
 
 
 def check_can_assign_role(caller: Session, role: Role) -> None:
-    """Admins manage members, and only an Owner makes Owners. Raises PermissionDenied."""
+    """Admins manage members; only an Owner assigns the role Owner. Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
     if role is Role.OWNER and caller.role is not Role.OWNER:
-        raise PermissionDenied("Only an Owner makes somebody an Owner. Ask an Owner of the account.")
+        raise PermissionDenied("Only an Owner can assign the role Owner. Ask an Owner of the account.")
 
 
 def check_can_change_member(caller: Session, target: Membership) -> None:
     """Only an Owner changes or removes Owners. Raises PermissionDenied."""
     require_role(caller, Role.ADMIN)
     if target.role is Role.OWNER and caller.role is not Role.OWNER:
-        raise PermissionDenied("Only an Owner changes or removes Owners. Ask an Owner of the account.")
+        raise PermissionDenied("Only an Owner can change or remove an Owner. Ask an Owner of the account.")
 
 
 def check_not_last_owner(target: Membership, new_role: Role | None, owners: int) -> None:
@@ -115,7 +115,7 @@ def check_not_last_owner(target: Membership, new_role: Role | None, owners: int)
 
 
 def client_network(address: str) -> str:
-    """Who counts as one address: an IPv4 address, or a /64 of IPv6, which is what one customer is given."""
+    """The unit in which client addresses are counted: an IPv4 address, or an IPv6 /64, the usual allocation of one customer."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -129,7 +129,7 @@ def client_network(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoginThrottleSubjects:
-    """The names under which one attempt is counted, and the one under which its success is remembered."""
+    """The subjects under which a login attempt is counted, and the one that records its success."""
 
     pair: str
     address: str
@@ -138,26 +138,26 @@ class LoginThrottleSubjects:
 
     @classmethod
     def for_attempt(cls, email: str, address: str) -> LoginThrottleSubjects:
-        place = client_network(address)
-        return cls(f"pair:{email}|{place}", f"address:{place}", f"email:{email}", f"{KNOWN_LOGIN_PREFIX}{email}|{place}")
+        network = client_network(address)
+        return cls(f"pair:{email}|{network}", f"address:{network}", f"email:{email}", f"{KNOWN_LOGIN_PREFIX}{email}|{network}")
 
     def counted_subjects(self) -> tuple[str, ...]:
         return (self.pair, self.address, self.email)
 
 
 def check_login_backoff(failures: LoginFailures | None, now_ms: int) -> None:
-    """Raises RateLimited `LOGIN_THROTTLED` while the pause after the last failure is not over."""
+    """Raises RateLimited `LOGIN_THROTTLED` while the delay after the last failure lasts."""
     if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
         return
-    patience = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
-    wait_ms = failures.last_ms + patience.delay_ms(failures.count) - now_ms
+    backoff = LOGIN_BACKOFFS[failures.subject.partition(":")[0]]
+    wait_ms = failures.last_ms + backoff.delay_ms(failures.count) - now_ms
     if wait_ms > 0:
         seconds = -(-wait_ms // SECOND_MS)
         raise RateLimited(f"Too many failed logins. Try again in {seconds} s.", retry_after=seconds, code="LOGIN_THROTTLED")
 
 
 def increment_failures(failures: LoginFailures | None, subject: str, now_ms: int) -> LoginFailures:
-    """One failure more; a window that is over begins anew."""
+    """One more failure. After the window has ended, counting starts again at 1."""
     if failures is None or now_ms - failures.since_ms >= LOGIN_FAILURE_WINDOW_MS:
         return LoginFailures(subject, 1, now_ms, now_ms)
     return replace(failures, count=failures.count + 1, last_ms=now_ms)

@@ -1,4 +1,4 @@
-"""What the accounts part needs from outside."""
+"""Ports of the accounts part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AccountRepository(Protocol):
     async def get(self, account_id: AccountId) -> Account | None: ...
 
     async def has_any(self) -> bool:
-        """Whether the installation has an account at all."""
+        """Whether the installation has at least one account."""
         ...
 
     async def list_ids(self) -> Sequence[AccountId]: ...
@@ -38,7 +38,7 @@ class UserRepository(Protocol):
     async def get(self, user_id: UserId) -> User | None: ...
 
     async def get_for_update(self, user_id: UserId) -> User | None:
-        """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
+        """Like `get`, and locks the row until the write transaction ends. Required before `save`."""
         ...
 
     async def find_by_email(self, email: str) -> User | None: ...
@@ -64,11 +64,11 @@ class MembershipRepository(Protocol):
     async def save(self, membership: Membership) -> None: ...
 
     async def delete(self, membership_id: MembershipId) -> None:
-        """Takes the membership's grants and refresh tokens along."""
+        """Also deletes the membership's grants and refresh tokens."""
         ...
 
     async def count_owners_for_update(self, account_id: AccountId) -> int:
-        """In a writing transaction nobody else changes who owns the account until it ends: ask first, then look."""
+        """Also locks the account's Owners until the write transaction ends. Call it before reading members."""
         ...
 
 
@@ -94,7 +94,7 @@ class RefreshTokenRepository(Protocol):
     async def get(self, token_hash: bytes) -> RefreshToken | None: ...
 
     async def mark_spent(self, token_hash: bytes, at_ms: int) -> bool:
-        """True for exactly one caller: the one that found it neither spent nor revoked."""
+        """Atomic compare-and-set: True for the one caller that found the token neither spent nor revoked."""
         ...
 
     async def revoke_family(self, family: str, at_ms: int) -> None: ...
@@ -106,7 +106,7 @@ class RefreshTokenRepository(Protocol):
 
 class OneTimeCodeRepository(Protocol):
     async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
-        """In a writing transaction nobody else reads or tries this user's code until it ends."""
+        """Locks the user's code until the write transaction ends."""
         ...
 
     async def upsert(self, code: OneTimeCode) -> None: ...
@@ -114,7 +114,7 @@ class OneTimeCodeRepository(Protocol):
 
 class LoginFailureRepository(Protocol):
     async def get_for_update(self, subject: str) -> LoginFailures | None:
-        """In a writing transaction nobody else counts this subject until it ends."""
+        """Locks the subject's row until the write transaction ends."""
         ...
 
     async def upsert(self, failures: LoginFailures) -> None: ...
@@ -122,7 +122,7 @@ class LoginFailureRepository(Protocol):
     async def delete(self, subject: str) -> None: ...
 
     async def delete_older_than(self, last_ms: int, limit: int) -> int:
-        """Counts; not the places from which somebody has signed in (subjects that begin with `KNOWN`)."""
+        """Delete counters, but not known logins (subjects that start with `KNOWN_LOGIN_PREFIX`)."""
         ...
 
     async def delete_known_logins_older_than(self, last_ms: int, limit: int) -> int: ...
@@ -164,14 +164,14 @@ class HasLoginFailures(Protocol):
 
 
 class PasswordHasher(Protocol):
-    """argon2id, off the event loop."""
+    """Port: argon2id (RFC 9106), run outside the event loop."""
 
     async def hash(self, password: str) -> str: ...
 
     async def verify(self, password_hash: str, password: str) -> bool: ...
 
     async def verify_dummy(self, password: str) -> None:
-        """Costs what `verify` costs; for an unknown email."""
+        """Takes as long as `verify`; for an unknown email."""
         ...
 
     def needs_rehash(self, password_hash: str) -> bool: ...
@@ -187,15 +187,15 @@ class AccessTokenCodec(Protocol):
 
 class SecretHasher(Protocol):
     def sha256(self, text: str) -> bytes:
-        """SHA-256, for random secrets of full entropy."""
+        """SHA-256, for random secrets with full entropy."""
         ...
 
     def hmac_sha256(self, purpose: str, text: str) -> bytes:
-        """HMAC-SHA-256 under the installation's key, for secrets of little entropy (one-time codes)."""
+        """HMAC-SHA-256 under the installation's key, for secrets with little entropy (one-time codes)."""
         ...
 
 
 class Mailer(Protocol):
     async def send(self, to: str, subject: str, text: str) -> None:
-        """Raises Unavailable when the mail could not be handed over."""
+        """Raises Unavailable when the mail server does not accept the mail."""
         ...

@@ -1,4 +1,4 @@
-"""Projects gather devices, and grants may cover one whole. Every account has a default project, which stays."""
+"""Projects group devices; a grant can cover a whole project. Every account has a default project that cannot be deleted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProjectService:
         self._ids = ids
 
     async def list(self, caller: Session) -> Sequence[tuple[Project, int]]:
-        """Each with its device count, oldest first."""
+        """The projects with their device counts, oldest first."""
         async with self._uow.read() as tx:
             return await tx.projects.list_with_device_counts(caller.account_id)
 

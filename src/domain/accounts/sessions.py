@@ -1,8 +1,8 @@
-"""Signing in, staying signed in, signing out.
+"""Login, token refresh and logout.
 
-An access token is believed until it expires; a refresh token is spent once, and each follows from the one before. A spent one
-that comes back means that two hold it, and the whole family ends. An unknown email answers as a wrong password does, in words
-and in work done.
+An access token is valid until it expires. A refresh token is used once and replaced by the next one of its family. A second use
+means that two parties hold it, so the whole family is revoked. An unknown email gets the same answer as a wrong password and
+takes the same time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from domain.kernel.ids import IdGenerator
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 MAX_THROTTLED_PAIRS = 1_000
-"""Pairs of email and address counted between two flushes; of more, the rest goes uncounted."""
+"""Pairs of email and address counted between two flushes; further pairs are not counted."""
 
 
 class SessionTx(
@@ -65,7 +65,7 @@ class LoginResult:
 
 @dataclass(frozen=True, slots=True)
 class UserProfile:
-    """What a session is told about itself."""
+    """The signed-in user with the account."""
 
     member: Member
     account: Account
@@ -105,72 +105,72 @@ class SessionService:
         try:
             async with self._uow.read() as tx:
                 await _check_login_backoff(tx, subjects, self._clock.now_ms())
-                known = await _find_candidate(tx, email)
+                candidate = await _find_candidate(tx, email)
         except RateLimited:
             self._count_throttled(email, address)
             raise
-        right, new_hash = await self._verify_password(known, password)
+        is_correct, new_hash = await self._verify_password(candidate, password)
         now_ms = self._clock.now_ms()
-        # What is told is decided again in the transaction that counts: guesses made at once learn no more than in a row.
+        # Checked again in the transaction that counts, so that concurrent guesses gain nothing over sequential ones.
         throttled: RateLimited | None = None
         async with self._uow.write() as tx:
             try:
                 await _check_login_backoff(tx, subjects, now_ms)
             except RateLimited as error:
                 throttled = error
-            if throttled is None and right and known is not None:
-                return await self._complete_login(tx, known, new_hash, subjects, now_ms, address)
+            if throttled is None and is_correct and candidate is not None:
+                return await self._complete_login(tx, candidate, new_hash, subjects, now_ms, address)
             if throttled is None:
-                await _count_failure(tx, known, subjects, now_ms, address)
+                await _count_failure(tx, candidate, subjects, now_ms, address)
         if throttled is not None:
             self._count_throttled(email, address)
             raise throttled
         raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
 
     def _count_throttled(self, email: str, address: str) -> None:
-        """Only in memory, and for any email alike: who is turned away for haste learns nothing and costs no write."""
-        place = (email, address)
-        if place in self._throttled_counts or len(self._throttled_counts) < MAX_THROTTLED_PAIRS:
-            self._throttled_counts[place] = self._throttled_counts.get(place, 0) + 1
+        """Counted in memory and for every email alike: a throttled login reveals nothing and costs no write."""
+        pair = (email, address)
+        if pair in self._throttled_counts or len(self._throttled_counts) < MAX_THROTTLED_PAIRS:
+            self._throttled_counts[pair] = self._throttled_counts.get(pair, 0) + 1
 
     async def flush_throttled_logins(self) -> None:
-        """Write how often sign-ins were turned away for haste, to the accounts of the emails that are somebody's."""
-        hasty, self._throttled_counts = self._throttled_counts, {}
-        if not hasty:
+        """Log the throttled logins since the last flush, for the emails that belong to a user."""
+        throttled_counts, self._throttled_counts = self._throttled_counts, {}
+        if not throttled_counts:
             return
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
-            for (email, address), count in hasty.items():
-                known = await _find_candidate(tx, email)
-                if known is not None:
-                    text = f"{count} sign-ins as {email} were turned away for haste"
-                    caller = known.membership.to_session(address)
+            for (email, address), count in throttled_counts.items():
+                candidate = await _find_candidate(tx, email)
+                if candidate is not None:
+                    text = f"{count} logins as {email} were throttled"
+                    caller = candidate.membership.to_session(address)
                     await tx.emit(DomainEvent.from_caller(caller, "login_throttled", text, now_ms))
 
-    async def _verify_password(self, known: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
-        """Whether it is right, and a new hash when the kept one is of outdated parameters."""
-        password = password[: PASSWORD_MAX_LENGTH + 1]  # more is never right and must not cost more
-        if known is None:
+    async def _verify_password(self, candidate: _LoginCandidate | None, password: str) -> tuple[bool, str | None]:
+        """Whether the password is correct, and a new hash if the stored one uses outdated parameters."""
+        password = password[: PASSWORD_MAX_LENGTH + 1]  # a longer one is never correct and must not take longer
+        if candidate is None:
             await self._hasher.verify_dummy(password)
             return False, None
-        if not await self._hasher.verify(known.user.password_hash, password):
+        if not await self._hasher.verify(candidate.user.password_hash, password):
             return False, None
-        if not self._hasher.needs_rehash(known.user.password_hash):
+        if not self._hasher.needs_rehash(candidate.user.password_hash):
             return True, None
         return True, await self._hasher.hash(password)
 
     async def _complete_login(
         self,
         tx: SessionTx,
-        known: _LoginCandidate,
+        candidate: _LoginCandidate,
         new_hash: str | None,
         subjects: LoginThrottleSubjects,
         now_ms: int,
         address: str,
     ) -> LoginResult:
-        user = await tx.users.get_for_update(known.user.user_id)
-        membership = await tx.memberships.get(known.membership.membership_id)
-        if user is None or membership is None or user.password_hash != known.user.password_hash:
+        user = await tx.users.get_for_update(candidate.user.user_id)
+        membership = await tx.memberships.get(candidate.membership.membership_id)
+        if user is None or membership is None or user.password_hash != candidate.user.password_hash:
             raise Unauthenticated("The email address or the password is wrong.", code="INVALID_CREDENTIALS")
         if new_hash is not None:
             await tx.users.save(user.with_password(new_hash, user.password_changed_ms))
@@ -179,7 +179,7 @@ class SessionService:
         tokens = await self._issue_tokens(tx, membership, self._ids.random_alphanumeric(20), now_ms)
         caller = membership.to_session(address)
         await tx.emit(DomainEvent.from_caller(caller, "login", f"{user.name} signed in", now_ms))
-        return LoginResult(tokens, Member(membership, user), known.account)
+        return LoginResult(tokens, Member(membership, user), candidate.account)
 
     async def _issue_tokens(self, tx: SessionTx, membership: Membership, family: str, now_ms: int) -> TokenPair:
         refresh_token = self._ids.random_alphanumeric(REFRESH_TOKEN_LENGTH)
@@ -199,26 +199,26 @@ class SessionService:
         """Raises Unauthenticated; `TOKEN_EXPIRED` when only its time is over."""
         now_ms = self._clock.now_ms()
         token_hash = self._digest.sha256(refresh_token)
-        refusal = Unauthenticated("This refresh token is not valid any more. Sign in again.")
+        error = Unauthenticated("This refresh token is no longer valid. Sign in again.")
         async with self._uow.write() as tx:
             token = await _get_token_for_update(tx, token_hash)
             if token is None or token.revoked_ms is not None:
-                raise refusal
+                raise error
             membership = await tx.memberships.get(token.membership_id)
             if membership is None:
-                raise refusal
+                raise error
             if token.spent_ms is None and now_ms >= token.expires_ms:
                 raise Unauthenticated("This refresh token has expired. Sign in again.", code="TOKEN_EXPIRED")
             if await tx.refresh_tokens.mark_spent(token_hash, now_ms):
                 return await self._issue_tokens(tx, membership, token.family, now_ms)
             await tx.refresh_tokens.revoke_family(token.family, now_ms)
-            description = "A spent refresh token was used again; its session was ended"
+            description = "A used refresh token was presented again; its session was ended"
             caller = membership.to_session(address)
             await tx.emit(DomainEvent.from_caller(caller, "session_revoked", description, now_ms))
-        raise refusal
+        raise error
 
     async def logout(self, refresh_token: str, *, address: str) -> None:
-        """Ends the token's family; an unknown token is no fault."""
+        """Revoke the token's family. An unknown token is not an error."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             token = await _get_token_for_update(tx, self._digest.sha256(refresh_token))
@@ -241,7 +241,7 @@ class SessionService:
 
 
 async def _get_token_for_update(tx: SessionTx, token_hash: bytes) -> RefreshToken | None:
-    """As it stands while nobody else changes this user's tokens: one made meanwhile would outlive the end of its family."""
+    """Read under a lock on the user: a token issued concurrently would survive the revocation of its family."""
     token = await tx.refresh_tokens.get(token_hash)
     if token is None or await tx.users.get_for_update(token.user_id) is None:
         return None
@@ -265,11 +265,11 @@ async def _check_login_backoff(tx: SessionTx, subjects: LoginThrottleSubjects, n
 
 
 async def _count_failure(
-    tx: SessionTx, known: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
+    tx: SessionTx, candidate: _LoginCandidate | None, subjects: LoginThrottleSubjects, now_ms: int, address: str
 ) -> None:
     for subject in subjects.counted_subjects():
         before = await tx.login_failures.get_for_update(subject)
         await tx.login_failures.upsert(increment_failures(before, subject, now_ms))
-    if known is not None:
-        description = f"Failed login as {known.user.email}"
-        await tx.emit(DomainEvent.from_caller(known.membership.to_session(address), "login_failed", description, now_ms))
+    if candidate is not None:
+        description = f"Failed login as {candidate.user.email}"
+        await tx.emit(DomainEvent.from_caller(candidate.membership.to_session(address), "login_failed", description, now_ms))

@@ -1,4 +1,4 @@
-"""The people of an account. Admins manage them, only Owners manage Owners, and an Owner always remains."""
+"""The members of an account. Admins manage members, only Owners manage Owners, and one Owner always remains."""
 
 from __future__ import annotations
 
@@ -60,9 +60,8 @@ class TeamService:
     ) -> Member:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
         async with self._uow.write() as tx:
-            owners = await tx.memberships.count_owners_for_update(
-                caller.account_id
-            )  # first: what is looked at from here on stays as it is
+            # First of all: it locks the Owners, so that what is read below stays as it is.
+            owners = await tx.memberships.count_owners_for_update(caller.account_id)
             caller = await _with_current_role(tx, caller)
             target = await _get_member_for_update(tx, caller, membership_id)
             check_can_change_member(caller, target.membership)
@@ -80,7 +79,7 @@ class TeamService:
         return Member(membership, user)
 
     async def remove_member(self, caller: Session, membership_id: str) -> None:
-        """Grants and sessions of the membership end with it; a user without any membership is forgotten."""
+        """Also ends the grants and sessions of the membership, and deletes a user without another membership."""
         async with self._uow.write() as tx:
             owners = await tx.memberships.count_owners_for_update(caller.account_id)
             caller = await _with_current_role(tx, caller)
@@ -97,17 +96,18 @@ class TeamService:
 
 
 async def check_email_is_free(tx: HasUsers, email: str) -> None:
-    """Raises Conflict `EMAIL_TAKEN`; an address has one user in the whole installation."""
+    """Raises Conflict `EMAIL_TAKEN`: an email has one user in the installation."""
     if await tx.users.find_by_email(email) is not None:
-        raise Conflict("This email address has a user here already. Take another address.", code="EMAIL_TAKEN")
+        raise Conflict("This email address is already in use. Choose another one.", code="EMAIL_TAKEN")
 
 
 async def _with_current_role(tx: TeamTx, caller: Session) -> Session:
-    """With the role the caller has now: of two who take each other's role at the same moment, the second has lost theirs. Raises
-    Refused."""
+    """The caller with its current role: of two members that demote each other at once, the second has lost its role.
+
+    Raises PermissionDenied."""
     membership = await tx.memberships.get(caller.membership_id)
     if membership is None:
-        raise PermissionDenied("You have just been removed from this account. Ask one of its Owners.", code="ROLE_REQUIRED")
+        raise PermissionDenied("You are no longer a member of this account. Ask one of its Owners.", code="ROLE_REQUIRED")
     return replace(caller, role=membership.role)
 
 

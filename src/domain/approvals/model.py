@@ -1,4 +1,4 @@
-"""A command that waits for a human: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision ever wins."""
+"""A command that waits for a decision: PENDING → APPROVED, DENIED or EXPIRED. Exactly one decision takes effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, Gran
 
 APPROVAL_TTL_MS = DAY_MS
 MAX_PENDING_PER_DEVICE = 100
-"""Requests of one device that wait at once: more than anybody decides on, and what a robot gone astray can pile up."""
+"""Pending requests per device: more than people decide on; bounds what a faulty client can queue."""
 
 
 class ApprovalStatus(StrEnum):
@@ -23,7 +23,7 @@ class ApprovalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asked: a key, or a membership with its user."""
+    """Who requested the command: an API key, or a membership with its user."""
 
     name: str
     key_id: KeyId | None = None

@@ -1,4 +1,4 @@
-"""Who may decide, and what a decision makes of an approval. The table is the whole lifecycle: only PENDING is ever left."""
+"""Who may decide an approval, and its state afterwards. The table is the whole lifecycle: only PENDING has successors."""
 
 from __future__ import annotations
 
@@ -20,26 +20,24 @@ ALREADY_DECIDED = "ALREADY_DECIDED"
 
 
 def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus) -> None:
-    """Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving what one asked for oneself.
+    """Raises PermissionDenied `ROLE_REQUIRED` below Admin, and `OWN_REQUEST` for approving one's own request.
 
-    Denying one's own request is allowed: it is a withdrawal."""
+    Denying one's own request is allowed: it withdraws the request."""
     require_role(caller, Role.ADMIN)
-    asked = approval.requested_by
-    own = asked.user_id == caller.user_id or asked.membership_id == caller.membership_id  # both None for an API key
+    requester = approval.requested_by
+    own = requester.user_id == caller.user_id or requester.membership_id == caller.membership_id  # both None for an API key
     if own and wanted is ApprovalStatus.APPROVED:
         raise PermissionDenied(
-            "Nobody approves their own request. Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
+            "You cannot approve your own request. Ask an Owner or another Admin of the account.", code="OWN_REQUEST"
         )
 
 
 def apply_decision(
     approval: Approval, status: ApprovalStatus, *, by: str | None, now_ms: int, execution_id: ExecutionId | None = None
 ) -> Approval:
-    """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer open, or its time is up."""
+    """The approval after a decision. Raises Conflict `ALREADY_DECIDED` when it is no longer pending or has expired."""
     if status not in ALLOWED_TRANSITIONS[approval.status]:
         raise Conflict(f"This request is already {approval.status}. Exactly one decision counts.", code=ALREADY_DECIDED)
     if status is not ApprovalStatus.EXPIRED and now_ms >= approval.expires_ms:
-        raise Conflict(
-            f"This request expired at {to_iso(approval.expires_ms)}. Have the command sent again.", code=ALREADY_DECIDED
-        )
+        raise Conflict(f"This request expired at {to_iso(approval.expires_ms)}. Send the command again.", code=ALREADY_DECIDED)
     return replace(approval, status=status, decided_by=by, decided_ms=now_ms, execution_id=execution_id)

@@ -1,4 +1,4 @@
-"""What the approvals part needs from outside, and the port through which an approved command is let go."""
+"""Ports of the approvals part, and the port that submits an approved command."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ApprovalRepository(Protocol):
         ...
 
     async def decide_if_pending(self, approval: Approval) -> bool:
-        """Write the decision if the stored one is still PENDING; True for exactly one caller."""
+        """Store the decision if the approval is still PENDING (compare-and-set); True for exactly one caller."""
         ...
 
     async def count_pending(self, account_id: AccountId, device_id: DeviceId) -> int:
-        """How many of the device are PENDING."""
+        """The number of the device's PENDING approvals."""
         ...
 
     async def count_all_pending(self) -> int:
@@ -41,13 +41,13 @@ class ApprovalRepository(Protocol):
         ...
 
     async def list_expired(self, now_ms: int, limit: int) -> Sequence[Approval]:
-        """PENDING ones whose time is up, oldest first."""
+        """PENDING approvals that have expired, oldest first."""
         ...
 
     async def next_expiry_ms(self) -> int | None: ...
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        """Delete decided ones among the `limit` oldest; how many went."""
+        """Delete the decided approvals among the `limit` oldest; returns the number deleted."""
         ...
 
 
@@ -63,7 +63,7 @@ TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
 class ApprovedCommandSubmitter(Protocol[TxT_contra]):
-    """Checks the requester's grant and the device anew and queues the command, all in `tx`. Raises what a refused command
-    raises. Implemented by the commands part, which stands above this one."""
+    """Checks the requester's permission and the device again and queues the command, all in `tx`. Raises the same errors as a
+    submitted command. The commands part, a higher layer, implements it."""
 
     async def submit_approved(self, tx: TxT_contra, approval: Approval, device: Device, now_ms: int) -> ExecutionId: ...

@@ -1,9 +1,9 @@
-"""Use cases of approvals: see what waits, let it go, turn it down, let it lapse.
+"""Use cases of approvals: list, approve, deny and expire.
 
-A decision, the command it lets go and their events are one transaction, and the decision is written only over PENDING: of any
-number of people who decide at once, one wins and the others are told so. When the command may no longer run (the requester's
-grant is gone, the device disabled), approving is refused with that reason and the request stays PENDING: it can be approved
-once the reason is gone, denied, or left to expire. It never runs without all its checks.
+The decision, the approved command and their events are one transaction, and the decision is stored only if the approval is still
+PENDING: of several concurrent decisions one takes effect and the others raise Conflict. When the command is no longer allowed
+(the grant was deleted, the device disabled), approving raises that error and the request stays PENDING: it can be approved later,
+denied, or left to expire. A command never runs without all its checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
 EXPIRY_BATCH_SIZE = 100
-"""Expiries in one transaction: small enough that the one writer is soon free for others."""
+"""Approvals expired in one transaction; a small batch keeps the single writer free for others."""
 LIST_LIMIT = 200
 
 
@@ -31,23 +31,23 @@ TxT = TypeVar("TxT", bound=ApprovalTx)
 
 
 class ApprovalService(Generic[TxT]):
-    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, release: ApprovedCommandSubmitter[TxT]) -> None:
+    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, submitter: ApprovedCommandSubmitter[TxT]) -> None:
         self._uow = uow
         self._clock = clock
-        self._submitter = release
+        self._submitter = submitter
 
     async def list(
         self, caller: Session, *, device_id: DeviceId | None = None, status: ApprovalStatus | None = None
     ) -> Sequence[Approval]:
-        """Newest first, of one device or of the whole account."""
+        """Newest first, for one device or the whole account."""
         async with self._uow.read() as tx:
             if device_id is not None:
                 await get_device(tx, caller.account_id, device_id)
             return await tx.approvals.list_newest(caller.account_id, device_id=device_id, status=status, limit=LIST_LIMIT)
 
     async def approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> ExecutionId:
-        """Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and whatever the command
-        itself is refused with now."""
+        """Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and the
+        errors of submitting the command now."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         try:
@@ -69,7 +69,7 @@ class ApprovalService(Generic[TxT]):
             await _save_decision(tx, denied, caller)
 
     async def expire_due(self) -> int:
-        """Expire a batch of what has waited too long; how many were looked at. Each expires once, whoever runs this."""
+        """Expire a batch of overdue approvals; returns the size of the batch. Each expires once, also with several instances."""
         now_ms = self._clock.now_ms()
         async with self._uow.write() as tx:
             overdue = await tx.approvals.list_expired(now_ms, EXPIRY_BATCH_SIZE)
@@ -104,9 +104,9 @@ class ApprovalService(Generic[TxT]):
     async def _log_failed_approval(
         self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
     ) -> None:
-        """An approval that was tried and did not pass belongs in the log; the request itself is as it was."""
+        """Log an approval that was attempted and failed; the request stays PENDING."""
         async with self._uow.write() as tx:
-            text = f"Approving was refused: {error.message}"
+            text = f"Approval failed: {error.message}"
             data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
@@ -120,9 +120,9 @@ async def _get_approval(tx: ApprovalTx, caller: Session, device_id: DeviceId, ap
 
 
 async def _save_decision(tx: ApprovalTx, approval: Approval, caller: Session) -> None:
-    """Raises Conflict when somebody else was first; the transaction, and with it the command let go, is undone."""
+    """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
     if not await tx.approvals.decide_if_pending(approval):
-        raise Conflict("Somebody else decided this at the same moment. Exactly one decision counts.", code=policy.ALREADY_DECIDED)
+        raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
     await tx.emit(_decided_event(approval, caller))
 
 
@@ -131,7 +131,7 @@ def _decided_event(approval: Approval, caller: Caller) -> DomainEvent:
     return DomainEvent.from_caller(
         caller,
         "approval_decided",
-        f"{approval.cmd} asked for by {requester}: {approval.status}",
+        f"{approval.cmd} requested by {requester}: {approval.status}",
         approval.decided_ms or 0,
         device_id=approval.device_id,
         data={

@@ -1,8 +1,7 @@
-"""What was refused, in the account's log: who, what, on what, from where; never what was sent.
+"""The audit log of denied requests: caller, action, resource and address; never the request's content.
 
-A refusal costs whoever is refused nothing, and a line in the log costs a write. So of one caller the first refusals of a minute
-are written one by one, and the rest are counted and written as a number once the minute is over: a robot gone astray, or a
-guesser, fills neither the disk nor the log.
+Each logged denial costs a write. The first denials of a caller in a minute are logged one by one; the rest are counted and logged
+as a number when the minute is over. So a faulty or hostile client cannot fill the log or the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
 EVENT_KIND: Final = "access_refused"
 MAX_LOGGED_PER_MINUTE = 30
-"""In a minute and of one caller."""
+"""Per caller."""
 MAX_CALLERS = 10_000
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class _CallerMinute:
 
 
 class RateLimitedDeniedRequestLog:
-    """The `Refusals` of everybody who refuses."""
+    """Implements `DeniedRequestLog`."""
 
     def __init__(self, *, uow: UnitOfWork[DeniedRequestTx], clock: Clock) -> None:
         self._uow = uow
@@ -48,7 +47,7 @@ class RateLimitedDeniedRequestLog:
         self._minutes: dict[str, _CallerMinute] = {}
 
     async def log_denied(self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str]) -> None:
-        """One line, or one more in the count. What cannot be written is in the program's own log."""
+        """Log the denial or count it. When the database is unavailable, it goes to the application log."""
         if error.already_logged:
             return
         error.already_logged = True
@@ -63,17 +62,17 @@ class RateLimitedDeniedRequestLog:
         await self._emit(caller, f"Refused ({error.code}): {act}", now_ms, data, subject.get("deviceId"))
 
     async def flush(self, *, everything: bool = False) -> None:
-        """Write the counts of minutes that are over; at the end of the program `everything`."""
+        """Log the counts of past minutes; with `everything`, at shutdown, also of the current minute."""
         now_ms = self._clock.now_ms()
-        over = [who for who, one in self._minutes.items() if everything or now_ms - one.since_ms >= MINUTE_MS]
-        for who in over:
-            minute = self._minutes.pop(who)
+        past = [label for label, minute in self._minutes.items() if everything or now_ms - minute.since_ms >= MINUTE_MS]
+        for label in past:
+            minute = self._minutes.pop(label)
             if minute.suppressed_count:
                 text = f"Refused: {minute.suppressed_count} more calls of the same caller within a minute"
                 await self._emit(minute.caller, text, now_ms, {"count": minute.suppressed_count}, None)
 
     def _current_minute(self, caller: Session | ApiKeyCaller, now_ms: int) -> _CallerMinute | None:
-        """None when there are too many callers to keep apart: then the flush has to come first."""
+        """None when too many callers are tracked, until the next flush."""
         minute = self._minutes.get(caller.label)
         if minute is None and len(self._minutes) < MAX_CALLERS:
             minute = self._minutes[caller.label] = _CallerMinute(caller, now_ms)
@@ -87,11 +86,11 @@ class RateLimitedDeniedRequestLog:
                 device_id = await _own_device_id(tx, caller, device)
                 await tx.emit(DomainEvent.from_caller(caller, EVENT_KIND, text, now_ms, device_id=device_id, data=data))
         except DomainError as error:
-            log.warning("a refusal could not be put on the record: %s (%s): %s", caller.label, text, error.message)
+            log.warning("denied request not stored in the event log: %s (%s): %s", caller.label, text, error.message)
 
 
 async def _own_device_id(tx: HasDevices, caller: Session | ApiKeyCaller, device: str | None) -> DeviceId | None:
-    """The device, if it is the account's: a stranger's id leads to no line in a stranger's log."""
+    """The id if the device belongs to the caller's account, so that no event refers to another account's device."""
     if device is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""One append-only log per account, in one total order; a cursor is a position in it.
+"""The event log: append-only, in one total order; a cursor is a position in it.
 
 Five types are public: they also go to the live feed and to webhooks. All others are the account's audit trail.
-Telemetry is public too, but lives in the readings, not here.
+Telemetry is public as well, but is stored with the readings, not in the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PUBLIC_TYPES = frozenset({RELAY_CHANGED, TELEMETRY, DEVICE_ONLINE, DEVICE_OFFLIN
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A row of the log. `payload` is what feed and webhooks carry, whole; `position` is 0 until it is stored."""
+    """A row of the log. `payload` is the complete payload for feed and webhooks; `position` is 0 until the row is stored."""
 
     position: int
     event_id: EventId
@@ -40,7 +40,7 @@ class Event:
     payload: JsonObject
 
     def with_position(self, position: int) -> Event:
-        """The same, stored there. Spelled out, because it is done for every event, and `replace` takes five times as long."""
+        """A copy with its position. Written out for speed: `dataclasses.replace` takes five times as long."""
         return Event(
             position,
             self.event_id,
@@ -62,7 +62,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class FeedFilter:
-    """What a feed client asked for; an empty `kinds` means all, `device_id` None every device it may see."""
+    """The events a feed client wants: empty `kinds` means all; `device_id` None means every device it may see."""
 
     account_id: AccountId
     kinds: frozenset[str] = frozenset()
@@ -74,10 +74,10 @@ class FeedFilter:
 
 @dataclass(slots=True, eq=False)
 class FeedFrame:
-    """An event as it goes over the feed, encoded once for all clients. `position` is 0 for telemetry, which is not in the log.
+    """An event as sent over the feed, encoded once for all clients. `position` is 0 for telemetry, which is not in the log.
 
-    `head` is the JSON object without its last brace, so that a cursor can be put behind it. `framed` is what the transport made
-    of it with the cursor of `framed_for`, kept for the next client, whose cursor is mostly the same."""
+    `unclosed_json` is the JSON object without its last brace, so that a cursor can be appended. `websocket_frame` caches the
+    transport's encoding with the cursor `websocket_frame_cursor`; the next client mostly needs the same cursor."""
 
     position: int
     kind: str

@@ -1,4 +1,4 @@
-"""What the events part needs from outside, and the port by which others hear of an event in its own transaction."""
+"""Ports of the events part, and the port that observes events in their own transaction."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class EventRepository(Protocol):
         ...
 
     async def list_public_after(self, account_id: AccountId, after: int, limit: int) -> Sequence[Event]:
-        """Public events only, oldest first, positions above `after`; for a feed that resumes."""
+        """Public events, oldest first, positions above `after`; for a feed client that resumes."""
         ...
 
     async def list_after(self, after: int, limit: int) -> Sequence[Event]:
-        """Of all accounts, audit events included, oldest first, positions above `after`; for an instance that follows the log."""
+        """Events of all accounts and kinds, oldest first, positions above `after`; for an instance that follows the log."""
         ...
 
     async def last_position(self) -> int:
@@ -43,7 +43,7 @@ class EventRepository(Protocol):
         ...
 
     async def count(self, account_id: AccountId, *, kind: str | None = None, device_id: DeviceId | None = None) -> int:
-        """Without filters from a counter, never by counting millions of rows."""
+        """Without filters, read from a counter instead of counting rows."""
         ...
 
     async def account_newest_position(self, account_id: AccountId) -> int:
@@ -51,7 +51,7 @@ class EventRepository(Protocol):
         ...
 
     async def account_oldest_position(self, account_id: AccountId) -> int:
-        """Position of the oldest event still kept, 0 for none."""
+        """Position of the account's oldest stored event, 0 for none."""
         ...
 
     async def list_by_device(self, device_id: DeviceId, *, limit: int, before_ms: int | None) -> Sequence[Event]:
@@ -73,43 +73,43 @@ TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
 class EventObserver(Protocol[TxT_contra]):
-    """Hears of all events, audit events included, inside the transaction that records them (webhooks write what they owe)."""
+    """Gets all events, audit events included, inside their transaction (webhooks add their deliveries)."""
 
     async def on_events(self, tx: TxT_contra, events: Sequence[Event]) -> None: ...
 
 
 class FeedPublisher(Protocol):
-    """Hears of each event, audit events included, once it is durable and in the order of the log."""
+    """Gets each event, audit events included, after its commit and in the order of the log."""
 
     def publish(self, event: Event) -> None:
-        """Quick and never raising: a slow listener is dropped, not waited for."""
+        """Must be quick and must not raise: a slow client is dropped, not waited for."""
         ...
 
 
 class FeedSubscription(Protocol):
-    """One client's ear: a bounded queue of what was published since it was opened."""
+    """One client's bounded queue of the frames published since it subscribed."""
 
     overflowed: bool
-    """The queue ran over; what is in it is no longer complete."""
+    """The queue was full, and frames are lost."""
     closing: bool
-    """The service stops."""
+    """The service is shutting down."""
     access_stale: bool
-    """Who may see what has changed since this was last set to False; nothing may be shown before it is asked again."""
+    """Access has changed since this was last set to False: check it again before sending anything."""
     allowed_devices: frozenset[DeviceId] | None
-    """Devices the client may see, None for all. While `stale`, all are queued."""
+    """Devices the client may see, None for all. While `access_stale`, frames of all devices are queued."""
     direct_sink: Callable[[FeedFrame], bool] | None
-    """Where a frame goes while none is queued and nothing is `stale`; what it refuses (False) is queued."""
+    """Receives a frame directly while the queue is empty and access is not stale; a frame it rejects (False) is queued."""
 
     def close(self) -> None:
-        """Set `closing` and wake whoever waits."""
+        """Set `closing` and end `wait`."""
         ...
 
     def drain(self) -> Sequence[FeedFrame]:
-        """All that waits, oldest first; never waits itself."""
+        """All queued frames, oldest first, without waiting."""
         ...
 
     async def wait(self, timeout_s: float) -> None:
-        """Until there is something to do: a frame, or one of the flags; or until the time is over."""
+        """Wait for a frame or a flag, or until the timeout."""
         ...
 
 
@@ -117,27 +117,27 @@ class FeedHub(FeedPublisher, Protocol):
     def subscribe(self, interest: FeedFilter) -> AbstractContextManager[FeedSubscription]: ...
 
     def mark_access_stale(self, account_id: AccountId) -> None:
-        """Mark every subscription of the account as stale."""
+        """Set `access_stale` on every subscription of the account."""
         ...
 
     def filters(self) -> Sequence[FeedFilter]:
-        """Of all open subscriptions."""
+        """The filters of all open subscriptions."""
         ...
 
 
 class TelemetryEventQuery(Protocol):
-    """The readings told as events, for `GET /events?type=telemetry`; the telemetry part or an adapter knows how."""
+    """Port: readings as events, for `GET /events?type=telemetry`."""
 
     async def page(
         self, account_id: AccountId, *, device_id: DeviceId | None, limit: int, skip: int, before_ms: int
     ) -> Sequence[TelemetryRecord]:
-        """Newest first: readings of at most `before_ms`, without the first `skip`."""
+        """Newest first: readings up to `before_ms`, without the first `skip`."""
         ...
 
 
 class DomainEventDispatcher(Protocol[TxT_contra]):
-    """What the storage adapter calls for `Transaction.record`: makes the event of a fact and tells the observers."""
+    """Port that the storage adapter calls for `Transaction.emit`: stores the events and calls the observers."""
 
-    async def dispatch(self, tx: TxT_contra, facts: Sequence[DomainEvent]) -> None:
-        """Once a transaction, with all of its facts, when nothing else is left to do in it."""
+    async def dispatch(self, tx: TxT_contra, events: Sequence[DomainEvent]) -> None:
+        """Called once per transaction with all of its events, as its last step."""
         ...

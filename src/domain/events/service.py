@@ -1,7 +1,7 @@
-"""Writing the log, and reading it.
+"""Writing and reading the event log.
 
-Recording happens in the transaction of the change: the row, and by the observers what it owes. Telling the feed happens after
-the commit and in its order, so that whoever reads the log up to a position and then listens misses nothing.
+Events are stored in the transaction of the change, and the observers add their rows (deliveries). The feed gets the events after
+the commit and in its order, so a client that reads the log up to a position and then subscribes misses nothing.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ TxT = TypeVar("TxT", bound=EventLogTx)
 
 
 class EventLogDispatcher(Generic[TxT]):
-    """The `Recorder` of the storage adapter and the `Announcer` of telemetry."""
+    """Implements `DomainEventDispatcher` for the storage adapter, and publishes telemetry for ingest."""
 
     def __init__(self, *, ids: IdGenerator, observers: Sequence[EventObserver[TxT]], feed: FeedPublisher) -> None:
         self._ids = ids
         self._observers = tuple(observers)
         self._feed = feed
 
-    async def dispatch(self, tx: TxT, facts: Sequence[DomainEvent]) -> None:
-        """The events of all facts of a transaction: stored, observed, and published once they are durable."""
-        nameless = {fact.device_id for fact in facts if fact.device_id is not None and fact.device_name is None}
-        names = {device.device_id: device.name for device in await tx.devices.list_by_ids(nameless)} if nameless else {}
-        made = [
+    async def dispatch(self, tx: TxT, domain_events: Sequence[DomainEvent]) -> None:
+        """Store the events of a transaction, call the observers, and publish to the feed after the commit."""
+        unnamed = {event.device_id for event in domain_events if event.device_id is not None and event.device_name is None}
+        names = {device.device_id: device.name for device in await tx.devices.list_by_ids(unnamed)} if unnamed else {}
+        events = [
             to_event(
-                fact, EventId(self._ids.new_id(IdPrefix.EVENT)), fact.device_name or names.get(fact.device_id or DeviceId(""))
+                event,
+                EventId(self._ids.new_id(IdPrefix.EVENT)),
+                event.device_name or names.get(event.device_id or DeviceId("")),
             )
-            for fact in facts
+            for event in domain_events
         ]
-        await self._notify_and_publish(tx, await tx.events.append_many(made))
+        await self._notify_and_publish(tx, await tx.events.append_many(events))
 
     async def publish_transient(self, tx: TxT, events: Sequence[Event]) -> None:
-        """The same for events that are not kept in the log (telemetry: position 0)."""
+        """The same for events that are not stored in the log (telemetry: position 0)."""
         await self._notify_and_publish(tx, events)
 
     async def _notify_and_publish(self, tx: TxT, events: Sequence[Event]) -> None:
@@ -73,12 +75,12 @@ class EventView:
     at_ms: int
     source: str
     address: str | None = None
-    """From where; told to Owners and Admins."""
+    """The client address; only for Owners and Admins."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventViewPage:
-    """`total` is None where counting would mean reading everything (telemetry)."""
+    """`total` is None where counting would read everything (telemetry)."""
 
     events: Sequence[EventView]
     total: int | None
@@ -107,7 +109,7 @@ class EventService:
         kind: str | None = None,
         device_id: str | None = None,
     ) -> EventViewPage:
-        """Newest first. New events do not shift later pages. Raises ValidationFailed for a cursor that is none."""
+        """Newest first. New events do not shift later pages. Raises ValidationFailed for an invalid cursor."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         device = None if device_id is None else DeviceId(device_id)
@@ -118,13 +120,13 @@ class EventService:
             found = await tx.events.page(caller.account_id, limit=limit + 1, before=before, kind=kind, device_id=device)
             total = await tx.events.count(caller.account_id, kind=kind, device_id=device)
         shown = found[:limit]
-        following = encode_cursor(EVENTS, shown[-1].position) if len(found) > limit else None
-        return EventViewPage([_event_view(event, caller) for event in shown], total, following)
+        next_cursor = encode_cursor(EVENTS, shown[-1].position) if len(found) > limit else None
+        return EventViewPage([_event_view(event, caller) for event in shown], total, next_cursor)
 
     async def list_by_device(
         self, caller: Session, device_id: str, *, limit: int = DEFAULT_LIMIT, before_ms: int | None = None
     ) -> Sequence[EventView]:
-        """The device's audit log, newest first, of before `before_ms`. Raises NotFound."""
+        """The device's events before `before_ms`, newest first. Raises NotFound."""
         if not 1 <= limit <= MAX_LIMIT:
             raise ValidationFailed.for_field("limit", f"must be 1 to {MAX_LIMIT}.")
         async with self._uow.read() as tx:
@@ -133,19 +135,19 @@ class EventService:
         return [_event_view(event, caller) for event in found]
 
     async def _telemetry_page(self, caller: Session, limit: int, cursor: str | None, device_id: DeviceId | None) -> EventViewPage:
-        """Readings have no position: their cursor is a time and how many of that very millisecond were shown."""
+        """Readings have no position: their cursor is a time and the number of readings of that millisecond already returned."""
         if self._telemetry is None:
             return EventViewPage([], 0, None)
         before_ms, skip = (self._clock.now_ms() * 2, 0) if cursor is None else decode_cursor(EVENTS, cursor, 2)
         found = await self._telemetry.page(
             caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
         )
-        shown, following = found[:limit], None
+        shown, next_cursor = found[:limit], None
         if len(found) > limit:
             last_ms = shown[-1].at_ms
             same = sum(record.at_ms == last_ms for record in shown)
-            following = encode_cursor(EVENTS, last_ms, same + (skip if last_ms == before_ms else 0))
-        return EventViewPage([_telemetry_event_view(record) for record in shown], None, following)
+            next_cursor = encode_cursor(EVENTS, last_ms, same + (skip if last_ms == before_ms else 0))
+        return EventViewPage([_telemetry_event_view(record) for record in shown], None, next_cursor)
 
 
 def _event_view(event: Event, caller: Session) -> EventView:

@@ -1,7 +1,7 @@
-"""From what a caller shows to who it is. A role is read anew for each call: who was demoted or removed notices at once.
+"""Authentication of access tokens and API keys. The role is read on each call, so a changed membership applies at once.
 
-When a key was last used is remembered here and written in batches: one write every few seconds, not one per call. What is not
-yet written when the process dies is lost, which costs a few seconds of a date that people only look at.
+The time of a key's last use is buffered and written in batches every few seconds instead of once per call. A crash loses a few
+seconds of it, which is acceptable for a value that is only displayed.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class CallerAuthenticator:
         uow: UnitOfWork[AuthenticationTx],
         clock: Clock,
         tokens: AccessTokenCodec,
-        digest: SecretHasher,
-        refusals: DeniedRequestLog | None = None,
+        secret_hasher: SecretHasher,
+        denied_requests: DeniedRequestLog | None = None,
     ) -> None:
         self._uow = uow
         self._clock = clock
         self._tokens = tokens
-        self._digest = digest
-        self._denied_request_log = refusals
+        self._digest = secret_hasher
+        self._denied_request_log = denied_requests
         self._last_used_ms: dict[KeyId, int] = {}
 
     async def authenticate_token(self, token: str, address: str) -> tuple[Session, int]:
-        """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` when only its time is over."""
+        """The session and its expiry in Unix ms. Raises Unauthenticated, `TOKEN_EXPIRED` for a valid token that has expired."""
         user_id, membership_id, account_id, expires_ms = self._tokens.verify(token, self._clock.now_ms())
         async with self._uow.read() as tx:
             membership = await tx.memberships.get(membership_id)
         if membership is None or membership.user_id != user_id or membership.account_id != account_id:
             error = Unauthenticated("This user is no longer a member of the account. Sign in again.")
-            gone = Session(account_id, user_id, membership_id, Role.VIEWER, address)
-            await self._log_denied(gone, "a call of somebody who is no longer a member", error)
+            former_member = Session(account_id, user_id, membership_id, Role.VIEWER, address)
+            await self._log_denied(former_member, "a call by a former member", error)
             raise error
         return Session(account_id, user_id, membership_id, membership.role, address), expires_ms
 
@@ -61,10 +61,10 @@ class CallerAuthenticator:
         async with self._uow.read() as tx:
             key = await tx.api_keys.find_by_hash(secret_hash)
         if key is None or not hmac.compare_digest(key.secret_hash, secret_hash):
-            raise Unauthenticated("This API key does not exist (any more). Make a new one.")
+            raise Unauthenticated("This API key does not exist or was deleted. Create a new one.")
         caller = ApiKeyCaller(key.account_id, key.key_id, key.name, address)
         if not key.enabled:
-            error = Unauthenticated("This API key is disabled. Enable it, or use another one.")
+            error = Unauthenticated("This API key is disabled. Enable it or use another one.")
             await self._log_denied(caller, "a call with a disabled key", error)
             raise error
         self._last_used_ms[key.key_id] = self._clock.now_ms()
@@ -75,7 +75,7 @@ class CallerAuthenticator:
             await self._denied_request_log.log_denied(caller, act, error, {})
 
     async def flush_last_used(self) -> None:
-        """Write when keys were last used; call it every few seconds and once at the end."""
+        """Write the buffered last-use times. Called every few seconds and at shutdown."""
         used, self._last_used_ms = self._last_used_ms, {}
         if not used:
             return

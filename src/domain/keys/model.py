@@ -1,4 +1,4 @@
-"""An API key can do nothing until a grant lets it. Only a hash is kept; the prefix is what people recognise it by."""
+"""An API key has no permissions without a grant. Only a hash of its secret and a recognisable prefix are stored."""
 
 from __future__ import annotations
 

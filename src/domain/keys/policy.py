@@ -1,6 +1,6 @@
-"""How a key is built: `sk_live_` + 40 random characters + 6 of checksum, all `[A-Za-z0-9]`.
+"""Format of an API key: `sk_live_` + 40 random characters + 6 characters of checksum, all `[A-Za-z0-9]`.
 
-The checksum is no secret. It lets a typo be refused, and a scanner of leaked secrets be sure, without a look-up.
+The checksum is not secret. With it, a mistyped key is rejected and a secret scanner is certain of a leak, without a look-up.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ _BASE62_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 def checksum(text: str) -> str:
-    """CRC-32 of `text`, six base-62 digits."""
-    rest = zlib.crc32(text.encode())
+    """CRC-32 of `text` as six base-62 digits."""
+    remainder = zlib.crc32(text.encode())
     digits = ""
     for _ in range(CHECKSUM_LENGTH):
-        rest, digit = divmod(rest, 62)
+        remainder, digit = divmod(remainder, 62)
         digits = _BASE62_DIGITS[digit] + digits
     return digits
 
 
 def compose_key(random: str) -> str:
-    """The whole key of `RANDOM_LENGTH` random characters."""
+    """The full key for `RANDOM_LENGTH` random characters."""
     return f"{KEY_PREFIX}{random}{checksum(random)}"
 
 
 def display_prefix(secret: str) -> str:
-    """What people recognise a key by: 4 of its 40 random characters."""
+    """The part that is stored and displayed: the prefix and 4 of the 40 random characters."""
     return secret[:DISPLAY_PREFIX_LENGTH]
 
 
 def check_key_format(secret: str) -> None:
-    """Raises Unauthenticated unless `secret` is built like a key and its checksum is right."""
+    """Raises Unauthenticated unless `secret` has the format of a key and a correct checksum."""
     random, given = secret[len(KEY_PREFIX) : -CHECKSUM_LENGTH], secret[-CHECKSUM_LENGTH:]
-    whole = len(KEY_PREFIX) + RANDOM_LENGTH + CHECKSUM_LENGTH
-    if not secret.startswith(KEY_PREFIX) or len(secret) != whole or not secret.isascii() or checksum(random) != given:
-        raise Unauthenticated("This is not a whole API key; it may be cut off or mistyped. Copy it again.")
+    total_length = len(KEY_PREFIX) + RANDOM_LENGTH + CHECKSUM_LENGTH
+    if not secret.startswith(KEY_PREFIX) or len(secret) != total_length or not secret.isascii() or checksum(random) != given:
+        raise Unauthenticated("Malformed API key: it may be truncated or mistyped. Copy it again.")

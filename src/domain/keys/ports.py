@@ -1,4 +1,4 @@
-"""What the keys part needs from outside."""
+"""Ports of the keys part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ApiKeyRepository(Protocol):
     async def get(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None: ...
 
     async def get_for_update(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
-        """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
+        """Like `get`, and locks the row until the write transaction ends. Required before `save`."""
         ...
 
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
@@ -27,11 +27,11 @@ class ApiKeyRepository(Protocol):
     async def save(self, key: ApiKey) -> None: ...
 
     async def delete(self, key_id: KeyId) -> None:
-        """Takes the key's grants and webhooks, with their deliveries, along."""
+        """Also deletes the key's grants and webhooks with their deliveries."""
         ...
 
     async def update_last_used(self, used: Mapping[KeyId, int]) -> None:
-        """Set `last_used_ms` of many keys; unknown ones are passed over."""
+        """Set `last_used_ms` of many keys; unknown keys are ignored."""
         ...
 
 

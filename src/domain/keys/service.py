@@ -1,4 +1,4 @@
-"""Making, changing and ending API keys. A key is shown once; what is kept cannot be turned back into it."""
+"""Create, update and delete API keys. The secret is shown once; only its hash is stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ApiKeyTx(Transaction, HasApiKeys, Protocol): ...
 
 @dataclass(frozen=True, slots=True)
 class CreatedApiKey:
-    """`secret` exists only here; it is shown and forgotten."""
+    """`secret` is returned once and not stored."""
 
     key: ApiKey
     secret: str
@@ -61,7 +61,7 @@ class ApiKeyService:
         return CreatedApiKey(key, secret)
 
     async def update(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
-        """A disabled key is refused from the next call on. Raises NotFound."""
+        """A disabled key is rejected from the next call on. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
@@ -77,7 +77,7 @@ class ApiKeyService:
             await self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
 
     async def delete(self, caller: Session, key_id: str) -> None:
-        """Its grants and webhooks go with it. Raises NotFound."""
+        """Also deletes its grants and webhooks. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write() as tx:
             key = await get_api_key(tx, caller, key_id, held=True)

@@ -28,7 +28,7 @@ async def test_everybody_who_waits_is_told_once_it_has_ended() -> None:
 
 
 async def test_a_caller_who_waits_too_often_keeps_nobody_else_from_waiting() -> None:
-    outcomes = InProcessExecutionWaiter(most=4, most_of_one=2)
+    outcomes = InProcessExecutionWaiter(max_watchers=4, max_watchers_per_caller=2)
     with ExitStack() as held:
 
         def watch(number: int, by: str) -> Any:
