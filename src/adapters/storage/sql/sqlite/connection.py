@@ -1,10 +1,9 @@
-"""A lane is one SQLite connection with its thread: statements run in the order in which they were given, one hop each.
+"""One SQLite connection with its thread. Statements run in the order in which they were given, one thread hop each.
 
-A hop to the thread and back costs more than most statements do. So BEGIN, SAVEPOINT and RELEASE do not get one of their own:
-they are *owed*, and paid right before the next statement, in the same hop. Should one fail, the statement that paid for it
-raises ControlLost, and nothing since the last commit can be trusted. Changes whose answer nobody waits for are owed the same
-way, and so are questions that are asked together with another; what the database has against them is raised by the statement
-that pays.
+A hop to the thread and back costs more than most statements. So BEGIN, SAVEPOINT and RELEASE get no hop of their own: they are
+*deferred*, and run right before the next statement in the same hop. Writes that return nothing, and reads that are asked together
+with another read, are deferred the same way. The statement that runs them raises their errors. If a deferred BEGIN, SAVEPOINT or
+RELEASE fails, it raises TransactionControlError, and everything since the last commit is uncertain.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ _UNBINDABLE = (OverflowError, UnicodeEncodeError)
 """An integer of more than 64 bits, or half a character: the driver refuses the value before the database sees it."""
 DRIVER_ERRORS = (sqlite3.Error, ValueError, OverflowError)
 """Everything the driver raises; aiosqlite raises ValueError on a closed connection."""
-RETRYABLE_ERRORS = ("SQLITE_INTERRUPT", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
-"""The statement would have taken too long, or waited, and did nothing."""
 
 
 class TransactionControlError(Unavailable):
@@ -42,7 +39,7 @@ class TransactionControlError(Unavailable):
 
 @dataclass(slots=True)
 class DeferredWrite:
-    """`void`: its transaction is given up, and nobody pays."""
+    """`cancelled`: its transaction was rolled back, so it must not run."""
 
     sql: str
     rows: Sequence[Sequence[Any]]
@@ -51,7 +48,7 @@ class DeferredWrite:
 
 @dataclass(slots=True)
 class DeferredRead:
-    """`rows` are there once it is paid."""
+    """`rows` is set when it has run."""
 
     sql: str
     params: Sequence[Any]
@@ -63,7 +60,7 @@ DeferredStatement = str | DeferredWrite | DeferredRead
 
 
 class PipelinedConnection(sqlite3.Connection):
-    """A connection that pays what is owed before it does what it is told. Used in the lane's thread only."""
+    """Runs the deferred statements before each statement. Used in the connection's own thread only."""
 
     deferred: deque[DeferredStatement]
 
@@ -75,10 +72,6 @@ class PipelinedConnection(sqlite3.Connection):
         self._flush()
         return super().executemany(sql, parameters)
 
-    def execute_immediately(self, sql: str) -> None:
-        """Without paying: for what is no part of any transaction."""
-        super().execute(sql)
-
     def _flush(self) -> None:
         while self.deferred:
             one = self.deferred.popleft()
@@ -89,16 +82,7 @@ class PipelinedConnection(sqlite3.Connection):
             elif isinstance(one, DeferredWrite):
                 super().executemany(one.sql, one.rows)
             else:
-                self._run_read(one)
-
-    def _run_read(self, question: DeferredRead) -> None:
-        """One that came to a bound of the reader's is owed still."""
-        try:
-            question.rows = super().execute(question.sql, question.params).fetchall()
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorname", "").startswith(RETRYABLE_ERRORS):
-                self.deferred.appendleft(question)
-            raise
+                one.rows = super().execute(one.sql, one.params).fetchall()
 
     def _run_control(self, sql: str) -> None:
         try:
@@ -114,7 +98,7 @@ class CompiledStatement:
 
     def __init__(self, statement: ClauseElement, keys: Sequence[str]) -> None:
         compiled = statement.compile(dialect=_DIALECT, column_keys=list(keys))
-        self._statement = statement  # kept, so that its id() stays its own
+        self._statement = statement  # a reference, so that no other statement gets the same id()
         self.sql = str(compiled)
         self._parameter_names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
         self._defaults: Mapping[str, Any] = {k: v for k, v in compiled.params.items() if k not in keys}
@@ -141,7 +125,7 @@ class SqliteConnection:
         self._connection = connection
         self._raw = raw
         self._deferred = raw.deferred
-        self.transaction_lost = False  # a control failed: what the open transaction holds is uncertain
+        self.transaction_lost = False  # BEGIN, SAVEPOINT or RELEASE failed: the state of the open transaction is uncertain
 
     @classmethod
     async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Self:
@@ -158,17 +142,16 @@ class SqliteConnection:
             isolation_level=None,
             cached_statements=512,
             timeout=busy_ms / 1000,
-            check_same_thread=not reader,  # a reader may be asked in another thread while its own has nothing in hand
             factory=connect,
         )
-        lane = cls(connection, made[0])
+        opened = cls(connection, made[0])
         try:
             for pragma in _pragmas(reader=reader):
-                await lane.fetch(pragma)
+                await opened.fetch(pragma)
         except BaseException:
-            await lane.close()  # its thread would keep the process from ending
+            await opened.close()  # otherwise its thread keeps the process alive
             raise
-        return lane
+        return opened
 
     def defer_control(self, *controls: str) -> None:
         self._deferred.extend(controls)
@@ -181,12 +164,12 @@ class SqliteConnection:
         return bool(self._deferred)
 
     def reset(self) -> None:
-        """Forget what is owed, and that a control failed."""
+        """Drop the deferred statements, and forget that the transaction was lost."""
         self._deferred.clear()
         self.transaction_lost = False
 
     async def flush(self) -> None:
-        """Pay what is owed now."""
+        """Run the deferred statements now."""
         await self.fetch("SELECT 1")
 
     async def fetch(self, sql: str, params: Sequence[Any] = ()) -> Sequence[Row]:
@@ -214,9 +197,8 @@ class SqliteConnection:
 
 
 def _pragmas(*, reader: bool) -> tuple[str, ...]:
-    """FULL: a commit is on the disk when it returns, also through a power cut. A negative cache size is in KiB.
-
-    The size limit gives the disk back what a burst took for the log."""
+    """With FULL a commit survives a power cut once it has returned. A negative cache size is in KiB. The journal size limit frees
+    disk space after a burst of writes."""
     both = ("PRAGMA foreign_keys=ON", "PRAGMA temp_store=MEMORY", "PRAGMA mmap_size=268435456")
     if reader:
         return (*both, "PRAGMA cache_size=-8000", "PRAGMA query_only=ON")
@@ -233,4 +215,4 @@ def translate_error(error: Exception) -> Exception:
         return ForeignKeyViolationError(str(error))
     if name.startswith(_DATA_ERRORS) or isinstance(error, _UNBINDABLE):
         return UnstorableValue(f"The database cannot store a value ({error}). Correct the value.")
-    return Unavailable(f"The database cannot do this now ({error}). Try again in a moment; if it stays, check disk and files.")
+    return Unavailable(f"The database cannot do this now ({error}). Try again; if it fails again, check disk and files.")

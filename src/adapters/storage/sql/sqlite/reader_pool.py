@@ -1,4 +1,4 @@
-"""Readers have connections of their own: they see the last commit as it was when they began, and hold no writer up."""
+"""Readers have connections of their own: each sees the last commit before its first statement, and delays no writer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from adapters.storage.sql.sqlite.connection import SqliteConnection
-from adapters.storage.sql.sqlite.inline_reads import InlineReader, SlowStatements
 from domain.kernel.errors import DomainError, Unavailable
 
 IDLE_SNAPSHOT_S = 0.1
-"""How long an idle lane may keep its old snapshot. Under load the next reader ends it in passing, without a hop of its own."""
+"""How long an idle connection may keep its old snapshot. Under load the next reader ends it with its first statement."""
 
 
 class ReaderPool:
-    """At most `size` lanes, opened when first needed, the most recently used one first (its cache is warm)."""
+    """At most `size` connections, opened when needed. The most recently used one comes first, because its cache is warm."""
 
     def __init__(self, path: Path, *, size: int = 6, patience_s: float = 5.0, busy_ms: int = 5_000) -> None:
         self._path = path
@@ -25,28 +24,27 @@ class ReaderPool:
         self._busy_timeout_ms = busy_ms
         self._slots = asyncio.Semaphore(size)
         self._idle: list[SqliteConnection] = []
-        self._slow_statements = SlowStatements()
         self._closed = False
         self._snapshot_task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[SqliteConnection]:
-        """A lane inside a snapshot, which begins with the first statement. Raises Unavailable when none is free in time."""
+        """A connection in a snapshot that begins with the first statement. Raises Unavailable when none is free in time."""
         await self._acquire_slot()
         try:
             if self._closed:
                 raise Unavailable("The service is stopping. Try again in a moment.")
-            lane = self._idle.pop() if self._idle else await self._open()
-            lane.defer_control("BEGIN")
+            connection = self._idle.pop() if self._idle else await self._open()
+            connection.defer_control("BEGIN")
             try:
-                yield lane
+                yield connection
             finally:
-                await self._release(lane)
+                await self._release(connection)
         finally:
             self._slots.release()
 
     async def close(self) -> None:
-        """Let readers end, then close every lane."""
+        """Wait for the readers, then close every connection."""
         for _ in range(self._size):
             await self._acquire_slot()
         self._closed = True
@@ -60,34 +58,34 @@ class ReaderPool:
 
     async def _acquire_slot(self) -> None:
         if not self._slots.locked():
-            await self._slots.acquire()  # free at once: a bound would cost more than the wait
+            await self._slots.acquire()  # free at once: a timeout would cost more than the wait
             return
         try:
             async with asyncio.timeout(self._acquire_timeout_s):
                 await self._slots.acquire()
         except TimeoutError:
-            raise Unavailable("Too many reads are under way. Try again in a moment.") from None
+            raise Unavailable("Too many reads are running. Try again in a moment.") from None
 
     async def _open(self) -> SqliteConnection:
-        return await InlineReader.open_inline(self._path, busy_ms=self._busy_timeout_ms, kinds=self._slow_statements)
+        return await SqliteConnection.open(self._path, reader=True, busy_ms=self._busy_timeout_ms)
 
-    async def _release(self, lane: SqliteConnection) -> None:
-        if lane.transaction_lost:
-            await lane.close()
+    async def _release(self, connection: SqliteConnection) -> None:
+        if connection.transaction_lost:
+            await connection.close()
             return
-        lane.defer_control("ROLLBACK")
-        self._idle.append(lane)
+        connection.defer_control("ROLLBACK")
+        self._idle.append(connection)
         if self._snapshot_task is None or self._snapshot_task.done():
             self._snapshot_task = asyncio.create_task(self._end_idle_snapshots(), name="storage-readers")
 
     async def _end_idle_snapshots(self) -> None:
-        """End the snapshots of lanes that nobody took again; an old snapshot keeps the write-ahead log from being reused."""
-        while any(lane.has_deferred for lane in self._idle):
+        """End the snapshots of idle connections; an old snapshot keeps SQLite from reusing the write-ahead log."""
+        while any(connection.has_deferred for connection in self._idle):
             await asyncio.sleep(IDLE_SNAPSHOT_S)
-            for lane in [lane for lane in self._idle if lane.has_deferred]:
+            for connection in [connection for connection in self._idle if connection.has_deferred]:
                 try:
-                    await lane.flush()
+                    await connection.flush()
                 except DomainError:
-                    if lane in self._idle:
-                        self._idle.remove(lane)
-                        await lane.close()
+                    if connection in self._idle:
+                        self._idle.remove(connection)
+                        await connection.close()

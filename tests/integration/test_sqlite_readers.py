@@ -1,0 +1,114 @@
+"""Reads on SQLite never block the event loop, and all reads of a transaction see one snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from adapters.storage.sql.sqlite.backend import SqliteBackend
+from adapters.storage.sql.sqlite.reader_pool import IDLE_SNAPSHOT_S, ReaderPool
+from domain.kernel.errors import Unavailable
+
+COUNT = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT count(*) FROM n")
+ONE = text("SELECT value FROM kept WHERE id = 1")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "some.db"
+    connection = sqlite3.connect(found)
+    connection.executescript("PRAGMA journal_mode=WAL; CREATE TABLE kept (id INTEGER PRIMARY KEY, value INTEGER);")
+    connection.executescript("INSERT INTO kept VALUES (1, 10);")
+    connection.close()
+    return found
+
+
+@pytest.fixture
+async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
+    made = SqliteBackend(path, readers=1, busy_ms=400)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def change(path: Path, value: int) -> None:
+    connection = sqlite3.connect(path, timeout=5)
+    with connection:
+        connection.execute("UPDATE kept SET value = ?", (value,))
+    connection.close()
+
+
+async def count_loop_turns(work: asyncio.Future[object]) -> int:
+    """How often the event loop ran other tasks until `work` was done."""
+    count = 0
+    while not work.done():
+        count += 1
+        await asyncio.sleep(0.001)
+    return count
+
+
+async def test_a_long_read_leaves_the_event_loop_free(backend: SqliteBackend) -> None:
+    async with backend.read() as session:
+        for _ in range(3):
+            working = asyncio.ensure_future(session.read(COUNT))
+            assert await count_loop_turns(working) > 5
+            assert working.result()[0][0] == 1_000_000
+        assert (await session.read(ONE))[0][0] == 10
+
+
+async def test_all_reads_of_a_transaction_see_one_snapshot(backend: SqliteBackend, path: Path) -> None:
+    async with backend.read() as session:
+        assert (await session.read(ONE))[0][0] == 10
+        await asyncio.to_thread(change, path, 11)
+        await session.read(COUNT)
+        assert (await session.read(ONE))[0][0] == 10
+    async with backend.read() as session:
+        assert (await session.read(ONE))[0][0] == 11
+
+
+async def test_a_batch_with_one_long_read_returns_all_results(backend: SqliteBackend) -> None:
+    async with backend.read() as session:
+        for _ in range(3):
+            long, short = await session.read_batch((COUNT, {}), (ONE, {}))
+            assert (long[0][0], short[0][0]) == (1_000_000, 10)
+
+
+async def test_a_cancelled_read_does_not_disturb_the_next_one(backend: SqliteBackend) -> None:
+    for _ in range(5):
+        async with backend.read() as session:
+            working = asyncio.ensure_future(session.read(COUNT))
+            await asyncio.sleep(0.01)
+            working.cancel()
+            await asyncio.wait({working})
+        async with backend.read() as session:
+            assert (await session.read(ONE))[0][0] == 10
+
+
+async def test_waiting_for_a_lock_leaves_the_event_loop_free(path: Path) -> None:
+    """Without a write-ahead log a writer locks readers out, as a recovery does with one. The readers wait 400 ms."""
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA journal_mode=DELETE")
+    readers = ReaderPool(path, size=1, busy_ms=400)
+    try:
+        async with readers.connection() as connection:
+            assert await connection.fetch(str(ONE)) == [(10,)]
+        async with readers.connection() as connection:
+            await connection.flush()
+        await asyncio.sleep(3 * IDLE_SNAPSHOT_S)  # idle connections end their snapshots
+        holder.execute("BEGIN EXCLUSIVE")
+        async with readers.connection() as connection:
+            working = asyncio.ensure_future(connection.fetch(str(ONE)))
+            assert await count_loop_turns(working) > 5
+            with pytest.raises(Unavailable):
+                await working
+        holder.execute("ROLLBACK")
+        async with readers.connection() as connection:
+            assert await connection.fetch(str(ONE)) == [(10,)]
+    finally:
+        holder.close()
+        await readers.close()
