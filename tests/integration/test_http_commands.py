@@ -13,7 +13,7 @@ from quart.typing import TestClientProtocol as Client
 from domain.devices.codec import CommandResultReport
 from domain.kernel.caller import Role
 from support.device_app import as_key, as_person, make_app
-from support.device_world import DeviceWorld, Told
+from support.device_world import DeviceWorld, SentMessage
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_a_spent_rate_tells_when_to_come_back(client: Client, world: Devic
 async def test_wait_seconds_holds_the_answer_for_the_devices_word(client: Client, world: DeviceWorld) -> None:
     device = await world.device(online=True)
 
-    def answer(told: Told) -> None:
+    def answer(told: SentMessage) -> None:
         message = json.loads(told.payload)
         tasks.append(asyncio.get_running_loop().create_task(say_done(message["id"])))
 

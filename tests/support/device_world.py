@@ -1,4 +1,4 @@
-"""A small account with people, keys and devices over the in-memory storage, and stand-ins for all that is outside."""
+"""An account with people, keys and devices on the in-memory storage, with fakes for everything external."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CountingIds:
 
 
 class OpenVault:
-    """Seals by naming what it is bound to, so that a test sees a secret opened in the wrong place."""
+    """Stores the binding in the sealed bytes, so that a test detects a secret opened for the wrong owner."""
 
     def seal(self, secret: str, bound_to: str) -> bytes:
         return f"{bound_to}|{secret}".encode()
@@ -102,7 +102,7 @@ class PlainHasher:
 
 
 class AlwaysOpen:
-    """Every window is open, unless a test shuts them."""
+    """Every window is open unless a test closes them."""
 
     def __init__(self) -> None:
         self.open = True
@@ -121,7 +121,7 @@ class AlwaysOpen:
 
 
 @dataclass
-class Told:
+class SentMessage:
     device_id: str
     topic: str
     payload: bytes
@@ -130,16 +130,16 @@ class Told:
 
 @dataclass
 class FakeLink:
-    """Devices in `listening` hear what is sent. `broken` makes every call fail."""
+    """Devices in `listening` receive what is sent. `broken` makes every call fail."""
 
     admitted: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     expelled: list[str] = field(default_factory=list)
     listening: set[str] = field(default_factory=set)
-    sent: list[Told] = field(default_factory=list)
+    sent: list[SentMessage] = field(default_factory=list)
     broken: Exception | None = None
     deaf_for: int = 0
-    """So many sends from now on are heard by nobody, though the device is connected."""
-    on_send: Callable[[Told], None] | None = None
+    """The next sends that fail although the device is connected."""
+    on_send: Callable[[SentMessage], None] | None = None
     subscribed: dict[str, int] = field(default_factory=dict)
 
     async def start(self) -> None: ...
@@ -169,10 +169,10 @@ class FakeLink:
         if self.deaf_for:
             self.deaf_for -= 1
             return False
-        told = Told(device_id, message.topic, message.payload, message.expiry_s)
-        self.sent.append(told)
+        sent = SentMessage(device_id, message.topic, message.payload, message.expiry_s)
+        self.sent.append(sent)
         if self.on_send is not None:
-            self.on_send(told)
+            self.on_send(sent)
         return True
 
     def is_connected(self, device_id: str) -> bool:
@@ -294,17 +294,17 @@ class DeviceWorld:
     async def connect(self, device_id: DeviceId) -> None:
         self.link.listening.add(device_id)
         device = await self.stored(device_id)
-        async with self.roll() as roll:
-            self.presence.on_connected(roll, device, self.clock.now_ms())
+        async with self.presence_batch() as batch:
+            self.presence.on_connected(batch, device, self.clock.now_ms())
         self.dispatch.on_device_ready(device.device_no, self.clock.now_ms() + 1)
 
     @asynccontextmanager
-    async def roll(self) -> AsyncIterator[PresenceBatch]:
-        """What is put on it is one batch."""
+    async def presence_batch(self) -> AsyncIterator[PresenceBatch]:
+        """One batch, written in one transaction at the end."""
         async with self.uow.write() as tx:
-            roll = PresenceBatch()
-            yield roll
-            await roll.write(tx)
+            batch = PresenceBatch()
+            yield batch
+            await batch.write(tx)
 
     async def stored(self, device_id: DeviceId) -> Device:
         async with self.uow.read() as tx:
@@ -344,18 +344,18 @@ class DeviceWorld:
         return grant
 
     async def report(self, device_id: DeviceId, *reports: DeviceReport) -> None:
-        """The device says all of these, one after the other, in one batch."""
+        """Apply these reports of one device, in order, as one batch."""
         async with self.uow.write() as tx:
             present = await tx.devices.find(device_id)
             assert present is not None
             named = [
                 one.execution_id for one in reports if isinstance(one, RelayReport | CommandResultReport) and one.execution_id
             ]
-            scene = await self.reports.load_changes(tx, named)
+            changes = await self.reports.load_changes(tx, named)
             for one in reports:
                 if isinstance(one, RelayReport):
                     await self.reports.on_relay_report(
-                        scene,
+                        changes,
                         present,
                         one.relay,
                         execution_id=one.execution_id,
@@ -364,9 +364,9 @@ class DeviceWorld:
                     )
                 elif isinstance(one, CommandResultReport):
                     await self.reports.on_result_report(
-                        scene, present, one.execution_id, one.status, one.code, one.relay, one.data, self.clock.now_ms()
+                        changes, present, one.execution_id, one.status, one.code, one.relay, one.data, self.clock.now_ms()
                     )
-            await self.reports.write_changes(scene)
+            await self.reports.write_changes(changes)
 
     def facts(self, kind: str) -> list[Any]:
         return [fact for fact in self.uow.emitted_events if fact.kind == kind]

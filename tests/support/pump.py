@@ -1,5 +1,4 @@
-"""A device on a thread of its own, for benches: a call returns when its command has arrived; and what the service costs
-meanwhile."""
+"""A device on its own thread, for benches: a call returns when its command has arrived. Also measures the service's CPU and memory."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def enrol(api: httpx.Client, name: str) -> tuple[str, str]:
 
 
 class Pump:
-    """One real device that notices when its commands arrive."""
+    """One MQTT device that records when its commands arrive."""
 
     def __init__(self, service: Service, device_id: str, password: str) -> None:
         self.device_id = device_id
@@ -31,7 +30,7 @@ class Pump:
         self._client.username_pw_set(device_id, password)
         self._client.on_message = lambda *_: self._take()
         self.arrivals: list[float] = []
-        """When commands arrived, by the wall clock."""
+        """Arrival times of commands, wall clock."""
         ready = threading.Event()
         self._client.on_subscribe = lambda *_: ready.set()
         self._client.connect("127.0.0.1", service.mqtt_port)

@@ -1,4 +1,4 @@
-"""The ticker in a process of its own, to be killed: a line on stdout for each batch that is durable, `done` when nothing is due.
+"""The schedule worker in its own process, for kill tests: prints `batch` after each committed batch and `done` at the end.
 
 python -m support.schedule_process populate|fire DATABASE-URL
 """
@@ -23,7 +23,7 @@ class NoFeed:
 
 
 class StoredWorld(ScheduleWorld):
-    """A `ScheduleWorld` whose services work on a database."""
+    """A `ScheduleWorld` whose services use a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
         uow = database.unit_of_work(EventLogDispatcher(ids=RandomIdGenerator(), observers=(), feed=NoFeed()))

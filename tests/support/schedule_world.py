@@ -1,4 +1,4 @@
-"""The devices' world with schedules, approvals and grants on top, wired as the program wires them."""
+"""`DeviceWorld` with schedules, approvals and grants, wired as the program wires them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ScheduleWorld(DeviceWorld):
         self.access: AccessExplainer[Any] = AccessExplainer(**shared, evaluator=self.windows, commands=self.commands)
 
     def make_firing(self, **other: Any) -> ScheduleFiringService:
-        """A fresh one is what a restart gives."""
+        """A new service, as after a restart."""
         parts: dict[str, Any] = {
             "uow": self.uow,
             "clock": self.clock,
@@ -72,21 +72,21 @@ class ScheduleWorld(DeviceWorld):
         return self.clock.now_ms() // 1000
 
     async def put(
-        self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **terms: Any
+        self, device: Device, on_ts: int, off_ts: int, *, slot: int = 0, role: Role = Role.OWNER, **fields: Any
     ) -> ScheduleView:
-        return await self.schedules.put(self.session(role), device.device_id, slot, ScheduleInput(on_ts, off_ts, **terms))
+        return await self.schedules.put(self.session(role), device.device_id, slot, ScheduleInput(on_ts, off_ts, **fields))
 
-    async def fire(self, at_ts: int | None = None, *, forgiven_s: int = 0) -> int:
-        """Move the clock to that second (back too) and run all that is due."""
+    async def fire(self, at_ts: int | None = None, *, lateness_allowance_s: int = 0) -> int:
+        """Set the clock to `at_ts` (also backwards) and fire everything that is due."""
         if at_ts is not None:
             self.clock.ms = at_ts * 1000
         total = 0
-        while count := await self.firing.fire_due(self.clock.now_ms(), lateness_allowance_s=forgiven_s):
+        while count := await self.firing.fire_due(self.clock.now_ms(), lateness_allowance_s=lateness_allowance_s):
             total += count
         return total
 
     async def slot(self, device: Device, slot: int = 0) -> Schedule:
-        """What the slot holds, or held last."""
+        """The current schedule of the slot, or its last one."""
         async with self.uow.read() as tx:
             present = await tx.schedules.get_by_slot(device.device_id, slot)
             ended = [one for one in await tx.schedules.list_history(device.device_id, 20) if one.slot == slot]
@@ -99,7 +99,7 @@ class ScheduleWorld(DeviceWorld):
         return [execution.cmd for execution in reversed(page)]
 
     async def edges(self) -> list[ScheduleEdgeRecord]:
-        """All that were recorded."""
+        """All recorded edges."""
         async with self.uow.read() as tx:
             return list(tx.schedules._database.rows(FIRED_EDGES).values())
 

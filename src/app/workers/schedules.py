@@ -64,9 +64,9 @@ class ScheduleWorker(DueWorker):
                 return total
             await asyncio.sleep(0)  # let other tasks run between batches
 
-    async def _fire_batch(self, now_ms: int, forgiven_s: int) -> int:
+    async def _fire_batch(self, now_ms: int, lateness_allowance_s: int) -> int:
         try:
-            fired = await self._firing.fire_due(now_ms, lateness_allowance_s=forgiven_s)
+            fired = await self._firing.fire_due(now_ms, lateness_allowance_s=lateness_allowance_s)
         except UndecidableSlotError as error:
             self.quarantined += 1
             log.error("a slot failed and is quarantined", schedule_id=error.schedule.schedule_id, exc_info=error.__cause__)

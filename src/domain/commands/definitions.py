@@ -159,7 +159,8 @@ class CommandDefinitionService:
         return frozenset(one.name for one in known if one.kind is CommandKind.QUERY)
 
     async def _check_no_new_query(self, tx: DefinitionTx, caller: Session, device: Device, before: frozenset[str]) -> None:
-        """A QUERY runs under a READ grant, so only who may grant makes one. Raises Refused; the change is rolled back."""
+        """A READ grant allows every QUERY, so only callers who may grant can define one. Raises PermissionDenied, which rolls the
+        change back."""
         if not await self._query_names(tx, device) <= before:
             require_role(caller, Role.ADMIN)
 

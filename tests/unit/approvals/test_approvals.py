@@ -192,5 +192,5 @@ async def test_a_member_that_left_gets_nothing_approved(world: ScheduleWorld) ->
     approval_id = await ask(world, caller, device)
     async with world.uow.write() as tx:
         await tx.memberships.delete(member.membership_id)
-    with pytest.raises(PermissionDenied, match="no access"):
+    with pytest.raises(PermissionDenied, match="no longer has access"):
         await world.approvals.approve(world.session(), device.device_id, approval_id)

@@ -1,4 +1,4 @@
-"""From the outbox to the device's word: dispatch, results, deadlines, restarts."""
+"""From the outbox to the result: dispatch, results, deadlines, restarts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ids_sent(world: DeviceWorld) -> list[str]:
     return [json.loads(told.payload)["id"] for told in world.link.sent]
 
 
-async def test_a_command_for_a_device_that_listens_is_sent_with_id_and_deadline(world: DeviceWorld) -> None:
+async def test_a_command_for_a_subscribed_device_is_sent_with_id_and_deadline(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     execution = await send(world, device)
     assert execution.status is ExecutionStatus.SENT
@@ -72,7 +72,7 @@ async def test_a_command_for_a_device_that_listens_is_sent_with_id_and_deadline(
     assert told.expiry_s == 60
 
 
-async def test_publishing_is_not_executing_the_devices_word_is(world: DeviceWorld) -> None:
+async def test_an_execution_is_done_when_the_device_reports_it_not_when_it_is_sent(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     execution = await send(world, device)
     await says(world, device, execution.execution_id, "ack")
@@ -114,7 +114,7 @@ async def test_a_result_for_another_devices_command_is_ignored(world: DeviceWorl
     assert world.reports.ignored == {"unknown": 2}
 
 
-async def test_an_answer_that_is_quicker_than_our_own_note_of_sending_counts(world: DeviceWorld) -> None:
+async def test_a_result_that_arrives_before_sent_is_recorded_counts(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     submitted = (await world.commands.submit(world.session(), device.device_id, "ON")).execution
     assert submitted is not None
@@ -124,7 +124,7 @@ async def test_an_answer_that_is_quicker_than_our_own_note_of_sending_counts(wor
 
 
 class TestAbsence:
-    async def test_what_waits_is_delivered_in_order_when_the_device_listens(self, world: DeviceWorld) -> None:
+    async def test_queued_commands_are_sent_in_order_when_the_device_subscribes(self, world: DeviceWorld) -> None:
         device = await world.device()
         executions = [await send(world, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
         assert {one.status for one in executions} == {ExecutionStatus.QUEUED}
@@ -132,7 +132,7 @@ class TestAbsence:
         await world.dispatch_all()
         assert commands_sent(world) == ["ON", "OFF", "TOGGLE"]
 
-    async def test_a_new_command_does_not_overtake_those_that_wait(self, world: DeviceWorld) -> None:
+    async def test_a_new_command_does_not_overtake_queued_ones(self, world: DeviceWorld) -> None:
         device = await world.device()
         await send(world, device, "ON")
         world.link.listening.add(device.device_id)  # it listens, but nobody has told the dispatcher yet
@@ -140,7 +140,7 @@ class TestAbsence:
         assert commands_sent(world) == ["ON", "OFF"]
         world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
 
-    async def test_what_was_sent_after_the_device_began_to_listen_does_not_come_twice(self, world: DeviceWorld) -> None:
+    async def test_a_command_sent_after_the_subscription_is_not_sent_twice(self, world: DeviceWorld) -> None:
         device = await world.device()
         world.link.listening.add(device.device_id)
         since_ms = world.clock.now_ms()  # it subscribes, and the news of that comes later than the next command
@@ -150,7 +150,7 @@ class TestAbsence:
         await world.dispatch_all()
         assert commands_sent(world) == ["ON"]
 
-    async def test_a_device_that_begins_to_listen_in_between_gets_nothing_out_of_order(self, world: DeviceWorld) -> None:
+    async def test_a_device_that_subscribes_during_a_round_gets_its_commands_in_order(self, world: DeviceWorld) -> None:
         device = await world.device()
         await send(world, device, "ON")
         await send(world, device, "OFF")
@@ -162,12 +162,12 @@ class TestAbsence:
         await world.dispatch_all()
         assert commands_sent(world) == ["ON", "OFF"]
 
-    async def test_one_absent_device_holds_up_no_other(self, world: DeviceWorld) -> None:
+    async def test_an_offline_device_does_not_delay_others(self, world: DeviceWorld) -> None:
         absent, present = await world.device(), await world.device(online=True)
         await send(world, absent)
         assert (await send(world, present)).status is ExecutionStatus.SENT
 
-    async def test_what_expires_before_the_device_returns_never_runs(self, world: DeviceWorld) -> None:
+    async def test_a_command_that_expires_before_the_device_reconnects_is_never_sent(self, world: DeviceWorld) -> None:
         device = await world.device()
         execution = await send(world, device, ttl_ms=5_000)
         world.clock.forward(5_000)
@@ -180,7 +180,7 @@ class TestAbsence:
         assert world.facts("command_result")[0].data["code"] == "NOT_DELIVERED"
         assert await world.dispatch.next_expiry_ms() is None
 
-    async def test_what_was_sent_and_not_answered_times_out(self, world: DeviceWorld) -> None:
+    async def test_a_sent_command_without_an_answer_times_out(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         world.clock.forward(60_000)
@@ -190,7 +190,9 @@ class TestAbsence:
         assert (await stored(world, execution)).status is ExecutionStatus.TIMED_OUT
         assert world.reports.ignored == {"late": 1}
 
-    async def test_an_unanswered_command_is_sent_again_with_the_same_id_when_the_device_returns(self, world: DeviceWorld) -> None:
+    async def test_an_unanswered_command_is_sent_again_with_the_same_id_when_the_device_reconnects(
+        self, world: DeviceWorld
+    ) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         acked = await send(world, device, "OFF")
@@ -210,7 +212,7 @@ class TestAbsence:
 
 
 class TestRestart:
-    async def test_what_was_queued_is_sent_after_a_restart(self, world: DeviceWorld) -> None:
+    async def test_queued_commands_are_sent_after_a_restart(self, world: DeviceWorld) -> None:
         device = await world.device()
         await send(world, device)
         world.dispatch = world.make_dispatch()
@@ -218,7 +220,7 @@ class TestRestart:
         await world.dispatch_all()
         assert commands_sent(world) == ["ON"]
 
-    async def test_a_crash_after_handing_over_sends_the_same_id_again_not_a_new_one(
+    async def test_after_a_crash_a_sent_command_is_sent_again_with_the_same_id(
         self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         device = await world.device(online=True)
@@ -231,7 +233,7 @@ class TestRestart:
         assert len(ids_sent(world)) == 2
         assert len(set(ids_sent(world))) == 1
 
-    async def test_a_database_that_is_away_for_a_moment_sends_nothing_twice(
+    async def test_a_database_outage_does_not_cause_a_second_send(
         self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         device = await world.device(online=True)
@@ -246,9 +248,7 @@ class TestRestart:
             [execution] = await tx.executions.page(device.device_id, limit=9)
         assert execution.status is ExecutionStatus.SENT
 
-    async def test_a_crash_while_a_device_catches_up_forgets_none_of_what_waited(
-        self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_crash_during_a_backlog_loses_no_command(self, world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         device = await world.device()
         waited = await send(world, device, "ON")
         world.link.listening.add(device.device_id)
@@ -271,14 +271,14 @@ class TestRestart:
 
 
 class TestRelay:
-    async def test_a_report_that_changes_nothing_is_no_event(self, world: DeviceWorld) -> None:
+    async def test_a_report_without_a_change_emits_no_event(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         for on in (True, True, False):
             await relay(world, device, on)
         assert [fact.data["relay"] for fact in world.facts("relay_changed")] == ["ON", "OFF"]
         assert {fact.data["triggeredBy"] for fact in world.facts("relay_changed")} == {"device"}
 
-    async def test_the_cause_is_the_command_it_names(self, world: DeviceWorld) -> None:
+    async def test_a_relay_change_is_caused_by_the_command_it_names(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         key = await world.key((device.device_id, ["ON"]))
         execution = (await world.commands.submit(key, device.device_id, "ON")).execution
@@ -287,7 +287,7 @@ class TestRelay:
         (fact,) = world.facts("relay_changed")
         assert (fact.data["triggeredBy"], fact.source) == ("apikey", key.label)
 
-    async def test_a_command_long_past_or_of_another_device_is_no_cause(self, world: DeviceWorld) -> None:
+    async def test_an_old_command_or_one_of_another_device_is_no_cause(self, world: DeviceWorld) -> None:
         device, other = await world.device(online=True), await world.device(online=True)
         execution = await send(world, device)
         await relay(world, other, True, execution.execution_id)
@@ -295,7 +295,7 @@ class TestRelay:
         await relay(world, device, True, execution.execution_id)
         assert {fact.data["triggeredBy"] for fact in world.facts("relay_changed")} == {"device"}
 
-    async def test_a_result_with_a_relay_is_a_report_of_it(self, world: DeviceWorld) -> None:
+    async def test_a_result_with_a_relay_state_updates_the_relay(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done", relay=True)
@@ -304,7 +304,7 @@ class TestRelay:
         assert fact.data == {"relay": "ON", "triggeredBy": "user"}
         assert (await world.stored(device.device_id)).relay is True
 
-    async def test_a_device_that_runs_its_own_schedule_says_so(self, world: DeviceWorld) -> None:
+    async def test_a_relay_change_by_the_devices_schedule_is_reported_as_such(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         await relay(world, device, True, by="sched")
         assert world.facts("relay_changed")[0].data["triggeredBy"] == "schedule"
@@ -318,14 +318,14 @@ class TestStockFirmware:
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
         assert world.facts("relay_changed")[0].data["triggeredBy"] == "user"
 
-    async def test_esphome_does_not_answer_what_it_is_already(self, world: DeviceWorld) -> None:
+    async def test_esphome_needs_no_answer_for_a_state_it_already_has(self, world: DeviceWorld) -> None:
         device = await world.device(online=True, profile=FirmwareProfile.ESPHOME)
         await relay(world, device, True)
         execution = await send(world, device)
         assert execution.status is ExecutionStatus.DONE
         assert len(world.link.sent) == 1
 
-    async def test_tasmota_is_not_told_twice_to_toggle(self, world: DeviceWorld) -> None:
+    async def test_toggle_is_not_resent_to_tasmota(self, world: DeviceWorld) -> None:
         device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)
         await send(world, device, "TOGGLE")
         await send(world, device, "ON")
@@ -334,7 +334,7 @@ class TestStockFirmware:
         steps = [told.payload.decode().split(";")[0] for told in world.link.sent]
         assert steps == ["Power1 TOGGLE", "Power1 ON", "Power1 ON"]
 
-    async def test_tasmotas_relay_change_is_the_commands_doing(self, world: DeviceWorld) -> None:
+    async def test_a_tasmota_relay_change_is_attributed_to_the_command(self, world: DeviceWorld) -> None:
         device = await world.device(online=True, profile=FirmwareProfile.TASMOTA)
         execution = await send(world, device)
         await relay(world, device, True)
@@ -343,7 +343,7 @@ class TestStockFirmware:
         await says(world, device, execution.execution_id, "done")
         assert (await stored(world, execution)).status is ExecutionStatus.DONE
 
-    async def test_what_a_firmware_has_no_words_for_fails_at_once(self, world: DeviceWorld) -> None:
+    async def test_a_command_that_the_firmware_cannot_express_fails_at_once(self, world: DeviceWorld) -> None:
         device = await world.device(online=True, profile=FirmwareProfile.SHELLY)
         await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput("SPIN", "Spin"))
         execution = await send(world, device, "SPIN")
@@ -352,7 +352,7 @@ class TestStockFirmware:
 
 
 class TestWaiting:
-    async def test_the_answer_is_held_until_the_device_has_said(self, world: DeviceWorld) -> None:
+    async def test_waiting_returns_when_the_device_reports_the_result(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         waiting = asyncio.create_task(world.commands.wait_for_result(execution, 5.0))
@@ -361,20 +361,20 @@ class TestWaiting:
         assert (await waiting).status is ExecutionStatus.DONE
         assert world.outcomes.watcher_count == 0
 
-    async def test_a_result_that_was_there_before_is_not_waited_for(self, world: DeviceWorld) -> None:
+    async def test_a_finished_execution_is_returned_without_waiting(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done")
         asked = asyncio.create_task(world.commands.wait_for_result(execution, 3600.0))
         assert (await asyncio.wait_for(asked, 5)).status is ExecutionStatus.DONE
 
-    async def test_when_the_time_is_up_the_answer_is_how_it_stands(self, world: DeviceWorld) -> None:
+    async def test_after_the_timeout_the_current_state_is_returned(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         execution = await send(world, device)
         assert (await world.commands.wait_for_result(execution, 0.01)).status is ExecutionStatus.SENT
 
 
-async def test_many_queued_commands_are_handed_over_in_bounded_rounds(world: DeviceWorld) -> None:
+async def test_many_queued_commands_are_sent_in_bounded_rounds(world: DeviceWorld) -> None:
     devices = [await world.device() for _ in range(5)]
     for device in devices:
         for _ in range(50):

@@ -19,7 +19,7 @@ def checker() -> JsonSchemaParamsValidator:
     return JsonSchemaParamsValidator()
 
 
-def test_every_fault_has_the_path_of_what_is_wrong(checker: JsonSchemaParamsValidator) -> None:
+def test_every_fault_names_its_path(checker: JsonSchemaParamsValidator) -> None:
     assert [fault.field for fault in checker.validate(LEVEL, {"level": 500})] == ["params.level"]
     assert [fault.field for fault in checker.validate(LEVEL, {})] == ["params.level"]
     assert {fault.field for fault in checker.validate(LEVEL, {"level": 1, "lvel": 2})} == {"params.lvel"}
@@ -28,7 +28,7 @@ def test_every_fault_has_the_path_of_what_is_wrong(checker: JsonSchemaParamsVali
     assert [fault.field for fault in checker.validate(nested, {"a": ["x", 1]})] == ["params.a.1"]
 
 
-def test_what_fits_has_no_fault(checker: JsonSchemaParamsValidator) -> None:
+def test_valid_parameters_have_no_fault(checker: JsonSchemaParamsValidator) -> None:
     assert checker.validate(LEVEL, {"level": 100}) == []
 
 
@@ -112,11 +112,11 @@ def test_a_schema_nested_without_end_is_refused(checker: JsonSchemaParamsValidat
         chain(3),
     ],
 )
-def test_an_honest_schema_is_taken(checker: JsonSchemaParamsValidator, schema: dict[str, Any]) -> None:
+def test_a_valid_schema_is_accepted(checker: JsonSchemaParamsValidator, schema: dict[str, Any]) -> None:
     assert checker.validate_schema(schema) == ()
 
 
-def test_a_pattern_that_ruins_backtracking_engines_is_answered(checker: JsonSchemaParamsValidator) -> None:
+def test_a_pattern_with_catastrophic_backtracking_is_checked_quickly(checker: JsonSchemaParamsValidator) -> None:
     assert checker.validate({"pattern": "^(a+)+$"}, "a" * 50_000 + "b")
 
 

@@ -36,7 +36,7 @@ async def define(world: DeviceWorld, device: Device, **fields: Any) -> None:
     await world.definitions.create(world.session(), device.device_id, CommandDefinitionInput(**{"label": "x"} | fields))
 
 
-async def test_a_command_is_queued_on_the_record_and_rings_the_dispatcher(world: DeviceWorld) -> None:
+async def test_a_command_is_queued_and_logged_and_wakes_the_dispatcher(world: DeviceWorld) -> None:
     device = await world.device()
     rung = world.bell.rings
     submitted = await world.commands.submit(world.session(), device.device_id, "ON")
@@ -50,7 +50,7 @@ async def test_a_command_is_queued_on_the_record_and_rings_the_dispatcher(world:
     assert world.bell.rings == rung + 1
 
 
-async def test_the_checks_come_in_the_order_of_the_contract(world: DeviceWorld) -> None:
+async def test_the_checks_run_in_the_order_of_the_contract(world: DeviceWorld) -> None:
     device = await world.device(active=False)
     stranger = await world.key()
     await define(world, device, name="SET", params_schema=LEVEL)
@@ -102,7 +102,7 @@ async def test_oversize_parameters_are_refused(world: DeviceWorld) -> None:
     assert await refusal(world, world.session(), device.device_id, "SET", float("inf")) == "INVALID_PARAMS"
 
 
-async def test_commands_of_one_device_do_not_pile_up_without_end(world: DeviceWorld) -> None:
+async def test_a_device_has_a_limited_number_of_open_commands(world: DeviceWorld) -> None:
     device = await world.device()
     for _ in range(MAX_OPEN_EXECUTIONS):
         await world.commands.submit(world.session(), device.device_id, "ON")
@@ -111,7 +111,7 @@ async def test_commands_of_one_device_do_not_pile_up_without_end(world: DeviceWo
     assert refused.value.code == "TOO_MANY_QUEUED"
 
 
-async def test_a_refused_command_leaves_no_trace_of_a_use(world: DeviceWorld) -> None:
+async def test_a_denied_command_does_not_count_as_a_use_of_the_grant(world: DeviceWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
     assert await refusal(world, key, device.device_id, "OFF") == "COMMAND_NOT_GRANTED"
@@ -123,7 +123,7 @@ async def test_a_refused_command_leaves_no_trace_of_a_use(world: DeviceWorld) ->
 
 class TestApproval:
     @pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN, Role.MEMBER])
-    async def test_everybody_but_an_owner_waits(self, world: DeviceWorld, role: Role) -> None:
+    async def test_everyone_except_an_owner_needs_approval(self, world: DeviceWorld, role: Role) -> None:
         device = await world.device()
         await define(world, device, name="ON", requires_approval=True)
         caller = world.session(role)
@@ -132,7 +132,7 @@ class TestApproval:
         assert (submitted.approval is None) is (role is Role.OWNER)
         assert (submitted.execution is None) is (role is not Role.OWNER)
 
-    async def test_a_key_waits_and_nothing_is_sent_until_it_is_released(self, world: DeviceWorld) -> None:
+    async def test_a_keys_command_is_sent_only_after_approval(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)
         await define(world, device, name="ON", requires_approval=True)
         key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
@@ -150,7 +150,7 @@ class TestApproval:
         assert execution.source is TriggeredBy.APIKEY
         assert execution.expires_ms == world.clock.now_ms() + 5_000
 
-    async def test_a_grant_that_is_gone_meanwhile_stops_the_release(self, world: DeviceWorld) -> None:
+    async def test_a_removed_grant_prevents_approval(self, world: DeviceWorld) -> None:
         device = await world.device()
         await define(world, device, name="ON", requires_approval=True)
         key = await world.key((device.device_id, ["ON"]))
@@ -163,7 +163,7 @@ class TestApproval:
             with pytest.raises(PermissionDenied):
                 await world.commands.submit_approved(tx, approval, device, world.clock.now_ms())
 
-    async def test_a_key_that_is_gone_or_a_device_disabled_meanwhile_stops_the_release(self, world: DeviceWorld) -> None:
+    async def test_a_deleted_key_or_disabled_device_prevents_approval(self, world: DeviceWorld) -> None:
         device = await world.device()
         await define(world, device, name="ON", requires_approval=True)
         key = await world.key((device.device_id, ["ON"]))
@@ -188,7 +188,7 @@ class TestUnattended:
                 await world.commands.check_unattended(tx, world.session(), device, "ON", None, world.clock.now_ms())
         assert refused.value.code == "COMMAND_NEEDS_APPROVAL"
 
-    async def test_a_member_needs_a_grant_and_a_closed_window_is_left_to_the_firing(self, world: DeviceWorld) -> None:
+    async def test_a_member_needs_a_grant_but_its_window_is_checked_when_the_command_runs(self, world: DeviceWorld) -> None:
         device = await world.device()
         member = world.session(Role.MEMBER)
         async with world.uow.read() as tx:
@@ -215,7 +215,7 @@ class TestUnattended:
 
 
 class TestDefinitions:
-    async def test_device_beats_type_beats_built_in(self, world: DeviceWorld) -> None:
+    async def test_device_definitions_override_type_definitions_and_built_ins(self, world: DeviceWorld) -> None:
         made = await world.types.create(
             world.session(),
             "Pump",
@@ -233,7 +233,7 @@ class TestDefinitions:
         assert found["DRAIN"] == "Type"
         assert list(found)[:5] == ["ON", "OFF", "TOGGLE", "STATUS", "GET_SCHEDULES"]
 
-    async def test_a_name_is_taken_once(self, world: DeviceWorld) -> None:
+    async def test_command_names_are_unique_per_device(self, world: DeviceWorld) -> None:
         device = await world.device()
         await define(world, device, name="SPIN")
         with pytest.raises(Conflict) as refused:
@@ -245,7 +245,7 @@ class TestDefinitions:
         with pytest.raises(ValidationFailed):
             await define(world, device, name="ON", kind=CommandKind.QUERY)
 
-    async def test_a_member_cannot_take_an_approval_away(self, world: DeviceWorld) -> None:
+    async def test_a_member_cannot_remove_an_approval(self, world: DeviceWorld) -> None:
         device = await world.device()
         admin, member = world.session(Role.ADMIN), world.session(Role.MEMBER)
         made = await world.definitions.create(admin, device.device_id, CommandDefinitionInput("ON", "On", requires_approval=True))
@@ -257,13 +257,13 @@ class TestDefinitions:
         await world.definitions.update(admin, device.device_id, made.command_id, {"requires_approval": False})
         await world.definitions.delete(member, device.device_id, made.command_id)
 
-    async def test_a_member_cannot_cover_the_types_approval_with_a_definition_of_the_device(self, world: DeviceWorld) -> None:
+    async def test_a_member_cannot_override_a_types_approval_on_the_device(self, world: DeviceWorld) -> None:
         made = await world.types.create(world.session(), "Pump", [CommandDefinitionInput("ON", "On", requires_approval=True)])
         device = await world.device(device_type_id=made.device_type.device_type_id)
         with pytest.raises(PermissionDenied):
             await world.definitions.create(world.session(Role.MEMBER), device.device_id, CommandDefinitionInput("ON", "Free"))
 
-    async def test_a_type_keeps_the_ids_of_commands_that_stay(self, world: DeviceWorld) -> None:
+    async def test_commands_that_keep_their_name_keep_their_id(self, world: DeviceWorld) -> None:
         made = await world.types.create(
             world.session(), "Pump", [CommandDefinitionInput("A", "a"), CommandDefinitionInput("B", "b")]
         )
@@ -277,7 +277,7 @@ class TestDefinitions:
         assert {one.name: one.label for one in after.commands} == {"B": "b2", "C": "c"}
         assert next(one.command_id for one in after.commands if one.name == "B") == ids["B"]
 
-    async def test_a_type_in_use_stays(self, world: DeviceWorld) -> None:
+    async def test_a_type_in_use_cannot_be_deleted(self, world: DeviceWorld) -> None:
         made = await world.types.create(world.session(), "Pump", [])
         await world.device(device_type_id=made.device_type.device_type_id)
         with pytest.raises(Conflict) as refused:

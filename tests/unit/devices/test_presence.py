@@ -8,12 +8,12 @@ from support.device_world import DeviceWorld
 
 async def leave(world: DeviceWorld, device: Device, reason: str = "lost") -> None:
     world.link.listening.discard(device.device_id)
-    async with world.roll() as roll:
+    async with world.presence_batch() as roll:
         world.presence.on_disconnected(roll, await world.stored(device.device_id), reason, world.clock.now_ms())
 
 
 async def says(world: DeviceWorld, device_id: DeviceId, online: bool) -> None:
-    async with world.roll() as roll:
+    async with world.presence_batch() as roll:
         world.presence.on_status(roll, await world.stored(device_id), online, world.clock.now_ms())
 
 

@@ -42,7 +42,7 @@ async def test_revoked_credentials_are_not_shown(world: DeviceWorld) -> None:
     assert refused.value.code == "CREDENTIALS_REVOKED"
 
 
-async def test_a_viewer_is_refused_and_on_the_record(world: DeviceWorld) -> None:
+async def test_a_viewer_is_denied_and_the_denial_is_logged(world: DeviceWorld) -> None:
     device = await world.device()
     with pytest.raises(PermissionDenied):
         await world.credentials.reveal(world.session(Role.VIEWER), device.device_id, "secret")
@@ -63,7 +63,7 @@ async def test_guessing_the_password_is_throttled_even_for_the_right_one_until_t
     await world.credentials.reveal(world.session(), device.device_id, "secret")
 
 
-async def test_no_fact_ever_holds_a_password(world: DeviceWorld) -> None:
+async def test_no_event_contains_a_password(world: DeviceWorld) -> None:
     device = await world.device()
     shown = await world.credentials.reveal(world.session(), device.device_id, "secret")
     with pytest.raises(DomainError):

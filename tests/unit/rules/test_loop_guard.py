@@ -1,4 +1,4 @@
-"""A rule that fires more than ten times within a minute is found, by what was committed and not by what was tried."""
+"""A rule that fires more than ten times within a minute is detected; only committed firings count."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_all_of_them_may_be_in_one_batch() -> None:
     assert found(RuleLoopGuard(), fired(*range(12))) == [10, 11]
 
 
-def test_what_was_weighed_and_not_committed_does_not_count() -> None:
+def test_firings_that_were_not_committed_do_not_count() -> None:
     guard = RuleLoopGuard()
     for _ in range(5):
         assert guard.find_looping(fired(*range(10))) == []
     assert found(guard, fired(*range(10))) == []
 
 
-def test_a_rule_that_was_switched_off_begins_anew() -> None:
+def test_a_disabled_rule_starts_counting_from_zero() -> None:
     guard = RuleLoopGuard()
     assert found(guard, fired(*range(11))) == [10]
     assert found(guard, fired(*range(11, 21))) == []
@@ -60,7 +60,7 @@ def test_rules_that_fired_long_ago_take_no_memory() -> None:
     assert len(guard._recent_firings_ms) <= SWEEP_THRESHOLD + 1
 
 
-async def test_a_transaction_that_is_tried_again_does_not_bring_a_rule_nearer_to_being_disabled(world: TelemetryWorld) -> None:
+async def test_a_retried_transaction_counts_a_firing_once(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
@@ -76,7 +76,7 @@ async def test_a_transaction_that_is_tried_again_does_not_bring_a_rule_nearer_to
     assert (await world.rules.get(world.session(), device.device_id, rule.rule_id)).enabled
 
 
-async def test_a_tick_divides_into_the_devices_it_concerns(world: TelemetryWorld) -> None:
+async def test_a_tick_is_split_by_device(world: TelemetryWorld) -> None:
     pump, fan = await world.device(), await world.device()
     for device in (pump, fan):
         await world.report(device, temperature=20)

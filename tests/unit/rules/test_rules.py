@@ -1,4 +1,4 @@
-"""A rule fires on the edge, says what is wrong with a draft, and its edits reach the engine only where they decide something."""
+"""A rule fires once per match; drafts are validated; edits reach the engine and re-arm only when the match criteria change."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_a_member_needs_a_grant_for_the_action_and_a_viewer_has_no_rules(w
     assert refusal.value.code == "ROLE_REQUIRED"
 
 
-async def test_renaming_a_rule_does_not_arm_it_again_but_changing_its_conditions_does(world: TelemetryWorld) -> None:
+async def test_changing_the_conditions_rearms_a_rule_and_renaming_does_not(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
@@ -143,7 +143,7 @@ async def test_renaming_a_rule_does_not_arm_it_again_but_changing_its_conditions
     assert len(await world.commands_of(device)) == 2
 
 
-async def test_a_disabled_rule_is_silent_and_enabling_arms_it(world: TelemetryWorld) -> None:
+async def test_a_disabled_rule_does_not_fire_and_enabling_rearms_it(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device, enabled=False)
@@ -180,7 +180,7 @@ async def test_of_two_rules_with_the_same_command_the_lower_priority_runs_and_th
     assert "'first'" in lost.description
 
 
-async def test_a_rule_that_runs_in_circles_is_disabled_with_its_reason(world: TelemetryWorld) -> None:
+async def test_a_looping_rule_is_disabled_with_a_reason(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
@@ -204,7 +204,7 @@ async def test_a_device_takes_a_bounded_number_of_rules(world: TelemetryWorld) -
     assert refusal.value.code == "TOO_MANY_RULES"
 
 
-async def test_the_context_offers_what_a_rule_may_use(world: TelemetryWorld) -> None:
+async def test_the_context_lists_the_metrics_and_commands_for_rules(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20, mode="eco")
     context = await world.rules.get_context(world.session(), device.device_id)
@@ -224,7 +224,7 @@ async def test_a_rule_that_must_hold_for_a_while_fires_when_the_time_is_up_with_
     assert await world.commands_of(device) == ["OFF"]
 
 
-async def test_a_trial_on_readings_explains_each_condition_and_changes_nothing(world: TelemetryWorld) -> None:
+async def test_a_dry_run_on_readings_explains_each_condition_and_changes_nothing(world: TelemetryWorld) -> None:
     device = await world.device()
     await world.report(device, temperature=20)
     rule = await world.rule(device)
@@ -235,7 +235,7 @@ async def test_a_trial_on_readings_explains_each_condition_and_changes_nothing(w
     assert await world.commands_of(device) == []
 
 
-async def test_a_trial_over_history_says_when_it_would_have_fired(world: TelemetryWorld) -> None:
+async def test_a_dry_run_over_history_returns_when_it_would_have_fired(world: TelemetryWorld) -> None:
     device = await world.device()
     begin = world.clock.now_ms()
     for reading in (20, 31, 32, 29, 35):

@@ -1,4 +1,4 @@
-"""An edge runs once, at its second, or it is told why not."""
+"""An edge runs once, at its second, or an event explains why not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from domain.schedules.model import EdgeOutcome, MisfirePolicy, ScheduleStatus, S
 from support.schedule_world import DAY, HOUR, MINUTE, NOW, ScheduleWorld
 
 
-async def test_a_slot_switches_on_then_off_and_is_over(world: ScheduleWorld) -> None:
+async def test_a_slot_switches_on_then_off_and_completes(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 120)
     assert await world.fire(NOW + 59) == 0
@@ -73,7 +73,7 @@ async def test_a_missed_edge_runs_late_within_its_grace(world: ScheduleWorld) ->
 @pytest.mark.parametrize(
     ("misfire", "grace_s", "late_s"), [(MisfirePolicy.FIRE, 600, 601), (MisfirePolicy.SKIP, 600, 61), (MisfirePolicy.FIRE, 0, 61)]
 )
-async def test_an_edge_too_late_for_its_slot_is_missed_and_told(
+async def test_an_edge_that_is_too_late_is_missed_and_logged(
     world: ScheduleWorld, misfire: MisfirePolicy, grace_s: int, late_s: int
 ) -> None:
     device = await world.device(online=True)
@@ -89,7 +89,7 @@ async def test_an_edge_too_late_for_its_slot_is_missed_and_told(
 async def test_an_edge_that_the_clock_jumped_over_is_not_missed(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + DAY, misfire=MisfirePolicy.SKIP)
-    await world.fire(NOW + HOUR, forgiven_s=HOUR)
+    await world.fire(NOW + HOUR, lateness_allowance_s=HOUR)
     assert await world.sent(device) == ["ON"]
 
 
@@ -112,14 +112,14 @@ async def test_a_month_of_missed_days_becomes_one_edge(world: ScheduleWorld) -> 
     assert (await world.slot(device)).next_fire_ts == NOW + 30 * DAY + HOUR
 
 
-async def test_a_year_of_missed_minutes_costs_no_year(world: ScheduleWorld) -> None:
+async def test_a_year_of_missed_minutes_is_skipped_quickly(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 90, rrule="FREQ=MINUTELY;INTERVAL=2")
     assert await world.fire(NOW + 365 * DAY) == 1
     assert (await world.slot(device)).next_fire_ts == NOW + 365 * DAY + 60
 
 
-async def test_a_repeated_slot_goes_on_and_ends_with_its_count(world: ScheduleWorld) -> None:
+async def test_a_recurring_slot_ends_with_its_count(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 120, rrule="FREQ=DAILY;COUNT=2")
     for day in range(4):
@@ -129,7 +129,7 @@ async def test_a_repeated_slot_goes_on_and_ends_with_its_count(world: ScheduleWo
     assert (await world.slot(device)).status is ScheduleStatus.COMPLETED
 
 
-async def test_a_command_flagged_since_is_skipped_and_told(world: ScheduleWorld) -> None:
+async def test_a_command_that_needs_approval_by_now_is_skipped_and_logged(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.define(device, "FLUSH")
     await world.put(device, NOW + 60, NOW + 120, on_command=SlotCommand("FLUSH"))
@@ -140,7 +140,7 @@ async def test_a_command_flagged_since_is_skipped_and_told(world: ScheduleWorld)
     assert (await world.slot(device)).next_fire_ts == NOW + 120
 
 
-async def test_a_members_slot_stops_when_the_grant_is_gone(world: ScheduleWorld) -> None:
+async def test_a_members_slot_does_not_run_without_the_grant(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     member = world.session(Role.MEMBER)
     grant = await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["ON", "OFF"])
@@ -152,7 +152,7 @@ async def test_a_members_slot_stops_when_the_grant_is_gone(world: ScheduleWorld)
     assert world.skipped() == [("off", "SKIPPED_GRANT")]
 
 
-async def test_a_slot_of_somebody_who_left_does_not_run(world: ScheduleWorld) -> None:
+async def test_a_slot_of_a_former_member_does_not_run(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 120, role=Role.ADMIN)
     async with world.uow.write() as tx:
@@ -171,7 +171,7 @@ async def test_a_disabled_device_is_not_switched(world: ScheduleWorld) -> None:
     assert world.skipped() == [("on", "SKIPPED_DEVICE")]
 
 
-async def test_a_switched_off_slot_waits_and_does_not_catch_up(world: ScheduleWorld) -> None:
+async def test_a_disabled_slot_does_not_run_and_does_not_catch_up(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + DAY + 120, enabled=False)
     assert await world.fire(NOW + 2 * HOUR) == 0
@@ -181,7 +181,7 @@ async def test_a_switched_off_slot_waits_and_does_not_catch_up(world: ScheduleWo
     assert (await world.slot(device)).next_fire_ts == NOW + DAY + 120
 
 
-async def test_a_device_away_may_return_for_an_edge_until_the_next_one(world: ScheduleWorld) -> None:
+async def test_an_offline_device_may_reconnect_for_an_edge_until_the_next_one(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 360, misfire_grace_s=900)
     await world.fire(NOW + 60)
@@ -190,7 +190,7 @@ async def test_a_device_away_may_return_for_an_edge_until_the_next_one(world: Sc
     assert execution.expires_ms == (NOW + 360) * 1000
 
 
-async def test_a_device_that_holds_the_plan_and_is_away_runs_it_itself(world: ScheduleWorld) -> None:
+async def test_an_offline_device_with_the_plan_runs_the_edge_itself(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 360)
     async with world.uow.write() as tx:
@@ -219,7 +219,7 @@ async def test_a_crash_before_the_commit_leaves_the_edge_due(world: ScheduleWorl
     assert await world.sent(device) == ["ON"]
 
 
-async def test_a_slot_that_cannot_be_decided_holds_up_no_other(world: ScheduleWorld) -> None:
+async def test_an_undecidable_slot_does_not_block_others(world: ScheduleWorld) -> None:
     bad, good = await world.device(online=True), await world.device(online=True)
     await world.put(bad, NOW + 60, NOW + 120)
     await world.put(good, NOW + 60, NOW + 120)
@@ -239,7 +239,7 @@ async def test_a_slot_that_cannot_be_decided_holds_up_no_other(world: ScheduleWo
     assert (await world.slot(bad)).next_fire_ts == NOW + 120
 
 
-async def test_slots_are_taken_in_batches(world: ScheduleWorld) -> None:
+async def test_due_slots_are_decided_in_batches(world: ScheduleWorld) -> None:
     devices = [await world.device(online=True) for _ in range(5)]
     for device in devices:
         await world.put(device, NOW + 60, NOW + 120)
@@ -255,7 +255,7 @@ async def test_a_slot_of_a_deleted_device_is_gone(world: ScheduleWorld) -> None:
     assert await world.fire(NOW + 60) == 0
 
 
-async def test_an_edge_says_when_it_was_decided_not_when_its_batch_began(world: ScheduleWorld) -> None:
+async def test_an_edge_record_has_the_time_of_its_decision_not_of_its_batch(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 120)
     began_ms = (NOW + 60) * 1000

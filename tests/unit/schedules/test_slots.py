@@ -1,4 +1,4 @@
-"""Putting, changing and cancelling slots, and what is refused."""
+"""Create, change and cancel slots, with the validation errors."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ async def test_replacing_a_slot_cancels_what_it_held(world: ScheduleWorld) -> No
         ({"on_ts": NOW + 60, "off_ts": NOW + 90, "off_command": SlotCommand("OFF", {"x": 1})}, "offCommand.params"),
     ],
 )
-async def test_what_is_wrong_with_a_slot_is_named_by_its_field(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
+async def test_every_invalid_field_of_a_slot_is_named(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
     device = await world.device()
     with pytest.raises(ValidationFailed) as refused:
         await world.put(device, **terms)
     assert field in [fault.field for fault in refused.value.details]
 
 
-async def test_milliseconds_are_refused_with_a_word_about_them(world: ScheduleWorld) -> None:
+async def test_milliseconds_are_rejected_with_an_explanation(world: ScheduleWorld) -> None:
     device = await world.device()
     with pytest.raises(ValidationFailed, match="looks like milliseconds"):
         await world.put(device, NOW * 1000, NOW * 1000 + 1)
@@ -74,7 +74,7 @@ async def test_there_are_five_slots(world: ScheduleWorld, slot: int) -> None:
         await world.put(device, NOW + 60, NOW + 90, slot=slot)
 
 
-async def test_a_command_that_needs_approval_is_refused_on_entry(world: ScheduleWorld) -> None:
+async def test_a_command_that_needs_approval_cannot_be_scheduled(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.define(device, "OFF", requires_approval=True)
     with pytest.raises(ValidationFailed) as refused:
@@ -107,7 +107,7 @@ async def test_a_viewer_sets_nothing(world: ScheduleWorld) -> None:
         await world.put(device, NOW + 60, NOW + 90, role=Role.VIEWER)
 
 
-async def test_a_slot_saved_between_its_edges_is_made_up_for(world: ScheduleWorld) -> None:
+async def test_a_slot_saved_between_its_edges_runs_the_first_late(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW - 30, NOW + HOUR)
     await world.fire()
@@ -145,7 +145,7 @@ async def test_replacing_a_slot_at_its_due_second_gives_one_edge(world: Schedule
     assert await world.sent(device) == ["ON"]
 
 
-async def test_a_label_changes_nothing_that_was_decided(world: ScheduleWorld) -> None:
+async def test_changing_the_label_keeps_the_slots_state(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     before = (await world.put(device, NOW + 60, NOW + 300)).schedule
     after = (await edit(world, device, label="Dawn", misfire=MisfirePolicy.SKIP)).schedule
@@ -153,7 +153,7 @@ async def test_a_label_changes_nothing_that_was_decided(world: ScheduleWorld) ->
     assert after.schedule_id == before.schedule_id
 
 
-async def test_an_active_slot_with_new_times_begins_anew(world: ScheduleWorld) -> None:
+async def test_new_times_restart_an_active_slot(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 300)
     await world.fire(NOW + 60)
@@ -169,7 +169,7 @@ async def test_an_empty_slot_is_filled_only_by_both_times(world: ScheduleWorld) 
     assert shown.schedule.slot == 2
 
 
-async def test_a_cancelled_slot_runs_no_more(world: ScheduleWorld) -> None:
+async def test_a_cancelled_slot_does_not_run(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 300)
     await world.fire(NOW + 60)
@@ -180,7 +180,7 @@ async def test_a_cancelled_slot_runs_no_more(world: ScheduleWorld) -> None:
         await world.schedules.cancel(world.session(), device.device_id, 0)
 
 
-async def test_the_context_leaves_out_what_needs_approval(world: ScheduleWorld) -> None:
+async def test_commands_that_need_approval_are_not_offered_for_slots(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.define(device, "DIM")
@@ -189,7 +189,7 @@ async def test_the_context_leaves_out_what_needs_approval(world: ScheduleWorld) 
     assert "FLUSH" not in names
 
 
-async def test_saving_wakes_the_ticker(world: ScheduleWorld) -> None:
+async def test_saving_wakes_the_schedule_worker(world: ScheduleWorld) -> None:
     device = await world.device()
     before = world.bell.rings
     await world.put(device, NOW + 60, NOW + 300)
@@ -210,7 +210,7 @@ async def test_plain_slots_are_planned_for_the_device_and_others_are_not(world: 
     assert told.payload.decode() == plan
 
 
-async def test_a_slot_is_in_step_once_the_device_says_so(world: ScheduleWorld) -> None:
+async def test_a_slot_is_synced_once_the_device_reports_the_revision(world: ScheduleWorld) -> None:
     device = await world.device()
     assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
     assert world.marked == [device.device_id]
@@ -222,7 +222,7 @@ async def test_a_slot_is_in_step_once_the_device_says_so(world: ScheduleWorld) -
     assert (await edit(world, device, off_ts=NOW + 400)).firmware_synced is False
 
 
-async def test_a_device_with_another_revision_is_sent_the_plan_but_not_each_time(world: ScheduleWorld) -> None:
+async def test_a_device_with_another_revision_gets_the_plan_at_most_once_a_minute(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.put(device, NOW + 60, NOW + 300)
     world.marked.clear()
@@ -236,7 +236,7 @@ async def test_a_device_with_another_revision_is_sent_the_plan_but_not_each_time
     assert world.marked == [device.device_id] * 2
 
 
-async def test_a_firmware_that_cannot_hold_a_plan_has_none(world: ScheduleWorld) -> None:
+async def test_a_firmware_without_schedules_gets_no_plan(world: ScheduleWorld) -> None:
     device = await world.device(profile=FirmwareProfile.ESPHOME)
     assert (await world.put(device, NOW + 60, NOW + 300)).firmware_synced is False
     assert world.marked == []
@@ -281,7 +281,7 @@ async def test_stock_firmware_holds_what_its_timers_can_express(
     assert shown.firmware_synced is held
 
 
-async def test_a_stock_device_that_returns_without_the_plan_is_told_it(world: ScheduleWorld) -> None:
+async def test_a_stock_device_that_reconnects_without_the_plan_gets_it(world: ScheduleWorld) -> None:
     device = await world.device(profile=FirmwareProfile.SHELLY)
     await world.put(device, NOW + 10 * MINUTE, NOW + HOUR)
     world.marked.clear()

@@ -1,5 +1,5 @@
-"""Which edge runs, against a model that lists every edge there is: whatever the hours at which the service was there, each edge
-is run, missed, or passed over for a later one; exactly once, in order, and never ON once OFF is due."""
+"""Edge decisions against a model that lists every edge: however often the service was down, each edge is run, missed, or superseded
+by a later one; exactly once, in order, and never ON once OFF is due."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def slots(draw: st.DrawFn) -> Slot:
 @example(slot=Slot("FREQ=MINUTELY;INTERVAL=7", 200, 60, MisfirePolicy.FIRE, 900), pauses=[83_000, 100])
 @example(slot=Slot("FREQ=HOURLY", 3, -3_599, MisfirePolicy.SKIP, 0), pauses=[0, 3_600, 3_600, 7_200])
 @settings(max_examples=400, deadline=None)
-def test_every_edge_is_run_missed_or_passed_over_once_and_in_order(slot: Slot, pauses: list[int]) -> None:
+def test_every_edge_is_run_missed_or_superseded_once_and_in_order(slot: Slot, pauses: list[int]) -> None:
     schedule, left, now = slot.schedule(), list(slot.edges), BEGIN - 7_200
     for pause in pauses:
         now += pause

@@ -1,4 +1,4 @@
-"""Offers spare the dispatcher a look into the database; they never cost a command its order, and never send one twice."""
+"""The in-process dispatch queue saves a database scan, keeps the order, and never sends a command twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids(world: DeviceWorld) -> list[str]:
     return [json.loads(told.payload)["id"] for told in world.link.sent]
 
 
-async def test_a_command_queued_here_is_sent_without_a_look_into_the_queue(
+async def test_a_command_of_this_process_is_sent_without_a_database_scan(
     world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = await world.device(online=True)
@@ -38,7 +38,7 @@ async def test_a_command_queued_here_is_sent_without_a_look_into_the_queue(
     assert sent(world) == ["ON"]
 
 
-async def test_what_a_look_through_the_queue_has_sent_is_not_sent_again_for_its_offer(world: DeviceWorld) -> None:
+async def test_a_command_found_by_a_scan_is_not_sent_again_from_the_queue(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     for _ in range(3):
         await world.commands.submit(world.session(), device.device_id, "TOGGLE")
@@ -47,7 +47,7 @@ async def test_what_a_look_through_the_queue_has_sent_is_not_sent_again_for_its_
     assert len(ids(world)) == len(set(ids(world))) == 3
 
 
-async def test_an_offer_that_comes_after_its_command_was_found_sends_nothing(world: DeviceWorld) -> None:
+async def test_a_queue_entry_that_arrives_after_the_scan_sends_nothing(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await world.commands.submit(world.session(), device.device_id, "ON")
     late = world.offers.pop_batch(9)
@@ -58,7 +58,7 @@ async def test_an_offer_that_comes_after_its_command_was_found_sends_nothing(wor
     assert sent(world) == ["ON"]
 
 
-async def test_an_offer_overtakes_nothing_that_the_look_through_the_queue_has_yet_to_find(world: DeviceWorld) -> None:
+async def test_a_queue_entry_does_not_overtake_commands_on_later_scan_pages(world: DeviceWorld) -> None:
     device, others = await world.device(), [await world.device(online=True) for _ in range(3)]
     await world.commands.submit(world.session(), device.device_id, "ON")
     for other in others:
@@ -73,7 +73,7 @@ async def test_an_offer_overtakes_nothing_that_the_look_through_the_queue_has_ye
     assert mine == ["ON", "STATUS", "OFF"]
 
 
-async def test_a_long_queue_of_others_holds_up_no_new_command(world: DeviceWorld) -> None:
+async def test_a_long_queue_of_other_devices_does_not_delay_a_new_command(world: DeviceWorld) -> None:
     here, others = await world.device(online=True), [await world.device() for _ in range(7)]
     for other in others:
         for _ in range(90):
@@ -87,7 +87,9 @@ async def test_a_long_queue_of_others_holds_up_no_new_command(world: DeviceWorld
     assert sent(world) == ["ON"]
 
 
-async def test_more_offers_than_are_kept_are_found_in_the_queue(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_dropped_by_an_overflow_are_found_in_the_database(
+    world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dispatch_queue, "MAX_QUEUED", 2)
     device = await world.device(online=True)
     await world.dispatch_all()
@@ -97,7 +99,7 @@ async def test_more_offers_than_are_kept_are_found_in_the_queue(world: DeviceWor
     assert sent(world) == ["ON", "OFF", "TOGGLE", "STATUS"]
 
 
-async def test_the_next_deadline_is_asked_for_once_and_told_by_each_new_command(world: DeviceWorld) -> None:
+async def test_the_next_deadline_is_read_once_and_updated_by_each_new_command(world: DeviceWorld) -> None:
     device = await world.device()
     await world.commands.submit(world.session(), device.device_id, "ON", ttl_ms=60_000)
     await world.dispatch_all()
@@ -111,7 +113,7 @@ async def test_the_next_deadline_is_asked_for_once_and_told_by_each_new_command(
     assert await world.dispatch.next_expiry_ms() == first_ms
 
 
-async def test_errands_are_each_answered_for_themselves(world: DeviceWorld) -> None:
+async def test_each_automation_command_gets_its_own_result(world: DeviceWorld) -> None:
     good, off, full = [await world.device(online=True) for _ in range(3)]
     await world.devices.toggle_enabled(world.session(), off.device_id)
     for _ in range(100):

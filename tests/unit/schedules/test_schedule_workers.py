@@ -1,4 +1,4 @@
-"""The ticker sleeps until something is due and survives what goes wrong; plans are published, and again when they were not."""
+"""The schedule worker sleeps until a slot is due and survives failures; failed plan publications are retried."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ticker(world: ScheduleWorld, bell: WakeEvent) -> ScheduleWorker:
     return ScheduleWorker(firing=world.firing, clock=world.clock, wake_event=bell)
 
 
-async def test_what_is_due_at_the_start_runs_and_the_bell_wakes_for_what_is_saved(world: ScheduleWorld) -> None:
+async def test_due_slots_run_at_startup_and_saving_wakes_the_worker(world: ScheduleWorld) -> None:
     device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
@@ -51,7 +51,7 @@ async def test_what_is_due_at_the_start_runs_and_the_bell_wakes_for_what_is_save
         await eventually(lambda: len(world.fired()) == 2)
 
 
-async def test_the_ticker_sleeps_until_the_next_edge(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_worker_sleeps_until_the_next_edge(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 7, NOW + 3600)
     slept: list[float | None] = []
@@ -70,7 +70,7 @@ async def test_the_ticker_sleeps_until_the_next_edge(world: ScheduleWorld, monke
     assert (loop.fired, loop.failures, loop.lateness_ms) == (1, 0, 0)
 
 
-async def test_a_failure_is_counted_and_tried_again(world: ScheduleWorld) -> None:
+async def test_a_failure_is_counted_and_retried(world: ScheduleWorld) -> None:
     device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
@@ -90,7 +90,7 @@ async def test_a_failure_is_counted_and_tried_again(world: ScheduleWorld) -> Non
     assert (loop.failures, len(calls)) == (1, 2)
 
 
-async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) -> None:
+async def test_a_slot_with_an_internal_error_is_quarantined(world: ScheduleWorld) -> None:
     bad, good = await world.device(online=True), await world.device(online=True)
     await world.put(bad, NOW + 60, NOW + 90)
     await world.put(good, NOW + 60, NOW + 90)
@@ -110,7 +110,7 @@ async def test_a_slot_with_a_fault_of_ours_is_set_aside(world: ScheduleWorld) ->
     assert (loop.quarantined, world.skipped()) == (1, [("on", "SKIPPED_COMMAND")])
 
 
-async def test_a_clock_set_forward_is_forgiven(world: ScheduleWorld) -> None:
+async def test_a_clock_set_forward_does_not_make_edges_missed(world: ScheduleWorld) -> None:
     device, bell = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
     loop = ticker(world, bell)
@@ -122,7 +122,7 @@ async def test_a_clock_set_forward_is_forgiven(world: ScheduleWorld) -> None:
     assert world.skipped() == []
 
 
-async def test_requests_expire_at_their_time(world: ScheduleWorld) -> None:
+async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) -> None:
     device, bell = await world.device(online=True), WakeEvent()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
@@ -164,7 +164,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
         await eventually(lambda: len(world.link.sent) > 0)
 
 
-async def test_what_waits_in_a_long_queue_has_not_been_missed(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slot_in_a_long_queue_is_not_missed(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     devices, bell = [await world.device(online=True) for _ in range(20)], WakeEvent()
     for device in devices:
         await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
@@ -183,7 +183,7 @@ async def test_what_waits_in_a_long_queue_has_not_been_missed(world: ScheduleWor
     assert world.skipped() == []
 
 
-async def test_what_was_due_long_before_the_start_has_been_missed(world: ScheduleWorld) -> None:
+async def test_a_slot_due_long_before_startup_is_missed(world: ScheduleWorld) -> None:
     device = await world.device(online=True)
     await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
     world.clock.forward(10 * MINUTE * 1000)

@@ -1,4 +1,4 @@
-"""What grows by hand has an end, which is said with what to do about it; what is there already may still be changed."""
+"""Limits of definitions, types and devices: the error says what to do, and existing ones stay editable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.device_world import DeviceWorld
 PUMP = DeviceRegistration("Pump", "ESP32", "PUMP")
 
 
-async def test_a_device_takes_so_many_commands_of_its_own(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_device_has_a_limited_number_of_own_commands(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "MAX_DEFINITIONS", 2)
     device, other = await world.device(), await world.device()
     for name in ("SPIN", "DRAIN"):
@@ -26,7 +26,7 @@ async def test_a_device_takes_so_many_commands_of_its_own(world: DeviceWorld, mo
     await world.definitions.create(world.session(), other.device_id, CommandDefinitionInput("FLUSH", "x"))
 
 
-async def test_an_account_takes_so_many_device_types_and_each_may_be_renamed(
+async def test_an_account_has_a_limited_number_of_device_types_and_can_still_rename_them(
     world: DeviceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_types, "MAX_DEVICE_TYPES", 2)
@@ -42,7 +42,7 @@ async def test_an_account_takes_so_many_device_types_and_each_may_be_renamed(
     assert taken.value.code == "DEVICE_TYPE_EXISTS"
 
 
-async def test_an_account_takes_so_many_devices(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_account_has_a_limited_number_of_devices(world: DeviceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "MAX_DEVICES_PER_ACCOUNT", 1)
     first = await world.devices.register(world.session(), PUMP)
     with pytest.raises(Conflict) as refused:

@@ -1,4 +1,4 @@
-"""Who waits for a result is told; who finds no place to wait goes on without, and takes none from others."""
+"""Callers that wait for a result are notified; callers over the limit do not wait and do not block others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Ended:
         self.execution_id = ExecutionId(execution_id)
 
 
-async def test_everybody_who_waits_is_told_once_it_has_ended() -> None:
+async def test_all_waiters_are_notified_when_the_execution_ends() -> None:
     outcomes, done = InProcessExecutionWaiter(), cast(Execution, Ended("exe_1"))
     with outcomes.watch(done.execution_id, "user:1") as one, outcomes.watch(done.execution_id, "user:2") as other:
         assert outcomes.has_waiters(done.execution_id)
@@ -27,7 +27,7 @@ async def test_everybody_who_waits_is_told_once_it_has_ended() -> None:
     assert not outcomes.has_waiters(done.execution_id)
 
 
-async def test_a_caller_who_waits_too_often_keeps_nobody_else_from_waiting() -> None:
+async def test_a_caller_with_too_many_waits_does_not_block_others() -> None:
     outcomes = InProcessExecutionWaiter(max_watchers=4, max_watchers_per_caller=2)
     with ExitStack() as held:
 

@@ -1,4 +1,4 @@
-"""A device gets its commands in the order they were given, whatever comes in between: reconnects, lost messages, late news."""
+"""A device gets its commands in order despite reconnects, lost messages and late notifications."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def subscribes(world: DeviceWorld, device: Device) -> int:
     return at_ms
 
 
-async def test_what_was_lost_with_a_connection_goes_before_what_is_given_after_the_return(world: DeviceWorld) -> None:
+async def test_commands_lost_with_a_connection_are_resent_before_new_ones(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await given(world, device, "ON")
     await world.dispatch_all()
@@ -44,7 +44,7 @@ async def test_what_was_lost_with_a_connection_goes_before_what_is_given_after_t
     assert sent(world) == ["ON", "ON", "OFF"]
 
 
-async def test_a_device_that_returns_twice_waits_for_the_news_of_the_second_time(world: DeviceWorld) -> None:
+async def test_a_device_that_reconnects_twice_waits_for_the_second_notification(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     await given(world, device, "ON")
     await world.dispatch_all()
@@ -59,7 +59,7 @@ async def test_a_device_that_returns_twice_waits_for_the_news_of_the_second_time
     assert sent(world) == ["ON", "ON", "OFF"]
 
 
-async def test_a_later_subscription_to_something_else_is_waited_for_and_then_all_goes_on(world: DeviceWorld) -> None:
+async def test_dispatch_waits_for_a_later_subscription_to_another_topic_and_then_continues(world: DeviceWorld) -> None:
     device = await world.device()
     await given(world, device, "ON")
     await world.dispatch_all()
@@ -74,7 +74,7 @@ async def test_a_later_subscription_to_something_else_is_waited_for_and_then_all
     assert sent(world) == ["ON", "OFF"]
 
 
-async def test_news_that_never_come_are_not_waited_for_without_end(world: DeviceWorld) -> None:
+async def test_a_lost_notification_does_not_block_dispatch_forever(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     subscribes(world, device)
     await given(world, device, "ON")
@@ -87,7 +87,7 @@ async def test_news_that_never_come_are_not_waited_for_without_end(world: Device
 
 
 @pytest.mark.parametrize("returned", [True, False], ids=["has said that it listens", "is behind and there again"])
-async def test_what_is_queued_while_its_queue_is_read_is_not_forgotten(
+async def test_a_command_queued_during_a_scan_is_not_lost(
     world: DeviceWorld, monkeypatch: pytest.MonkeyPatch, returned: bool
 ) -> None:
     device = await world.device()

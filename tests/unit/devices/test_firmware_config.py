@@ -29,7 +29,7 @@ def values(name: str = NASTY, host: str = "mqtt.example", password: str = "pw") 
 
 
 @given(names, names)
-def test_micropython_is_python_and_says_what_was_meant(name: str, password: str) -> None:
+def test_the_micropython_block_is_python_with_the_right_values(name: str, password: str) -> None:
     tree = ast.parse(render_config(FirmwareConfigFormat.MICROPYTHON, values(name, password=password)))
     constants = {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body}  # type: ignore[attr-defined]
     assert constants["MQTT_PORT"] == 1883
@@ -38,7 +38,7 @@ def test_micropython_is_python_and_says_what_was_meant(name: str, password: str)
 
 
 @given(names, names)
-def test_esphome_is_yaml_and_says_what_was_meant(name: str, password: str) -> None:
+def test_the_esphome_block_is_yaml_with_the_right_values(name: str, password: str) -> None:
     document = yaml.safe_load(render_config(FirmwareConfigFormat.ESPHOME, values(name, password=password)))
     assert document["mqtt"]["topic_prefix"] == "devices/dev_0123456789abcdefghij"
     assert set(document) == {"mqtt", "switch"}
@@ -54,7 +54,7 @@ def test_shelly_is_one_rpc_call(name: str, password: str) -> None:
 
 
 @given(names)
-def test_tasmota_is_one_line_whose_steps_nobody_can_add_to(name: str) -> None:
+def test_no_value_can_inject_a_tasmota_command(name: str) -> None:
     block = render_config(FirmwareConfigFormat.TASMOTA, values(name, host=name))
     plain = render_config(FirmwareConfigFormat.TASMOTA, values())
     assert block.count(";") == plain.count(";")
@@ -88,23 +88,23 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
     assert said.decode() == password
 
 
-def test_a_tasmota_console_takes_the_line_whole() -> None:
+def test_the_tasmota_line_fits_the_console() -> None:
     longest = render_config(FirmwareConfigFormat.TASMOTA, values(host="h" * 60, password="p" * 32))
     assert len(longest) < 500
 
 
-def test_tasmota_is_given_the_password_by_the_command_that_does_not_echo_it() -> None:
+def test_the_tasmota_password_command_does_not_echo_it() -> None:
     steps = render_config(FirmwareConfigFormat.TASMOTA, values()).removeprefix("Backlog ").strip().split("; ")
     assert [step for step in steps if "pw" in step] == ["MqttPassword2 pw"]
 
 
 @pytest.mark.parametrize(("host", "server"), [("mqtt.example", "mqtt.example:1883"), ("fd00::2", "[fd00::2]:1883")])
-def test_shelly_is_told_where_the_host_ends_and_the_port_begins(host: str, server: str) -> None:
+def test_shelly_gets_ipv6_hosts_in_brackets(host: str, server: str) -> None:
     assert json.loads(render_config(FirmwareConfigFormat.SHELLY, values(host=host)))["params"]["config"]["server"] == server
 
 
 @pytest.mark.parametrize("form", list(FirmwareConfigFormat))
-def test_how_to_encrypt_is_said_where_there_is_tls_and_only_there(form: FirmwareConfigFormat) -> None:
+def test_tls_instructions_appear_only_with_tls(form: FirmwareConfigFormat) -> None:
     plain, encrypted = BrokerEndpoint("mqtt.example", 1883, 8083), BrokerEndpoint("mqtt.example", 1883, 8083, 8883)
     assert "Encrypted" not in setup_note(form, plain)
     assert "Encrypted" in setup_note(form, encrypted)
