@@ -1,6 +1,6 @@
 """Benches count processor time, not wall time: the machines they run on are shared and noisy.
 
-`messages_per_cpu_second` (or `per_call_us`) is written into each result; `docs/performance.md` holds the ratios.
+`messages_per_cpu_second` (or `per_call_us`) is written into each result; `docs/reference/performance.md` holds the ratios.
 """
 
 from __future__ import annotations

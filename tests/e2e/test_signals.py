@@ -40,4 +40,4 @@ def test_it_starts_again_at_once_on_what_it_left(service: Service) -> None:
     assert service.process.wait(STOPS_WITHIN_S) == 0
     began = time.monotonic()
     service.start()
-    assert time.monotonic() - began < 30  # a bound, not a measurement: docs/performance.md has those
+    assert time.monotonic() - began < 30  # a bound, not a measurement: docs/reference/performance.md has those

@@ -92,7 +92,7 @@ def test_every_command_in_the_documents_exists_with_its_options() -> None:
 
 def test_every_command_has_its_line_in_the_table_of_the_command_line() -> None:
     table = (
-        (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## The command line")[2].partition("\n## ")[0]
+        (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8").partition("## The command line")[2].partition("\n## ")[0]
     )
     groups = {"", "account", "user", "keys"}
     assert [name for name in commands() if name not in groups and name not in table] == []
@@ -100,7 +100,7 @@ def test_every_command_has_its_line_in_the_table_of_the_command_line() -> None:
 
 def test_the_settings_in_the_documents_are_those_of_the_program() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields}
-    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    operations = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
     table = operations.partition("## Settings")[2].partition("\n## ")[0]
     rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines() if line.startswith("| `")]
     listed = {PREFIX + name.removeprefix(PREFIX).removeprefix("_") for row in rows for name in row}
@@ -115,12 +115,12 @@ def test_the_settings_in_the_documents_are_those_of_the_program() -> None:
 
 
 def test_the_architecture_names_every_room_worker_and_law() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     rust = [folder.name for folder in (ROOT / "rust").iterdir() if (folder / "Cargo.toml").exists()]
     adapters = [folder.name for folder in (ROOT / "src" / "adapters").iterdir() if (folder / "__init__.py").exists()]
     loops = [
         name
-        for path in (ROOT / "src" / "app" / "loops").glob("*.py")
+        for path in (ROOT / "src" / "app" / "workers").glob("*.py")
         for name in re.findall(r'^    name = "(\w+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert [name for name in rust if f"rust/{name}" not in text] == []

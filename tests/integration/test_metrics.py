@@ -86,7 +86,7 @@ async def test_process_build_commands_approvals_and_queue_ages_are_there(page: s
 
 
 async def test_the_documentation_lists_every_metric_of_ours(page: str) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
     names = re.findall(r"^# TYPE (latchboard_\S+)", page, re.M)
     assert not [name for name in names if f"`{name}" not in text]
 

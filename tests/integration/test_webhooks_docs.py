@@ -1,4 +1,4 @@
-"""The verification code in docs/webhooks.md, run as it stands there."""
+"""The verification code in docs/reference/webhooks.md, run as it stands there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from support.receiver import Got, answers, receiving
 from support.webhook_world import WebhookWorld
 
-PAGE = Path(__file__).parents[2] / "docs" / "webhooks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "webhooks.md"
 NODE = """
 const { secret, body, headers } = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
 console.log(verify(secret, Buffer.from(body), headers));

@@ -1,4 +1,4 @@
-"""Registers the metrics of every part; docs/operations.md lists them."""
+"""Registers the metrics of every part; docs/how-to/operate.md lists them."""
 
 from __future__ import annotations
 

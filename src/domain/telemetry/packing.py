@@ -1,4 +1,5 @@
-"""The stored form of readings: one row per message, a few bytes per reading. docs/engine.md describes the format in full.
+"""The stored form of readings: one row per message, a few bytes per reading. docs/explanation/engine.md describes the
+format in full.
 
 A packed row is a sequence of readings. Each starts with a varint `metric number * 8 + tag` (unsigned LEB128), then the value:
 tag 0 false, 1 true, 2 an IEEE double (little endian), 3 text (varint length, UTF-8), 4 a whole number (zigzag varint).
