@@ -1,5 +1,5 @@
-# Latchboard: every verb of the checkout. `make help` lists them.
-# A fresh machine needs Python 3.11+, a Rust toolchain and make; everything else is set up here.
+# The tasks of this checkout; `make help` lists them.
+# A new machine needs Python 3.11 or newer, a Rust toolchain and make. The targets install everything else into .venv.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -7,35 +7,44 @@ TEST_JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 EXTENSION := src/adapters/engine/_native.abi3.so
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint types laws rust bench clean apt
+.PHONY: help setup dev run demo test lint bench lock clean apt
 
-help: ## list the verbs
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
-setup: $(VENV)/.installed $(VENV)/.built ## set everything up, start nothing
+setup: $(VENV)/.installed $(VENV)/.built ## install and build what the service needs; start nothing
 
-run: setup ## start the service with embedded database and broker
+dev: setup $(VENV)/.dev ## install the tools for tests and lint as well
+
+run: setup ## start the service with its embedded database and broker
 	@$(BIN)/latchboard serve
 
-demo: setup ## the same with ten simulated devices
+demo: setup ## start the service with ten simulated devices
 	@$(BIN)/latchboard demo
 
-test: setup apt ## run all tests, in four processes (TEST_JOBS=1: in one)
-	@$(BIN)/python -m compileall -q src tests # services are started hundreds of times
+test: dev apt ## run all tests in four processes (TEST_JOBS=1: in one)
+	@$(BIN)/python -m compileall -q src tests # the tests start the service hundreds of times
 	$(BIN)/python -m pytest -p no:cacheprovider -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --benchmark-disable --durations=10
 
-lint: setup ## formatting, lint, types and laws
+lint: dev ## check format, lint rules, types and import laws
 	@bash .ci/lint
 
-bench: setup ## run the benchmarks (medians and ratios; nothing is asserted)
+bench: dev ## run the benchmarks (medians and ratios; they assert nothing)
 	@for peer in psutil numpy zen-engine ply rule-engine common-expression-language datalogic-py; do \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $$peer || echo "==> $$peer does not install here; left out"; done
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $$peer || echo "==> $$peer cannot be installed here; skipped"; done
 	$(BIN)/python -m pytest benches -o python_files='bench_*.py' -o python_functions='bench_*' --benchmark-only --benchmark-sort=mean
 
-clean: ## remove what was built (not the data)
+lock: dev ## update the lock files after a change of pyproject.toml (UPGRADE=1: to the newest versions)
+	$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev --output-file requirements-dev.lock
+	$(COMPILE) -c requirements-dev.lock pyproject.toml --output-file requirements.lock
+	$(COMPILE) -c requirements-dev.lock --group build --output-file requirements-build.lock
+
+clean: ## remove the environment and the build (not the data)
 	rm -rf $(VENV) target $(EXTENSION)
 
 $(VENV)/bin/python:
@@ -43,9 +52,15 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: requirements.lock | $(VENV)/bin/python
-	@echo "==> Python packages (pinned, with hashes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+# Every lock pins versions and hashes; requirements-dev.lock holds the same versions as the other two, and more packages.
+$(VENV)/.installed: requirements.lock requirements-build.lock | $(VENV)/bin/python
+	@echo "==> Python packages to build and run"
+	@$(INSTALL) -r requirements.lock -r requirements-build.lock
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
+	@echo "==> Python packages to test and lint"
+	@$(INSTALL) -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.built: $(RUST_SOURCES) pyproject.toml $(VENV)/.installed
@@ -54,5 +69,5 @@ $(VENV)/.built: $(RUST_SOURCES) pyproject.toml $(VENV)/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
-apt: # what real-component tests need, where it may be installed
+apt: # packages of the distribution for tests with real components
 	@bash .ci/apt
