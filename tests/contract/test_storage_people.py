@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken
 from domain.grants.model import GrantSubject
-from domain.kernel.caller import Role
+from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, NotFound
-from domain.kernel.idempotency import StoredResponse
+from domain.kernel.idempotency import COMMITTED, StoredResponse
 from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new
 
 
@@ -180,6 +181,22 @@ async def test_an_answer_is_claimed_once_and_kept(world: World) -> None:
         await tx.stored_responses.complete(done)
         await tx.stored_responses.release("user:1", "k")
         assert await tx.stored_responses.get("user:1", "k") == done
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(world: World, fails: bool) -> None:
+    claim = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
+    account_id, user_id = world.account.account_id, world.user.user_id
+    caller = Session(account_id, user_id, new("mbr"), Role.OWNER, claim=claim)
+    async with world.uow.write(caller=None) as tx:
+        await tx.stored_responses.claim(claim)
+    with contextlib.suppress(Conflict):
+        async with world.uow.write(caller) as tx:
+            await tx.login_failures.delete("nobody")
+            if fails:
+                raise Conflict("rolled back")
+    async with world.uow.read() as tx:
+        assert (await tx.stored_responses.get("user:1", "k")).status == (None if fails else COMMITTED)
 
 
 async def test_an_answer_is_superseded_by_one_and_never_a_younger_one(world: World) -> None:

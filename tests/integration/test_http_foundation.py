@@ -13,7 +13,8 @@ from quart import Blueprint, Response
 
 from adapters.http.core.auth import RequiredAccess, current_caller
 from adapters.http.core.middleware import HttpSettings
-from adapters.http.core.operation import ApiResponse, MediaType, operation
+from adapters.http.core.operation import operation
+from adapters.http.core.request_handling import ApiResponse, MediaType
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
 from support.http import Http, World, listening, serving

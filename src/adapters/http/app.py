@@ -14,8 +14,8 @@ from adapters.http.core.auth import TRUSTED_PROXIES, Authenticator
 from adapters.http.core.errors import install_error_handlers
 from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings, ResponseObserver, install_middleware
-from adapters.http.core.operation import API_DEPENDENCIES, ApiDependencies
 from adapters.http.core.proxies import TrustedProxies
+from adapters.http.core.request_handling import API_DEPENDENCIES, ApiDependencies
 from adapters.http.core.url_map import QuartApplication
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.openapi.page import openapi_blueprint

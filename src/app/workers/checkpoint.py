@@ -60,7 +60,7 @@ class CheckpointWorker:
                 checkpoints = self._engine.checkpoint(BATCH_SIZE)
             if not checkpoints:
                 return
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 await tx.readings.upsert_checkpoints(checkpoints)
             if len(checkpoints) < BATCH_SIZE:
                 return
@@ -70,7 +70,7 @@ class CheckpointWorker:
         if not last_seen:
             return
         try:
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 await tx.devices.update_last_seen(last_seen)
         except BaseException:
             self._last_seen.put_back(last_seen)

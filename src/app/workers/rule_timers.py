@@ -66,7 +66,7 @@ class RuleTimerWorker:
     async def _store(self, result: IngestResult) -> None:
         while not result.is_empty:
             try:
-                async with self._uow.write() as tx:
+                async with self._uow.write(caller=None) as tx:
                     await self._ingest.store(tx, result)
                 return
             except Unavailable as error:

@@ -62,7 +62,7 @@ class AccountAdminService:
         user = await self._build_user(email, password, owner_name)
         project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, account.account_id, DEFAULT_PROJECT_NAME, True, now_ms)
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             if only_first and await tx.accounts.has_any():
                 return None
             await check_email_is_free(tx, user.email)
@@ -74,7 +74,7 @@ class AccountAdminService:
     async def add_user(self, account_id: str, *, email: str, password: str, role: Role, name: str | None = None) -> Member:
         """Raises NotFound for an unknown account, ValidationFailed, or Conflict `EMAIL_TAKEN`."""
         user = await self._build_user(email, password, name)
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             account = await tx.accounts.get(AccountId(account_id))
             if account is None:
                 raise NotFound(f"There is no account {account_id!r} here. `latchboard account list` lists them.")
@@ -85,7 +85,7 @@ class AccountAdminService:
         """Set the password of a user who cannot sign in; all sessions of the user end. Raises NotFound."""
         password_hash = await self._hasher.hash(check_password(password))
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             found = await tx.users.find_by_email(check_email(email))
             user = None if found is None else await tx.users.get_for_update(found.user_id)
             if user is None:

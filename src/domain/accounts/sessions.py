@@ -113,7 +113,7 @@ class SessionService:
         now_ms = self._clock.now_ms()
         # Checked again in the transaction that counts, so that concurrent guesses gain nothing over sequential ones.
         throttled: RateLimited | None = None
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             try:
                 await _check_login_backoff(tx, subjects, now_ms)
             except RateLimited as error:
@@ -139,7 +139,7 @@ class SessionService:
         if not throttled_counts:
             return
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             for (email, address), count in throttled_counts.items():
                 candidate = await _find_candidate(tx, email)
                 if candidate is not None:
@@ -200,7 +200,7 @@ class SessionService:
         now_ms = self._clock.now_ms()
         token_hash = self._digest.sha256(refresh_token)
         error = Unauthenticated("This refresh token is no longer valid. Sign in again.")
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             token = await _get_token_for_update(tx, token_hash)
             if token is None or token.revoked_ms is not None:
                 raise error
@@ -220,7 +220,7 @@ class SessionService:
     async def logout(self, refresh_token: str, *, address: str) -> None:
         """Revoke the token's family. An unknown token is not an error."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             token = await _get_token_for_update(tx, self._digest.sha256(refresh_token))
             if token is None or token.revoked_ms is not None:
                 return

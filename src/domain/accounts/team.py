@@ -48,7 +48,7 @@ class TeamService:
         membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
         user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
         membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             await check_email_is_free(tx, email)
             await tx.users.add(user)
             await tx.memberships.add(membership)
@@ -59,7 +59,7 @@ class TeamService:
         self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> Member:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             # First of all: it locks the Owners, so that what is read below stays as it is.
             owners = await tx.memberships.count_owners_for_update(caller.account_id)
             caller = await _with_current_role(tx, caller)
@@ -80,7 +80,7 @@ class TeamService:
 
     async def remove_member(self, caller: Session, membership_id: str) -> None:
         """Also ends the grants and sessions of the membership, and deletes a user without another membership."""
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             owners = await tx.memberships.count_owners_for_update(caller.account_id)
             caller = await _with_current_role(tx, caller)
             target = await _get_member_for_update(tx, caller, membership_id)

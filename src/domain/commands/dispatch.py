@@ -112,7 +112,7 @@ class CommandDispatchService:
         """Expire one batch of overdue executions. True when there may be more."""
         now_ms = self._clock.now_ms()
         self._next_expiry_ms = None
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             overdue = await tx.executions.list_expired(now_ms, PAGE_SIZE)
             await self._write_transitions(tx, [expire_execution(execution, now_ms) for execution in overdue], now_ms)
         return len(overdue) == PAGE_SIZE
@@ -269,7 +269,7 @@ class CommandDispatchService:
         if not self._sent_not_recorded:
             return
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             await self._write_transitions(tx, self._sent_not_recorded, now_ms)
         self._sent_not_recorded = []
 

@@ -89,7 +89,7 @@ class CommandService:
         ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
         policy.check_ttl(ttl_ms)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             context = await get_context_for_caller(tx, caller, device_id)
             request = CommandRequest(context.device, cmd, params, ttl_ms)
             definition = self._require_definition(context, request)

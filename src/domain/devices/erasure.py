@@ -57,7 +57,7 @@ class DeviceErasureService:
     async def erase(self, device: Device, max_batches: int = MAX_INLINE_BATCHES) -> bool:
         """Delete everything of a DELETING device except its readings. False when more than `max_batches` batches are needed."""
         for _ in range(max_batches):
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 if await tx.devices.delete_batch(device.device_id, BATCH_ROWS) == 0:
                     await tx.devices.delete(device.device_id, self._clock.now_ms())
                     tx.after_commit(lambda: self._on_deleted(device.device_no))
@@ -84,7 +84,7 @@ class DeviceErasureService:
         """Purge one tombstone. True when it could be deleted."""
         while True:
             await pause()
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 deleted = await tx.readings.delete_batch(device_no, BATCH_ROWS)
                 if deleted == 0:
                     deleted = await tx.rollups.delete_batch(device_no, BATCH_ROWS)

@@ -103,7 +103,7 @@ class PresenceService:
         if not due:
             return 0
         by_id = dict(due)
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             batch = PresenceBatch()
             for device in await tx.devices.list_by_ids({device_id for device_id, _ in due}):
                 pending = by_id[device.device_id]

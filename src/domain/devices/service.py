@@ -76,7 +76,7 @@ class DeviceService:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES`."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             if await tx.devices.count(caller.account_id) >= MAX_DEVICES_PER_ACCOUNT:
                 raise Conflict(
                     "This account has reached the maximum number of devices. Delete one first.", code="TOO_MANY_DEVICES"
@@ -104,7 +104,7 @@ class DeviceService:
         Raises VersionMismatch when the stored version differs, NotFound, PermissionDenied, ValidationFailed."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             before = await get_device(tx, caller.account_id, device_id)
             if version is not None and version != before.version:
                 raise VersionMismatch("The device has changed since you read it. Read it again, then repeat your change.")
@@ -129,7 +129,7 @@ class DeviceService:
         """ACTIVE ↔ DISABLED. Raises Conflict `DEVICE_STATE` for a device that is neither."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             trigger = DeviceLifecycleTrigger.ENABLE if device.status is DeviceStatus.DISABLED else DeviceLifecycleTrigger.DISABLE
             device = await save_device(tx, device.transition(trigger))
@@ -145,7 +145,7 @@ class DeviceService:
         """When this returns, nobody can see the device any more; its readings are deleted in the background (`erasure.py`)."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.DELETE))
             await tx.credentials.delete(device_id)

@@ -82,7 +82,7 @@ class RateLimitedDeniedRequestLog:
         self, caller: Session | ApiKeyCaller, text: str, now_ms: int, data: dict[str, Json], device: str | None
     ) -> None:
         try:
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:  # a denied request changes nothing; its claim stays unmarked
                 device_id = await _own_device_id(tx, caller, device)
                 await tx.emit(DomainEvent.from_caller(caller, EVENT_KIND, text, now_ms, device_id=device_id, data=data))
         except DomainError as error:

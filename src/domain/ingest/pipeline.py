@@ -104,7 +104,7 @@ class IngestPipeline:
         follow_ups = FollowUps()
         if batch.is_empty:
             return follow_ups
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             for result in batch.results:
                 await self._ingest.store(tx, result)
             follow_ups.extend(await self._device_messages.apply(tx, batch.messages))

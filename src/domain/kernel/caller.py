@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.kernel.errors import PermissionDenied
+from domain.kernel.idempotency import StoredResponse
 from domain.kernel.ids import AccountId, KeyId, MembershipId, UserId
 
 
@@ -34,6 +35,8 @@ class Session:
     membership_id: MembershipId
     role: Role
     address: str = ""
+    claim: StoredResponse | None = field(default=None, compare=False, repr=False)
+    """The claim of the present request's `Idempotency-Key`; `UnitOfWork.write` marks it in the caller's transaction."""
 
     @property
     def label(self) -> str:
@@ -46,6 +49,8 @@ class ApiKeyCaller:
     key_id: KeyId
     name: str = ""
     address: str = ""
+    claim: StoredResponse | None = field(default=None, compare=False, repr=False)
+    """As in `Session`."""
 
     @property
     def label(self) -> str:

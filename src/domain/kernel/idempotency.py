@@ -1,8 +1,11 @@
-"""Idempotent requests: the response to an `Idempotency-Key` is stored for 24 hours per caller and replayed on a retry."""
+"""Idempotent requests: the first success of an `Idempotency-Key` is stored for 24 hours and replayed to the same caller.
+
+The claim of a key travels with the caller (`caller.claim`) into `UnitOfWork.write`, which marks it in the caller's own
+transaction. See docs/decisions/0008-idempotency-in-the-unit-of-work.md.
+"""
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,11 +28,6 @@ class StoredResponse:
     status: int | None
     body: bytes
     at_ms: int
-
-
-CURRENT_CLAIM: ContextVar[StoredResponse | None] = ContextVar("claimed", default=None)
-"""The claim whose request is worked on in this context. A unit of work that writes marks it in its own transaction: whatever
-becomes of the process or the client between the change and its answer, the change is not made again."""
 
 
 class StoredResponseRepository(Protocol):

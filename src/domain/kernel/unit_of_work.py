@@ -3,7 +3,7 @@
 Each service declares the transaction type it needs: a Protocol with just the repositories it uses. The storage adapter has one
 transaction object that satisfies them all; the type keeps a service from reaching other repositories.
 
-    async with self._uow.write() as tx:       # BEGIN IMMEDIATE
+    async with self._uow.write(caller) as tx:  # BEGIN IMMEDIATE
         device = await tx.devices.get(...)
         await tx.devices.save(device.revoked())
         await tx.emit(DomainEvent(...))       # event and deliveries, same transaction
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias, TypeVar
 
+from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.domain_events import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
@@ -38,8 +39,11 @@ class Transaction(Protocol):
 
 
 class UnitOfWork(Protocol[Tx_co]):
-    def write(self) -> AbstractAsyncContextManager[Tx_co]:
-        """Commit on exit, roll back on an exception. Raises Unavailable when the database does not respond."""
+    def write(self, caller: Session | ApiKeyCaller | None) -> AbstractAsyncContextManager[Tx_co]:
+        """`caller`: the one whose request makes the change; its idempotency claim is marked in the same transaction. None for a
+        change that no request makes, such as a worker's. There is no default, so that no service forgets it.
+
+        Commit on exit, roll back on an exception. Raises Unavailable when the database does not respond."""
         ...
 
     def read(self) -> AbstractAsyncContextManager[Tx_co]:

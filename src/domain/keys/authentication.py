@@ -80,7 +80,7 @@ class CallerAuthenticator:
         if not used:
             return
         try:
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 await tx.api_keys.update_last_used(used)
         except BaseException:
             self._last_used_ms = {**used, **self._last_used_ms}

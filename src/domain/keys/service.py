@@ -55,7 +55,7 @@ class ApiKeyService:
             last_used_ms=None,
             created_ms=now_ms,
         )
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             await tx.api_keys.add(key)
             await self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
         return CreatedApiKey(key, secret)
@@ -63,7 +63,7 @@ class ApiKeyService:
     async def update(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
         """A disabled key is rejected from the next call on. Raises NotFound."""
         require_role(caller, Role.ADMIN)
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             changed = replace(
                 key,
@@ -79,7 +79,7 @@ class ApiKeyService:
     async def delete(self, caller: Session, key_id: str) -> None:
         """Also deletes its grants and webhooks. Raises NotFound."""
         require_role(caller, Role.ADMIN)
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             await tx.api_keys.delete(key.key_id)
             await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")

@@ -76,7 +76,7 @@ class RuleService:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write() as tx:
+        async with self._engine_commit_lock, self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             present = await tx.rules.list_by_device(device_id)
             if len(present) >= policy.MAX_RULES_PER_DEVICE:
@@ -101,7 +101,7 @@ class RuleService:
     async def update(self, caller: Session, device_id: DeviceId, rule_id: RuleId, changes: Mapping[str, Any]) -> Rule:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write() as tx:
+        async with self._engine_commit_lock, self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await get_rule(tx, device_id, rule_id)
             rule = policy.apply_changes(before, changes)
@@ -116,7 +116,7 @@ class RuleService:
     async def delete(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> None:
         require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write() as tx:
+        async with self._engine_commit_lock, self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
             await tx.rules.delete(rule_id)

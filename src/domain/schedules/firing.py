@@ -73,7 +73,7 @@ class ScheduleFiringService:
         did not cause. Raises Unavailable when the database does not answer, UndecidableSlotError for a slot to quarantine."""
         due: Sequence[Schedule] = ()
         try:
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 due = await tx.schedules.list_due(now_ms // SECOND_MS, limit)
                 if due:
                     await self._decide(tx, due, now_ms, lateness_allowance_s)
@@ -88,7 +88,7 @@ class ScheduleFiringService:
     async def quarantine(self, stuck: Schedule, now_ms: int) -> None:
         """Skip the due edge of an undecidable slot and emit an event; complete the slot if its next edge cannot be found
         either."""
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             schedule = await tx.schedules.get_by_slot(stuck.device_id, stuck.slot)
             if schedule is None or schedule.schedule_id != stuck.schedule_id or schedule.next_edge is None:
                 return

@@ -105,7 +105,7 @@ class ScheduleService:
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             return await self._put(tx, caller, device, slot, schedule_input, now_ms)
 
@@ -114,7 +114,7 @@ class ScheduleService:
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await tx.schedules.get_by_slot(device_id, slot)
             if before is None:
@@ -134,7 +134,7 @@ class ScheduleService:
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await tx.schedules.get_by_slot(device_id, slot)
             if before is None:

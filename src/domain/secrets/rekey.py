@@ -68,7 +68,7 @@ class RekeyService:
         return tally
 
     async def _rekey_credentials(self, after: str | None, tally: RekeyReport, look_only: bool) -> str | None:
-        async with self._uow.read() if look_only else self._uow.write() as tx:
+        async with self._uow.read() if look_only else self._uow.write(caller=None) as tx:
             page = await tx.credentials.page(None if after is None else DeviceId(after), PAGE_SECRETS)
             secrets = [_SealedSecret(found.device_id, found.sealed) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, tally, look_only):
@@ -76,7 +76,7 @@ class RekeyService:
         return secrets[-1].owner if len(secrets) == PAGE_SECRETS else None
 
     async def _rekey_webhooks(self, after: str | None, tally: RekeyReport, look_only: bool) -> str | None:
-        async with self._uow.read() if look_only else self._uow.write() as tx:
+        async with self._uow.read() if look_only else self._uow.write(caller=None) as tx:
             page = await tx.webhooks.list_page(None if after is None else WebhookId(after), PAGE_SECRETS)
             secrets = [_SealedSecret(found.webhook_id, found.sealed_secret) for found in page]
             for owner, before, sealed in self._reencrypt_outdated(secrets, tally, look_only):

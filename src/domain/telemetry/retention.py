@@ -87,7 +87,7 @@ class RetentionService:
             self._delete_stored_responses,
         ):
             while True:
-                async with self._uow.write() as tx:
+                async with self._uow.write(caller=None) as tx:
                     deleted = await delete_rows(tx, self._clock.now_ms())
                 yield deleted
                 if deleted < (self.EVENTS_PER_STEP if delete_rows == self._delete_events else self.ROWS_PER_STEP):
@@ -101,7 +101,7 @@ class RetentionService:
                 devices = await find_devices(tx, first)
             waiting = list(devices)
             while waiting:
-                async with self._uow.write() as tx:
+                async with self._uow.write(caller=None) as tx:
                     total = 0
                     while waiting and total < self.ROWS_PER_STEP:
                         total += await delete_rows(tx, waiting[-1], self.ROWS_PER_STEP - total)

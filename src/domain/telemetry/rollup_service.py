@@ -86,7 +86,7 @@ class RollupService:
                 return aggregator.cells(), messages
 
     async def _store(self, aggregated: Sequence[tuple[DueRollup, list[AggregateCell]]]) -> None:
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             completed = await tx.rollups.complete([mark for mark, _ in aggregated])
             known = await tx.rollups.get_by_hours(completed)
             rows = []

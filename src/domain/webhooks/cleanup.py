@@ -29,7 +29,7 @@ class WebhookCleanup:
             if at is None:
                 return False
             webhook_id, after = at
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 gone = await tx.deliveries.delete_batch_by_webhook(webhook_id, ROWS_PER_STEP, after=after)
             self._position = (webhook_id, gone[-1]) if len(gone) == ROWS_PER_STEP else None
             if gone or not after:

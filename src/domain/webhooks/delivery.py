@@ -107,7 +107,7 @@ class DeliveryService:
         begun: list[Delivery] = []
         jobs: list[InFlightAttempt] = []
         try:
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller=None) as tx:
                 await self._store_results(tx, ended)
                 calling_off = await self._cancel_pending(tx)
                 room = self._queues.claimable_count()
@@ -130,7 +130,7 @@ class DeliveryService:
 
     async def stop(self, ended: Sequence[AttemptResult]) -> None:
         """The last words: how attempts ended, and everything claimed but not begun given back."""
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller=None) as tx:
             await self._store_results(tx, ended)
             left = self._queues.drain()
             await tx.deliveries.finish_many(left)

@@ -55,7 +55,7 @@ class DeliveryLogService:
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         event_id = EventId(self._ids.new_id(IdPrefix.EVENT))
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             data = policy.encode_payload(
                 {
@@ -74,7 +74,7 @@ class DeliveryLogService:
         Raises Refused, NotFound, Conflict `WEBHOOK_DISABLED`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             attempt = None
             if has_id_format(IdPrefix.DELIVERY, delivery_id):

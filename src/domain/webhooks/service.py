@@ -77,7 +77,7 @@ class WebhookService:
             created_ms=now_ms,
             updated_ms=now_ms,
         )
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
             await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
@@ -91,7 +91,7 @@ class WebhookService:
         if enabled is True:
             await self._cancel_pending(caller, webhook_id)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             before = await get_webhook(tx, caller, webhook_id, held=True)
             after = before if url is None else replace(before, url=url, updated_ms=now_ms)
             if enabled is True and not before.enabled:
@@ -109,7 +109,7 @@ class WebhookService:
         """From now on nothing is signed with the old secret, pending retries included. Raises Refused, NotFound."""
         require_role(caller, Role.ADMIN)
         secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             before = await get_webhook(tx, caller, webhook_id, held=True)
             after = replace(
                 before,
@@ -127,7 +127,7 @@ class WebhookService:
         """Its deliveries and their log go with it. Raises Refused, NotFound."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write() as tx:
+        async with self._uow.write(caller) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
             await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
@@ -136,7 +136,7 @@ class WebhookService:
     async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
         """What was owed before a webhook was disabled is not sent when it is enabled again."""
         while True:
-            async with self._uow.write() as tx:
+            async with self._uow.write(caller) as tx:
                 webhook = await get_webhook(tx, caller, webhook_id)
                 if webhook.enabled:
                     return

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import DomainEventDispatcher
+from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
-from domain.kernel.idempotency import CURRENT_CLAIM
 from support.memory_storage.accounts import (
     MemoryAccountRepository,
     MemoryMembershipRepository,
@@ -76,9 +76,6 @@ class MemoryTransaction:
         self.emitted_events.append(fact)
 
     async def flush_events(self) -> None:
-        claim = CURRENT_CLAIM.get()
-        if claim is not None:
-            await self.stored_responses.mark_committed(claim)
         if self._event_dispatcher is not None and self.emitted_events:
             await self._event_dispatcher.dispatch(self, self.emitted_events)
 
@@ -100,13 +97,15 @@ class MemoryUnitOfWork:
         self._writer: asyncio.Task[object] | None = None
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[MemoryTransaction]:
+    async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[MemoryTransaction]:
         await self._acquire_write_lock()
         try:
             book = Database(self._tables, writable=True)
             tx = MemoryTransaction(book, self._event_dispatcher, writable=True)
             try:
                 yield tx
+                if caller is not None and caller.claim is not None:
+                    await tx.stored_responses.mark_committed(caller.claim)
                 await tx.flush_events()
             finally:
                 book.close()

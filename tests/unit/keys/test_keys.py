@@ -29,9 +29,9 @@ class CountingUow:
         self.reads += 1
         return self.inner.read()  # type: ignore[attr-defined]
 
-    def write(self) -> object:
+    def write(self, caller: object) -> object:
         self.writes += 1
-        return self.inner.write()  # type: ignore[attr-defined]
+        return self.inner.write(caller)  # type: ignore[attr-defined]
 
 
 @given(LETTERS)
@@ -124,7 +124,7 @@ async def test_last_use_survives_a_write_that_failed(world: World, owner: Sessio
     await world.callers.authenticate_key(made.secret, "")
 
     class Broken:
-        def write(self) -> object:
+        def write(self, caller: object) -> object:
             raise RuntimeError("disk full")
 
     world.callers._uow, working = Broken(), world.callers._uow

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from quart import Quart
 
 from adapters.http.core.auth import RequiredAccess
-from adapters.http.core.operation import MediaType, Operation
+from adapters.http.core.request_handling import MediaType, Operation
 from adapters.http.core.schemas import ErrorResponse, without_null
 from adapters.http.openapi.example_values import EXPORT_EXAMPLES
 from adapters.http.openapi.examples import ExampleBuilder

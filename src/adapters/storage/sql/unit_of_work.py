@@ -35,8 +35,8 @@ from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import DbSession
 from domain.events.ports import DomainEventDispatcher
+from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.idempotency import CURRENT_CLAIM
 
 
 class SqlBackend(Protocol):
@@ -110,9 +110,6 @@ class SqlTransaction:
     async def flush_events(self) -> None:
         """The facts go to the log together, last of all: one hop to the database, and on PostgreSQL the log's lock is held for
         the shortest time."""
-        claim = CURRENT_CLAIM.get()
-        if claim is not None:
-            await self.stored_responses.mark_committed(claim)
         if self._event_dispatcher is not None and self._pending_events:
             await self._event_dispatcher.dispatch(self, self._pending_events)
 
@@ -128,10 +125,12 @@ class SqlUnitOfWork:
         self._event_dispatcher = recorder
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[SqlTransaction]:
+    async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[SqlTransaction]:
         async with self._backend.write() as session:
             tx = SqlTransaction(session, self._event_dispatcher)
             yield tx
+            if caller is not None and caller.claim is not None:
+                await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()
 
     @asynccontextmanager

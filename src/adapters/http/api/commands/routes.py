@@ -7,7 +7,8 @@ from quart import Blueprint
 from adapters.http.api.commands import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.errors import rate_limit_headers
-from adapters.http.core.operation import ApiResponse, operation
+from adapters.http.core.operation import operation
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.queries import DeviceControlQueryService

@@ -6,7 +6,8 @@ from quart import Blueprint, request
 
 from adapters.http.api.devices import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_caller, current_session
-from adapters.http.core.operation import ApiResponse, operation
+from adapters.http.core.operation import operation
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.queries import DeviceControlQueryService
 from domain.devices.service import DeviceService

@@ -20,7 +20,8 @@ from adapters.http.api.telemetry.schemas import (
     reading_response,
 )
 from adapters.http.core.auth import RequiredAccess, current_caller
-from adapters.http.core.operation import MediaType, operation
+from adapters.http.core.operation import operation
+from adapters.http.core.request_handling import MediaType
 from domain.kernel.clock import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, to_iso
 from domain.kernel.errors import ValidationFailed
 from domain.kernel.ids import DeviceId

@@ -17,6 +17,7 @@ from sqlalchemy import BigInteger, bindparam, text
 
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.unit_of_work import SqlTransaction, SqlUnitOfWork
+from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319
@@ -78,7 +79,7 @@ class FencedUnitOfWork:
         self.read = uow.read
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[SqlTransaction]:
-        async with self._uow.write() as tx:
+    async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[SqlTransaction]:
+        async with self._uow.write(caller) as tx:
             await self._fence.hold(tx.session)
             yield tx
