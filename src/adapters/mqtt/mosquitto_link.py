@@ -85,14 +85,14 @@ class MosquittoDeviceLink:
         self._connection_task: asyncio.Task[None] | None = None
         self._counters = dict.fromkeys(
             (
-                "uplink_telemetry",
-                "uplink_publish",
-                "uplink_acked",
+                "inbound_telemetry",
+                "inbound_publish",
+                "inbound_acked",
                 "dropped_oversize",
                 "dropped_queue_full",
                 "dropped_unknown",
-                "downlink_sent",
-                "downlink_unheard",
+                "outbound_sent",
+                "outbound_no_subscriber",
                 "reconnects",
             ),
             0,
@@ -165,7 +165,7 @@ class MosquittoDeviceLink:
         return client
 
     def _acknowledge(self, receipts: Sequence[AckHandle]) -> None:
-        self._counters["uplink_acked"] += len(receipts)
+        self._counters["inbound_acked"] += len(receipts)
         for client, mid, qos in receipts:
             # Those of an earlier connection come again by themselves.
             if client is self._client:
@@ -191,7 +191,7 @@ class MosquittoDeviceLink:
         if message.retain:
             self._retained_topics.setdefault(device_id, set()).add(topic)
         if unwanted is not None or device is None or not message.payload:
-            self._counters[unwanted or "uplink_publish"] += 1
+            self._counters[unwanted or "inbound_publish"] += 1
             if receipt is not None:
                 client._client.ack(message.mid, message.qos)
             return
@@ -205,10 +205,10 @@ class MosquittoDeviceLink:
             self._queue.put(DeviceConnected(number, device_id, "unknown", "", now))
             self._queue.put(DeviceSubscribed(number, device_id, "#", now))
         if topic == "telemetry" and profile == "native":
-            self._counters["uplink_telemetry"] += 1
+            self._counters["inbound_telemetry"] += 1
             self._queue.put((number, now, message.payload), receipt)
         else:
-            self._counters["uplink_publish"] += 1
+            self._counters["inbound_publish"] += 1
             published = InboundMessage(number, device_id, topic, message.payload, message.qos, message.retain, now)
             self._queue.put(published, receipt)
         if gone and self._connected_since.pop(device_id, None) is not None:
@@ -239,11 +239,11 @@ class MosquittoDeviceLink:
             self._retained_topics.setdefault(device_id, set()).add(message.topic)
         here = device_id in self._connected_since
         if not here and not message.retain:
-            self._counters["downlink_unheard"] += 1
+            self._counters["outbound_no_subscriber"] += 1
             return False
         code = await self._publish(device_id, message)
         heard = here and code is not None and code < 0x80 and code != _NO_MATCHING_SUBSCRIBERS
-        self._counters["downlink_sent" if heard else "downlink_unheard"] += 1
+        self._counters["outbound_sent" if heard else "outbound_no_subscriber"] += 1
         if here and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
         return heard
@@ -299,7 +299,7 @@ class MosquittoDeviceLink:
         return self._connected_since.get(device_id, 0)
 
     def stats(self) -> Mapping[str, int]:
-        return {**self._counters, "connections": len(self._connected_since), "uplink_queue": len(self._queue)}
+        return {**self._counters, "connections": len(self._connected_since), "inbound_queue": len(self._queue)}
 
 
 _SUBSCRIBE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
