@@ -36,7 +36,7 @@ SERVICE_CORE, RECEIVER_CORE = 0, 1
 @contextlib.asynccontextmanager
 async def service(*, postgres: bool) -> AsyncIterator[WebhookWorld]:
     with tempfile.TemporaryDirectory() as folder:
-        database = SqlDatabase(await emptied() if postgres else f"sqlite+aiosqlite:///{folder}/bench.db", patience_s=60)
+        database = SqlDatabase(await emptied() if postgres else f"sqlite+aiosqlite:///{folder}/bench.db", acquire_timeout_s=60)
         await database.start()
         world = WebhookWorld(database.unit_of_work, exclusive=not postgres)
         world.deliveries._signer_factory = NativeSignerFactory()

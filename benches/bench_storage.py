@@ -37,7 +37,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         self.path = directory / f"bench-{next(_numbers)}.db"
-        self.database = SqlDatabase(f"sqlite+aiosqlite:///{self.path}", patience_s=30)
+        self.database = SqlDatabase(f"sqlite+aiosqlite:///{self.path}", acquire_timeout_s=30)
         self.runner.run(self._start())
 
     async def _start(self) -> None:

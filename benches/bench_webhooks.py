@@ -154,7 +154,7 @@ def bench_2000_signed_posts(benchmark: Any, client: Any, in_flight: int, fast_ur
 @contextlib.asynccontextmanager
 async def service() -> AsyncIterator[WebhookWorld]:
     with tempfile.TemporaryDirectory() as folder:
-        database = SqlDatabase(f"sqlite+aiosqlite:///{folder}/bench.db", patience_s=60)
+        database = SqlDatabase(f"sqlite+aiosqlite:///{folder}/bench.db", acquire_timeout_s=60)
         await database.start()
         world = WebhookWorld(database.unit_of_work)
         world.deliveries._signer_factory = NativeSignerFactory()

@@ -1,4 +1,4 @@
-"""The log."""
+"""The event log."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def test_positions_follow_the_order_of_commits(world: World) -> None:
         assert [event.position for event in await tx.events.list_public_after(world.account.account_id, 0, 99)] == sorted(commits)
 
 
-async def test_who_follows_the_log_while_many_write_never_misses_a_position_that_comes_in_late(world: World) -> None:
-    """Transactions that begin together, write early and commit late: the order of positions is the order of commits."""
+async def test_a_follower_of_the_log_never_misses_a_late_position(world: World) -> None:
+    """With transactions that begin together, write early and commit late, positions are in the order of commits."""
     chance = random.Random(3)
     writing = True
     followed: list[int] = []
@@ -70,7 +70,7 @@ async def test_who_follows_the_log_while_many_write_never_misses_a_position_that
     assert len(followed) >= 96
 
 
-async def test_pages_stand_still_while_events_come_in(world: World) -> None:
+async def test_pages_do_not_shift_while_events_are_added(world: World) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
         before = [await append(tx, an_event(world)) for _ in range(20)]
@@ -105,7 +105,7 @@ async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: Wo
         assert [(event.kind, event.device_id) for event in both] == [("relay_changed", other)]
 
 
-async def test_totals_count_all_or_what_is_asked_for(world: World) -> None:
+async def test_totals_count_all_events_or_the_filtered_ones(world: World) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
         assert await tx.events.count(account_id) == 0
@@ -129,7 +129,7 @@ async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
         assert list(await tx.events.list_public_after(account_id, 0, 1)) == [first]
 
 
-async def test_the_ends_of_the_log_are_known_for_each_account(world: World) -> None:
+async def test_each_account_has_an_oldest_and_a_newest_position(world: World) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
@@ -158,7 +158,7 @@ async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
         assert [event.at_ms for event in log] == [NOW + 1, NOW + 1]
 
 
-async def test_forgetting_old_events_keeps_the_totals_right(world: World) -> None:
+async def test_totals_stay_right_when_old_events_are_deleted(world: World) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
             await append(tx, an_event(world, at_ms=NOW + number))

@@ -44,7 +44,7 @@ async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(worl
         assert list(await tx.grants.list_by_key(new("acc"), key)) == []
 
 
-async def test_what_keys_may_see_and_who_may_see_a_device(world: World) -> None:
+async def test_read_access_is_listed_by_keys_and_by_devices(world: World) -> None:
     expired, second = a_key(world.account.account_id), a_key(world.account.account_id)
     async with world.uow.write() as tx:
         await tx.api_keys.add(expired)
@@ -69,7 +69,7 @@ async def test_what_keys_may_see_and_who_may_see_a_device(world: World) -> None:
         assert not await tx.grants.list_read_access_by_devices([new("dev")])
 
 
-async def test_uses_are_read_newest_first_and_forgotten_oldest_first(world: World) -> None:
+async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: World) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
@@ -111,7 +111,7 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
         assert list(await tx.approvals.list_newest(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []
 
 
-async def test_overdue_approvals_come_oldest_first(world: World) -> None:
+async def test_expired_approvals_are_listed_oldest_first(world: World) -> None:
     async with world.uow.write() as tx:
         assert await tx.approvals.next_expiry_ms() is None
         late, later, fine = (an_approval(world, expires_ms=NOW + offset) for offset in (-5, 0, 5))
@@ -138,7 +138,7 @@ async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(worl
         assert list(await tx.grants.list_by_subject_and_devices(GrantSubject(key_id=new("key")), [world.device])) == []
 
 
-async def test_decided_approvals_are_forgotten_oldest_first_and_waiting_ones_stay(world: World) -> None:
+async def test_decided_approvals_are_deleted_oldest_first_and_pending_ones_stay(world: World) -> None:
     async with world.uow.write() as tx:
         assert await tx.approvals.delete_older_than(NOW, 5) == 0
         made = [an_approval(world, created_ms=NOW + number, expires_ms=NOW + 10**9) for number in range(4)]

@@ -1,4 +1,4 @@
-"""Roll-ups, and the marks of hours that still need one."""
+"""Roll-ups, and the due marks of hours that still need one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.storage import NOW, World
 END = 2**31
 
 
-async def test_marks_come_oldest_hour_first_and_only_of_hours_that_are_over(world: World) -> None:
+async def test_due_marks_are_listed_oldest_hour_first_for_finished_hours(world: World) -> None:
     async with world.uow.write() as tx:
         assert await tx.rollups.find_oldest_due_hour() is None
         await tx.rollups.mark_due([(2, 11), (1, 11), (1, 10), (1, 12)], NOW)
@@ -18,7 +18,7 @@ async def test_marks_come_oldest_hour_first_and_only_of_hours_that_are_over(worl
         assert list(await tx.rollups.list_due_hours(1, 10, 12)) == [11, 10]
 
 
-async def test_a_mark_that_was_set_anew_is_not_taken_away_by_who_saw_the_old_one(world: World) -> None:
+async def test_a_worker_that_read_an_old_mark_does_not_delete_the_new_one(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.mark_due([(1, 10), (2, 10)], NOW)
         [seen, other] = await tx.rollups.list_due(11, 9)
@@ -26,10 +26,10 @@ async def test_a_mark_that_was_set_anew_is_not_taken_away_by_who_saw_the_old_one
         assert await tx.rollups.complete([seen, other]) == {(2, 10)}
         assert await tx.rollups.complete([seen, other]) == set()
         assert await tx.rollups.complete([]) == set()
-        [anew] = await tx.rollups.list_due(11, 9)
-        assert anew > seen
+        [marked_again] = await tx.rollups.list_due(11, 9)
+        assert marked_again > seen
         await tx.rollups.mark_due([(1, 10)], NOW - 5)
-        assert (await tx.rollups.list_due(11, 9))[0] > anew
+        assert (await tx.rollups.list_due(11, 9))[0] > marked_again
         assert await tx.rollups.complete(await tx.rollups.list_due(11, 9)) == {(1, 10)}
         assert list(await tx.rollups.list_due(11, 9)) == []
 
@@ -45,7 +45,7 @@ async def test_roll_ups_are_replaced_and_read_newest_first(world: World) -> None
         assert list(await tx.rollups.list_between(1, 0, 5, 2)) == [(4, b"4"), (3, b"new")]
 
 
-async def test_old_roll_ups_are_found_by_device_and_go_in_steps(world: World) -> None:
+async def test_old_roll_ups_are_found_by_device_and_deleted_in_batches(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.upsert([(device, hour, b"x") for device in (1, 7, 9) for hour in range(4)])
         await tx.rollups.upsert([(8, 3, b"new")])
@@ -55,7 +55,7 @@ async def test_old_roll_ups_are_found_by_device_and_go_in_steps(world: World) ->
         assert len(await tx.rollups.list_between(1, 0, END, 9)) == 4
 
 
-async def test_all_of_a_device_goes_in_steps(world: World) -> None:
+async def test_roll_ups_of_a_device_are_deleted_in_batches(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.upsert([(device, hour, b"x") for device in (1, 2) for hour in range(4)])
         await tx.rollups.mark_due([(1, hour) for hour in range(3)], NOW)

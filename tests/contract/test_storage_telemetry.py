@@ -8,7 +8,7 @@ from domain.devices.model import Device
 from support.storage import NOW, World, a_device
 
 
-async def test_a_reading_that_comes_twice_is_kept_once(world: World) -> None:
+async def test_a_duplicate_reading_is_stored_once(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(1, NOW, 7, b"a"), (1, NOW, 8, b"b"), (1, NOW, 7, b"a")])
         await tx.readings.add_many([(1, NOW, 7, b"a"), (1, NOW + 1, 4_294_967_295, b"c")])
@@ -16,7 +16,7 @@ async def test_a_reading_that_comes_twice_is_kept_once(world: World) -> None:
         assert list(await tx.readings.list_between(1, 0, NOW + 9, 9)) == [(NOW + 1, b"c"), (NOW, b"b"), (NOW, b"a")]
 
 
-async def test_readings_of_a_transaction_that_fails_are_not_kept(world: World) -> None:
+async def test_readings_of_a_failed_transaction_are_not_stored(world: World) -> None:
     async def fail() -> None:
         async with world.uow.write() as tx:
             await tx.readings.add_many([(1, NOW, 7, b"a")])
@@ -28,7 +28,7 @@ async def test_readings_of_a_transaction_that_fails_are_not_kept(world: World) -
         assert list(await tx.readings.list_between(1, 0, NOW + 9, 9)) == []
 
 
-async def test_a_span_begins_with_its_start_and_ends_before_its_end(world: World) -> None:
+async def test_a_range_includes_its_start_and_excludes_its_end(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(number, at, 1, b"%d" % at) for number in (1, 2) for at in range(5)])
         assert list(await tx.readings.list_between(1, 1, 4, 9)) == [(3, b"3"), (2, b"2"), (1, b"1")]
@@ -71,14 +71,14 @@ async def test_rows_newer_than_the_checkpoint_come_in_pages(world: World) -> Non
             assert found == expected
 
 
-async def test_a_devices_rows_go_in_steps(world: World) -> None:
+async def test_readings_of_a_device_are_deleted_in_batches(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 2) for at in range(5)])
         assert [await tx.readings.delete_batch(1, 3) for _ in range(3)] == [3, 2, 0]
         assert len(await tx.readings.list_between(2, 0, 9, 9)) == 5
 
 
-async def test_old_rows_are_found_by_device_and_go_in_steps(world: World) -> None:
+async def test_old_readings_are_found_by_device_and_deleted_in_batches(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])
         await tx.readings.add_many([(8, 4, 1, b"new")])
@@ -89,7 +89,7 @@ async def test_old_rows_are_found_by_device_and_go_in_steps(world: World) -> Non
         assert list(await tx.readings.list_devices_with_rows_before(2, 0, 9)) == []
 
 
-async def test_pages_go_on_behind_a_key_however_many_messages_one_instant_has(world: World) -> None:
+async def test_pages_continue_after_a_key_with_many_messages_of_one_instant(world: World) -> None:
     rows = [(at, digest, b"x") for at in (1, 2, 3) for digest in (-(2**31), -1, 0, 2**31 - 1)]
     async with world.uow.write() as tx:
         await tx.readings.add_many([(5, *row) for row in rows])

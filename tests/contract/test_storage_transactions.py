@@ -1,4 +1,4 @@
-"""Units of work: all or nothing, one winner, snapshots, and calls that wait for the commit."""
+"""Units of work: all or nothing, one winner, snapshots, and callbacks after the commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stop(Exception):
     pass
 
 
-async def test_what_a_finished_transaction_wrote_is_there(storage: Any) -> None:
+async def test_a_committed_transaction_is_stored(storage: Any) -> None:
     account = an_account()
     async with storage.write() as tx:
         await tx.accounts.add(account)
@@ -42,7 +42,7 @@ async def test_what_a_finished_transaction_wrote_is_there(storage: Any) -> None:
         assert await tx.accounts.get(account.account_id) == account
 
 
-async def test_an_exception_takes_everything_back_and_reaches_the_caller(storage: Any) -> None:
+async def test_an_exception_rolls_everything_back_and_reaches_the_caller(storage: Any) -> None:
     account, calls = an_account(), []
 
     async def fail() -> None:
@@ -58,7 +58,7 @@ async def test_an_exception_takes_everything_back_and_reaches_the_caller(storage
     assert calls == []
 
 
-async def test_a_failing_transaction_takes_no_other_one_along(storage: Any) -> None:
+async def test_a_failing_transaction_does_not_affect_others(storage: Any) -> None:
     good = [an_account() for _ in range(20)]
 
     async def write(account: Any, fails: bool) -> None:
@@ -76,7 +76,7 @@ async def test_a_failing_transaction_takes_no_other_one_along(storage: Any) -> N
         assert set(await tx.accounts.list_ids()) == {account.account_id for account in good}
 
 
-async def test_a_cancelled_transaction_leaves_nothing_and_blocks_nobody(storage: Any) -> None:
+async def test_a_cancelled_transaction_stores_nothing_and_blocks_nothing(storage: Any) -> None:
     entered, account = asyncio.Event(), an_account()
 
     async def hang() -> None:
@@ -103,7 +103,7 @@ async def _add(storage: Any, account: Any) -> None:
         await tx.accounts.add(account)
 
 
-async def test_a_reader_keeps_the_picture_it_began_with(world: World) -> None:
+async def test_a_reader_keeps_the_snapshot_it_began_with(world: World) -> None:
     async with world.uow.read() as tx:
         assert await tx.devices.count(world.account.account_id) == 1
         async with world.uow.write() as writing:
@@ -121,7 +121,7 @@ async def test_a_reader_sees_nothing_of_an_open_transaction(world: World) -> Non
             assert device.relay is None
 
 
-async def test_writing_through_a_reader_is_refused(world: World) -> None:
+async def test_writing_in_a_read_transaction_is_rejected(world: World) -> None:
     fact = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
     for write in (
         lambda tx: tx.devices.set_online(world.device.device_id, True),
@@ -134,7 +134,7 @@ async def test_writing_through_a_reader_is_refused(world: World) -> None:
                 await write(tx)
 
 
-async def test_a_transaction_is_of_no_use_after_its_end(world: World) -> None:
+async def test_a_transaction_cannot_be_used_after_its_end(world: World) -> None:
     async with world.uow.write() as tx:
         pass
     with pytest.raises(TransactionClosedError):
@@ -148,7 +148,7 @@ async def test_a_second_transaction_inside_the_first_is_an_error_at_once(storage
                 pass
 
 
-async def test_calls_after_the_commit_run_in_order_and_see_it(storage: Any) -> None:
+async def test_callbacks_after_the_commit_run_in_order_and_see_it(storage: Any) -> None:
     account, order = an_account(), []
     async with storage.write() as tx:
         await tx.accounts.add(account)
@@ -158,7 +158,7 @@ async def test_calls_after_the_commit_run_in_order_and_see_it(storage: Any) -> N
     assert order == ["first", "second"]
 
 
-async def test_a_call_that_raises_after_the_commit_undoes_nothing(storage: Any) -> None:
+async def test_a_callback_that_raises_after_the_commit_undoes_nothing(storage: Any) -> None:
     order: list[str] = []
 
     def fail() -> None:
@@ -171,24 +171,24 @@ async def test_a_call_that_raises_after_the_commit_undoes_nothing(storage: Any) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_facts_go_to_the_recorder_inside_the_transaction(kind: str, tmp_path: Path) -> None:
-    class Recorder:
-        async def record(self, tx: Any, facts: list[DomainEvent]) -> None:
-            await tx.events.append_many([an_event(world, kind=fact.kind) for fact in facts])
+async def test_events_go_to_the_dispatcher_inside_the_transaction(kind: str, tmp_path: Path) -> None:
+    class Dispatcher:
+        async def dispatch(self, tx: Any, domain_events: list[DomainEvent]) -> None:
+            await tx.events.append_many([an_event(world, kind=event.kind) for event in domain_events])
 
-    async with opened(kind, tmp_path, Recorder()) as uow:
+    async with opened(kind, tmp_path, Dispatcher()) as uow:
         world = await settled(uow)
-        fact = DomainEvent(world.account.account_id, "grant_created", "granted", NOW, "user")
+        event = DomainEvent(world.account.account_id, "grant_created", "granted", NOW, "user")
 
-        async def record(*, fails: bool) -> None:
+        async def emit(*, fails: bool) -> None:
             async with uow.write() as tx:
-                await tx.emit(fact)
+                await tx.emit(event)
                 if fails:
                     raise Stop
 
-        await record(fails=False)
+        await emit(fails=False)
         with pytest.raises(Stop):
-            await record(fails=True)
+            await emit(fails=True)
         async with uow.read() as tx:
             assert [event.kind for event in await tx.events.page(world.account.account_id, limit=9)] == ["grant_created"]
 

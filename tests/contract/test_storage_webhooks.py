@@ -22,7 +22,7 @@ async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
         assert await tx.webhooks.find(first.webhook_id) == changed
 
 
-async def test_live_webhooks_are_those_that_are_enabled_and_whose_key_is(world: World) -> None:
+async def test_enabled_webhooks_have_an_enabled_key(world: World) -> None:
     off = a_key(world.account.account_id, enabled=False)
     live, disabled = a_webhook(world), a_webhook(world, enabled=False)
     async with world.uow.write() as tx:
@@ -48,7 +48,7 @@ async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> Non
         assert len(await tx.deliveries.claim(NOW, NOW + 60, 9)) == 1
 
 
-async def test_a_lease_that_ran_out_is_claimed_again(world: World) -> None:
+async def test_a_delivery_is_claimed_again_after_its_lease(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -73,7 +73,7 @@ async def test_concurrent_claimants_share_and_never_overlap(world: World) -> Non
     assert len(numbers) == len(set(numbers)) == 50
 
 
-async def test_a_finished_delivery_is_written_once_and_lets_go(world: World) -> None:
+async def test_a_delivery_finishes_once_and_drops_its_lease(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -93,7 +93,7 @@ async def test_a_finished_delivery_is_written_once_and_lets_go(world: World) -> 
         assert await tx.deliveries.next_due_ms() is None
 
 
-async def test_who_has_lost_a_delivery_to_another_changes_nothing_of_it(world: World) -> None:
+async def test_an_instance_that_lost_a_delivery_cannot_change_it(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -108,7 +108,7 @@ async def test_who_has_lost_a_delivery_to_another_changes_nothing_of_it(world: W
         assert await tx.deliveries.get(held.no) == replace(held, attempts=1, due_ms=NOW + 200, claimed_until_ms=None)
 
 
-async def test_what_is_owed_can_be_called_off(world: World) -> None:
+async def test_pending_deliveries_can_be_cancelled(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -122,7 +122,7 @@ async def test_what_is_owed_can_be_called_off(world: World) -> None:
         assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
 
 
-async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
+async def test_a_deleted_webhook_gets_no_deliveries(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.deliveries.add_many([a_delivery(webhook)])
@@ -139,7 +139,7 @@ async def test_nothing_is_owed_to_a_webhook_that_is_gone(world: World) -> None:
         assert await tx.deliveries.get_attempt(webhook.webhook_id, attempt.delivery_id) is None
 
 
-async def test_what_a_deleted_webhook_leaves_behind_is_found_and_goes_in_steps(world: World) -> None:
+async def test_deliveries_of_a_deleted_webhook_are_found_and_deleted_in_batches(world: World) -> None:
     hooks = sorted((a_webhook(world) for _ in range(3)), key=lambda hook: hook.webhook_id)
     async with world.uow.write() as tx:
         assert await tx.deliveries.find_orphaned_webhook_id() is None
@@ -161,7 +161,7 @@ async def test_what_a_deleted_webhook_leaves_behind_is_found_and_goes_in_steps(w
         assert not await tx.deliveries.list_attempts(gone, 9)
 
 
-async def test_deliveries_of_a_deleted_key_are_left_over(world: World) -> None:
+async def test_deliveries_of_a_deleted_key_are_orphaned(world: World) -> None:
     key = a_key(world.account.account_id)
     webhook = a_webhook(world, key_id=key.key_id)
     async with world.uow.write() as tx:
@@ -173,7 +173,7 @@ async def test_deliveries_of_a_deleted_key_are_left_over(world: World) -> None:
         assert await tx.deliveries.find_orphaned_webhook_id() == webhook.webhook_id
 
 
-async def test_an_attempt_that_never_began_leaves_no_trace(world: World) -> None:
+async def test_an_attempt_that_was_not_sent_is_deleted(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -201,7 +201,7 @@ async def test_attempts_are_logged_newest_first_and_completed(world: World) -> N
         assert await tx.deliveries.get_attempt(new("whk"), first.delivery_id) is None
 
 
-async def test_settled_deliveries_are_forgotten_with_their_attempts(world: World) -> None:
+async def test_finished_deliveries_are_deleted_with_their_attempts(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -213,7 +213,7 @@ async def test_settled_deliveries_are_forgotten_with_their_attempts(world: World
         assert [one.delivery_no for one in await tx.deliveries.list_attempts(webhook.webhook_id, 9)] == [claimed[3].no]
 
 
-async def test_many_deliveries_are_finished_at_once_and_what_is_settled_stays(world: World) -> None:
+async def test_finishing_many_deliveries_skips_finished_ones(world: World) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -228,7 +228,7 @@ async def test_many_deliveries_are_finished_at_once_and_what_is_settled_stays(wo
         assert (await tx.deliveries.get(third.no)).state is DeliveryState.CANCELLED
 
 
-async def test_a_webhook_that_is_passed_over_does_not_hide_the_others(world: World) -> None:
+async def test_a_busy_webhook_does_not_hide_the_others(world: World) -> None:
     hooks = [a_webhook(world) for _ in range(5)]
     async with world.uow.write() as tx:
         for hook in hooks:

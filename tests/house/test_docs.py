@@ -92,7 +92,10 @@ def test_every_command_in_the_documents_exists_with_its_options() -> None:
 
 def test_every_command_has_its_line_in_the_table_of_the_command_line() -> None:
     table = (
-        (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8").partition("## The command line")[2].partition("\n## ")[0]
+        (ROOT / "docs" / "how-to" / "operate.md")
+        .read_text(encoding="utf-8")
+        .partition("## The command line")[2]
+        .partition("\n## ")[0]
     )
     groups = {"", "account", "user", "keys"}
     assert [name for name in commands() if name not in groups and name not in table] == []

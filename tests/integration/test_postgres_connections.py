@@ -1,4 +1,4 @@
-"""The server ends connections, or vanishes: whoever comes next notices nothing."""
+"""Closed and dead connections are replaced before the next transaction uses them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support import postgres, storage
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
 
-async def end_all() -> int:
-    """End every other connection to the database; how many there were."""
+async def close_all() -> int:
+    """Close every other connection to the database; returns their number."""
     connection = await asyncpg.connect(postgres.plain_url())
     try:
         others = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -26,7 +26,7 @@ async def end_all() -> int:
 
 
 @pytest.mark.parametrize("rested_s", [0.0, pool.PING_AFTER_IDLE_S])
-async def test_connections_that_the_server_has_ended_are_replaced(
+async def test_connections_that_the_server_has_closed_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rested_s: float
 ) -> None:
     monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", rested_s)
@@ -38,14 +38,14 @@ async def test_connections_that_the_server_has_ended_are_replaced(
 
         for _ in range(3):
             await asyncio.gather(*(look() for _ in range(6)))
-            assert await end_all() >= 1
+            assert await close_all() >= 1
             await asyncio.sleep(0.1)  # the word of the server arrives
         await asyncio.gather(*(look() for _ in range(6)))
         async with uow.write() as tx:
             await tx.accounts.add(storage.an_account())
 
 
-async def test_a_connection_is_asked_whether_it_lives_only_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_is_pinged_only_after_it_was_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     database = SqlDatabase(await storage.emptied(), pool_size=1)
     await database.start()
     try:

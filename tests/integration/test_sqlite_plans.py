@@ -24,13 +24,13 @@ from adapters.storage.sql.tables import metadata
 SMALL_OR_AT_START = {
     "accounts.HAS_ACCOUNT": "stops at the first row",
     "accounts.LIST_ACCOUNT_IDS": "a handful of accounts",
+    "approvals.COUNT_ALL_PENDING": "reads the partial index of pending approvals, for a metric",
     "devices.LIST_DELETING": "runs once after a deletion, on a reader, and finds few rows",
     "devices.LIST_TOMBSTONES": "devices deleted in the last quarter of an hour",
     "devices.LIST_ACTIVE_WITH_CREDENTIALS": "reads all rows, once at start",
     "devices.COUNT_CREDENTIALS": "runs once per key rotation, for its progress bar",
     "events.LAST_POSITION_GIVEN": "one row per table with a counter",
     "telemetry.LIST_METRIC_NAMES": "reads all rows, once at start",
-    "telemetry.LIST_UNITS": "reads all rows, once at start",
     "telemetry.LIST_LATEST": "reads all rows, once at start",
     "webhooks.COUNT": "runs once per key rotation, for its progress bar",
 }

@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
-    made = SqliteBackend(path, readers=1, busy_ms=400)
+    made = SqliteBackend(path, readers=1, busy_timeout_ms=400)
     await made.start()
     yield made
     await made.stop()
@@ -93,7 +93,7 @@ async def test_waiting_for_a_lock_leaves_the_event_loop_free(path: Path) -> None
     """Without a write-ahead log a writer locks readers out, as a recovery does with one. The readers wait 400 ms."""
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("PRAGMA journal_mode=DELETE")
-    readers = ReaderPool(path, size=1, busy_ms=400)
+    readers = ReaderPool(path, size=1, busy_timeout_ms=400)
     try:
         async with readers.connection() as connection:
             assert await connection.fetch(str(ONE)) == [(10,)]

@@ -95,7 +95,7 @@ async def test_a_database_keeps_what_it_holds_over_a_second_start(tmp_path: Path
         await database.stop()
 
 
-async def test_a_database_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_database_of_a_newer_version_is_rejected_and_not_changed(tmp_path: Path) -> None:
     await _start_and_stop(tmp_path / "db")
     _execute(tmp_path / "db", "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(DatabaseTooNewError, match=r"9999.*newer version.*backup"):
@@ -105,19 +105,19 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(tmp_path:
     connection.close()
 
 
-async def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_rejected(tmp_path: Path) -> None:
     _execute(tmp_path / "db", "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(UnknownSchemaError, match="recipes"):
         await _start_and_stop(tmp_path / "db")
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"dear diary, " * 100)
-    with pytest.raises(DatabaseUnusableError, match="Check that it is Latchboard's"):
+    with pytest.raises(DatabaseUnusableError, match="Check that it belongs to Latchboard"):
         await _start_and_stop(tmp_path / "db")
 
 
-async def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+async def test_an_error_names_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatabaseUnusableError, match="LATCHBOARD_DATA_DIR"):
         await _start_and_stop(tmp_path / "file" / "data" / "db")

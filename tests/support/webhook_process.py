@@ -82,7 +82,7 @@ def log_to_stderr() -> None:
 
 
 async def main(url: str, epoch_ms: int, speed: int) -> None:
-    database = SqlDatabase(url, patience_s=20)
+    database = SqlDatabase(url, acquire_timeout_s=20)
     await database.start()
     world = WebhookWorld(database.unit_of_work, clock=FastClock(epoch_ms, speed), exclusive=url.startswith("sqlite"))
     commands = Commands(world)

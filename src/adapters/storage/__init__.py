@@ -1,1 +1,1 @@
-"""Where everything is kept. `memory` and `sql` implement the same ports and pass the same contract suite."""
+"""Storage. `sql` implements the repository ports for SQLite and PostgreSQL; both pass the same contract tests."""

@@ -1,4 +1,4 @@
-"""Calls that wait for a commit. The commit has happened when they run, so none may undo the caller's success."""
+"""Callbacks that run after the commit. The transaction has succeeded by then, so a failing callback must not undo that."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _log = logging.getLogger(__name__)
 
 
 def run_callbacks(calls: Iterable[Callable[[], None]]) -> None:
-    """Run each call; one that raises breaks its promise, is logged, and stops none of the others."""
+    """Run every callback. One that raises is logged, and the others still run."""
     for call in calls:
         try:
             call()
         except Exception:
-            _log.exception("a call after the commit failed; the commit itself stands")
+            _log.exception("a callback failed after the commit; the commit itself succeeded")

@@ -1,4 +1,4 @@
-"""What every storage refuses, in the same words whichever one it is."""
+"""Errors that every storage raises with the same message."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from domain.kernel.errors import Conflict, NotFound
 
 
 class ReadOnlyTransactionError(RuntimeError):
-    """Somebody wrote through `read()`: a mistake in the program, never in a request."""
+    """A write inside `read()`: a programming error, never the fault of a request."""
 
     def __init__(self) -> None:
-        super().__init__("This unit of work only reads. Open it with write() to change something.")
+        super().__init__("This transaction only reads. Open it with write() to change something.")
 
 
 class NestedWriteError(RuntimeError):
-    """A task that is inside `write()` opened another one; it would wait for itself."""
+    """A task inside `write()` opened another one and would wait for itself."""
 
     def __init__(self) -> None:
-        super().__init__("This task is inside write() already. Pass its transaction on instead of opening another.")
+        super().__init__("This task is already inside write(). Pass its transaction on instead of opening another one.")
 
 
 class TransactionClosedError(RuntimeError):
-    """A transaction was used after its block had ended."""
+    """A transaction was used after its block ended."""
 
     def __init__(self) -> None:
-        super().__init__("This unit of work has ended. Use a transaction only inside its `async with` block.")
+        super().__init__("This transaction has ended. Use a transaction only inside its `async with` block.")
 
 
 def email_taken_error() -> Conflict:
-    return Conflict("Somebody with this email is here already. Use another address.", code="EMAIL_TAKEN")
+    return Conflict("A user with this email already exists. Use another address.", code="EMAIL_TAKEN")
 
 
 def member_exists_error() -> Conflict:
-    return Conflict("This person is a member of the account already. Change their role instead.", code="MEMBER_EXISTS")
+    return Conflict("This person is already a member of the account. Change their role instead.", code="MEMBER_EXISTS")
 
 
 def project_in_use_error() -> Conflict:
@@ -39,11 +39,15 @@ def project_in_use_error() -> Conflict:
 
 
 def no_default_project_error(account_id: str) -> NotFound:
-    return NotFound(f"The account {account_id} has no default project. Create the account anew, or mark a project as default.")
+    return NotFound(
+        f"The account {account_id} has no default project. Create the account again, or mark a project as the default."
+    )
 
 
 def command_exists_error() -> Conflict:
-    return Conflict("A command of this name exists here already. Choose another name, or edit that one.", code="COMMAND_EXISTS")
+    return Conflict(
+        "A command with this name already exists here. Choose another name, or edit that command.", code="COMMAND_EXISTS"
+    )
 
 
 def slot_taken_error() -> Conflict:
@@ -51,8 +55,8 @@ def slot_taken_error() -> Conflict:
 
 
 def edge_recorded_error() -> Conflict:
-    return Conflict("This edge has run before and does not run again.", code="EDGE_RECORDED")
+    return Conflict("This edge has already run; it does not run again.", code="EDGE_RECORDED")
 
 
 def duplicate_error() -> Conflict:
-    return Conflict("This exists already. Fetch the present one and change that.")
+    return Conflict("This already exists. Fetch the existing one and change that.")

@@ -1,4 +1,4 @@
-"""The database as the composition sees it: opened and migrated by `start`, checked by `check`, closed by `stop`."""
+"""The database for the composition root: `start` opens and migrates it, `check` checks it, `stop` closes it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ class DatabaseUnusableError(Unavailable):
 class SqlDatabase:
     """`url`: `sqlite+aiosqlite:////path/to/file` or `postgresql+asyncpg://user:password@host/name`.
 
-    `patience_s` bounds every wait for the writer, a reader or a connection; after it comes Unavailable. `pool_size` is the
-    number of readers on SQLite and of connections on PostgreSQL.
+    `acquire_timeout_s` limits every wait for the writer, a reader or a connection; then comes Unavailable.
+    `transaction_timeout_s` limits a transaction on SQLite and a statement on PostgreSQL. `pool_size` is the number of readers on
+    SQLite and of connections on PostgreSQL.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 6, patience_s: float = 5.0, hold_s: float = 30.0) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 6, acquire_timeout_s: float = 5.0, transaction_timeout_s: float = 30.0
+    ) -> None:
         self._url = make_url(url)
         self._path: Path | None = None
         self._backend: SqlBackend
@@ -37,11 +40,15 @@ class SqlDatabase:
         if self._url.get_backend_name() == "sqlite":
             self._path = path = _require_path(self._url.database)
             self._backend = SqliteBackend(
-                path, readers=pool_size, patience_s=patience_s, hold_s=hold_s, busy_ms=int(patience_s * 1000)
+                path,
+                readers=pool_size,
+                acquire_timeout_s=acquire_timeout_s,
+                transaction_timeout_s=transaction_timeout_s,
+                busy_timeout_ms=int(acquire_timeout_s * 1000),
             )
             self._migrate = lambda: asyncio.to_thread(_migrate_file, path)
         else:
-            self._backend, self._migrate = _create_postgres(self._url, pool_size, patience_s, hold_s)
+            self._backend, self._migrate = _create_postgres(self._url, pool_size, acquire_timeout_s, transaction_timeout_s)
         self.uow = SqlUnitOfWork(self._backend)
 
     @property
@@ -49,54 +56,56 @@ class SqlDatabase:
         """SQLite's file; None for a server."""
         return self._path
 
-    def unit_of_work(self, recorder: DomainEventDispatcher[SqlTransaction] | None = None) -> SqlUnitOfWork:
-        """The unit of work whose facts go to `recorder`; also what `uow` is from now on."""
-        self.uow = SqlUnitOfWork(self._backend, recorder)
+    def unit_of_work(self, dispatcher: DomainEventDispatcher[SqlTransaction] | None = None) -> SqlUnitOfWork:
+        """The unit of work that sends its events to `dispatcher`; it replaces `uow`."""
+        self.uow = SqlUnitOfWork(self._backend, dispatcher)
         return self.uow
 
     async def start(self) -> None:
-        """Open, migrate, be ready. Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError, Unavailable."""
+        """Open and migrate the database. Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError, Unavailable."""
         if self._path is not None:
             _create_file(self._path)
         try:
             await self._migrate()
         except DomainError:
             raise
-        except Exception as error:  # each driver has its own, some of them bare
+        except Exception as error:  # each driver has errors of its own, some without a common base class
             raise DatabaseUnusableError(self._unusable_message(error)) from error
         await self._backend.start()
 
     def _unusable_message(self, error: Exception) -> str:
-        """The driver's own word without the statement it was about."""
+        """The driver's reason without its SQL statement."""
         reason = str(getattr(error, "orig", None) or error).partition("\n")[0].rstrip(".") or type(error).__name__
         advice = (
-            "Check that it is Latchboard's and that the service may write to it; restore a damaged one from its backup."
+            "Check that it belongs to Latchboard and that the service may write to it. If it is damaged, restore a backup."
             if self._path is not None
-            else "Check LATCHBOARD_DATABASE_URL, that PostgreSQL runs there, and that it lets this user in."
+            else "Check LATCHBOARD_DATABASE_URL, that PostgreSQL is running, and that this user may connect."
         )
         return f"The database {self._url.render_as_string()} cannot be opened: {reason}. {advice}"
 
     async def stop(self) -> None:
-        """Finish what is in hand and close. A database that never started is fine."""
+        """Finish open transactions and close. Does nothing if the database never started."""
         await self._backend.stop()
 
     async def check(self) -> None:
-        """Raises Unavailable when reading or writing would not work now."""
+        """Raises Unavailable if reading or writing is not possible now."""
         await self._backend.check()
 
     async def revision(self) -> str:
-        """The schema's revision, as `latchboard doctor` shows it; after `start` always the newest this program knows."""
+        """The schema revision that `latchboard doctor` shows; after `start` always the newest one."""
         return HEAD
 
 
 def _create_postgres(
-    url: URL, pool_size: int, patience_s: float, hold_s: float
+    url: URL, pool_size: int, acquire_timeout_s: float, transaction_timeout_s: float
 ) -> tuple[SqlBackend, Callable[[], Awaitable[None]]]:
-    from adapters.storage.sql.postgres.backend import PostgresBackend  # here, because SQLite does without and starts the sooner
+    from adapters.storage.sql.postgres.backend import PostgresBackend  # imported here so that SQLite starts faster
     from adapters.storage.sql.postgres.pool import create_pooled_engine
 
-    engine = create_pooled_engine(url, pool_size=pool_size, patience_s=patience_s, hold_s=hold_s)
-    return PostgresBackend(engine, patience_s=patience_s), lambda: migrate_postgres(engine)
+    engine = create_pooled_engine(
+        url, pool_size=pool_size, acquire_timeout_s=acquire_timeout_s, transaction_timeout_s=transaction_timeout_s
+    )
+    return PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), lambda: migrate_postgres(engine)
 
 
 def _migrate_file(path: Path) -> None:
@@ -114,7 +123,8 @@ def _require_path(database: str | None) -> Path:
 
 
 def _create_file(path: Path) -> None:
-    """Directory 0700 and file 0600, before anything is in them; SQLite gives its -wal and -shm files the same mode."""
+    """Create the directory (0700) and the file (0600) while they are empty. SQLite gives its -wal and -shm files the same
+    mode."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

@@ -1,4 +1,4 @@
-"""Rows to values of the domain and back. Fields and columns have the same names; what differs is said per table.
+"""Maps rows to domain values and back. Fields and columns have the same names; each table lists its exceptions.
 
 Converters are pairs (to the database, from the database) and are never called with None.
 """
@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 _ValuePlan = tuple[list[str], Callable[[Any], tuple[Any, ...]], list[tuple[str, Callable[[Any], Any], bool]]]
-"""Column names, what takes their values out of an item at once, and those that are converted, with whether None is too."""
+"""Column names; the getter of all their values; the converted columns, each with whether None is converted too."""
 
 
 def _single_getter(name: str) -> Callable[[Any], tuple[Any, ...]]:
@@ -52,13 +52,13 @@ JSON: Converter = (to_json, from_json)
 
 
 def for_update(one: Select[Any]) -> dict[bool, Select[Any]]:
-    """The same by whether the transaction writes: there PostgreSQL keeps the row for it alone. SQLite has one
-    writer anyway, and is not told."""
+    """The statement by whether the transaction may write; if so, PostgreSQL locks the row. SQLite ignores it: it has one
+    writer."""
     return {False: one, True: one.with_for_update(key_share=True)}
 
 
 def json_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
-    """The strings of a JSON array, so that a list of any length is one parameter (made by `to_json`)."""
+    """The strings of a JSON array: a list of any length is one parameter (see `to_json`)."""
     return {
         SQLITE: select(literal_column("value")).select_from(text(f"json_each(:{parameter})")),
         POSTGRES: select(literal_column("value")).select_from(text(f"json_array_elements_text(CAST(:{parameter} AS json))")),
@@ -66,13 +66,13 @@ def json_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
 
 
 def json_integer_list(parameter: str = "at_listed") -> dict[str, Select[Any]]:
-    """The same for whole numbers."""
+    """`json_list` for integers."""
     number = cast(literal_column("value"), BigInteger)
     return {dialect: among.with_only_columns(number) for dialect, among in json_list(parameter).items()}
 
 
 class Mapper(Generic[T]):
-    """`always` names fields whose converter also takes None (JSON, where null is a value of its own)."""
+    """`always` names fields whose converter also takes None (JSON has its own null)."""
 
     def __init__(
         self, table: Table, kind: type[T], convert: Mapping[str, Converter] | None = None, *, always: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Mapper(Generic[T]):
 
 
 def insert_or_ignore(table: Table) -> dict[str, ClauseElement]:
-    """INSERT that passes over rows whose key is there; RETURNING has only those that went in."""
+    """INSERT that skips rows whose key exists; RETURNING has only the inserted ones."""
     first = next(iter(table.primary_key.columns))
     return {
         SQLITE: sqlite.insert(table).on_conflict_do_nothing().returning(first),
@@ -133,7 +133,7 @@ def insert_or_ignore(table: Table) -> dict[str, ClauseElement]:
 
 
 def upsert(table: Table, *columns: str) -> dict[str, ClauseElement]:
-    """INSERT that sets `columns` of a row whose primary key is there already."""
+    """INSERT that updates `columns` if the primary key exists."""
     keys = list(table.primary_key.columns)
     on_sqlite, on_postgres = sqlite.insert(table), postgresql.insert(table)
     return {

@@ -1,4 +1,4 @@
-"""Bringing a database's schema to this program's version, and refusing one that is already beyond it."""
+"""Upgrades the schema to this program's version, and rejects a database that is newer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from adapters.storage.sql.migrations import HEAD
 from domain.kernel.errors import Unavailable
 
-if TYPE_CHECKING:  # brings the whole ORM along, for a tenth of a second, which SQLite does without
+if TYPE_CHECKING:  # imports the ORM, which takes 0.1 s and which SQLite does not need
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 _MIGRATIONS_DIR = Path(__file__).with_name("migrations")
@@ -23,7 +23,7 @@ class DatabaseTooNewError(Unavailable):
 
     def __init__(self, revision: str) -> None:
         super().__init__(
-            f"The database has schema revision {revision}, made by a newer version of Latchboard; this one knows up to {HEAD}. "
+            f"The database has schema revision {revision}, made by a newer version of Latchboard. This one knows up to {HEAD}. "
             "Start the newer version again, or restore the backup made before the upgrade."
         )
 
@@ -33,8 +33,8 @@ class UnknownSchemaError(Unavailable):
 
     def __init__(self, tables: list[str]) -> None:
         super().__init__(
-            f"The database holds tables that are not Latchboard's ({', '.join(tables[:5])}). "
-            "Point LATCHBOARD_DATABASE_URL or LATCHBOARD_DATA_DIR to an empty one."
+            f"The database contains tables of another program ({', '.join(tables[:5])}). "
+            "Point LATCHBOARD_DATABASE_URL or LATCHBOARD_DATA_DIR to an empty database."
         )
 
 
@@ -50,13 +50,13 @@ def read_revision(connection: Connection) -> str | None:
 
 
 def migrate_sqlite(engine: Engine) -> None:
-    """Upgrade to HEAD, in a thread. Raises DatabaseTooNewError, UnknownSchemaError."""
+    """Upgrade to HEAD; blocks, so call it in a thread. Raises DatabaseTooNewError, UnknownSchemaError."""
     with engine.connect() as connection:
         _upgrade_to_head(connection)
 
 
 async def migrate_postgres(engine: AsyncEngine) -> None:
-    """The same; one instance migrates and the others wait."""
+    """Upgrade to HEAD. One instance migrates while the others wait for the advisory lock."""
     async with engine.connect() as connection:
         await connection.execute(_LOCK_MIGRATION)
         try:
@@ -74,7 +74,7 @@ def _upgrade_to_head(connection: Connection) -> None:
 
 
 def _upgrade(connection: Connection, found: str | None) -> None:
-    # Imported here: a start with a current database saves the time.
+    # Imported here: a start with a current database does not need Alembic.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory

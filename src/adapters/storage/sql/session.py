@@ -1,8 +1,8 @@
-"""What a repository sees of a database: statements in, rows out. Behind it stands a lane of SQLite or a PostgreSQL connection.
+"""A repository's view of the database: statements in, rows out, on a SQLite or a PostgreSQL connection.
 
-Statements are SQLAlchemy Core and are made once, at import or by a cached function: their identity is the key under which their
-SQL is kept, so that nothing is compiled twice. Values that change go in as parameters; a parameter whose name is a column's sets
-that column in INSERT and UPDATE, all others (`at_…`) are for conditions.
+Statements are SQLAlchemy Core and are built once, at import or by a cached function: the compiled SQL is cached by the
+statement's identity. Values are parameters. A parameter with the name of a column sets that column in INSERT and UPDATE; all
+others (`at_…`) belong to conditions.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Query: TypeAlias = tuple[ClauseElement, Mapping[str, Any]]
 
 
 class UniqueViolationError(Conflict):
-    """A unique key is there already. Repositories turn it into words about the thing itself."""
+    """A unique key already exists. Repositories raise a more specific error instead."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__("This exists already. Fetch the present one and change that.")
+        super().__init__("This already exists. Fetch the existing one and change that.")
         self.detail = detail
 
 
 class ForeignKeyViolationError(Conflict):
-    """What a row belongs to is gone, or something still belongs to what should go."""
+    """A referenced row is gone, or a row to delete is still referenced."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__("What this belongs to has been deleted meanwhile, or is still in use. Fetch it again.")
+        super().__init__("Something that this refers to has been deleted, or this is still in use. Fetch it again.")
         self.detail = detail
 
 
@@ -50,12 +50,15 @@ class DbSession(Protocol):
 
     async def read(self, statement: ClauseElement, **params: Any) -> Sequence[Row]: ...
 
-    async def read_batch(self, *questions: Query) -> Sequence[Sequence[Row]]:
-        """The rows of each; on SQLite for the price of one, since the way to its thread and back is what a statement costs."""
+    async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
+        """The rows of each query. On SQLite they share one thread hop, which costs more than the queries."""
         ...
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
-        """Rows of RETURNING: their number is how many rows changed. Raises Taken, Dangling, ReadOnly, Unavailable."""
+        """The rows of RETURNING, one per changed row.
+
+        Raises UniqueViolationError, ForeignKeyViolationError, ReadOnlyTransactionError, Unavailable.
+        """
         ...
 
     async def execute_many(self, statement: ClauseElement, rows: Sequence[Mapping[str, Any]], *, defer: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The unit of work over a database: one session, all repositories, and the recorder that writes facts to the log."""
+"""The SQL unit of work: one session, all repositories, and the dispatcher that writes domain events to the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from domain.kernel.domain_events import DomainEvent
 
 
 class SqlBackend(Protocol):
-    """SQLite or PostgreSQL: sessions inside a transaction that commits, or inside a snapshot that only reads."""
+    """SQLite or PostgreSQL: sessions in a transaction that commits, or in a read-only snapshot."""
 
     async def start(self) -> None: ...
 
@@ -57,7 +57,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class LazyRepository(Generic[R_co]):
-    """A repository that is made when first asked for: a transaction uses three of the twenty-three."""
+    """Creates the repository at first use: a transaction uses about three of them."""
 
     def __init__(self, make: Callable[[DbSession], R_co]) -> None:
         self._factory = make
@@ -97,19 +97,19 @@ class SqlTransaction:
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
 
-    def __init__(self, session: DbSession, recorder: DomainEventDispatcher[SqlTransaction] | None) -> None:
+    def __init__(self, session: DbSession, dispatcher: DomainEventDispatcher[SqlTransaction] | None) -> None:
         self.session = session
-        self._event_dispatcher = recorder
+        self._event_dispatcher = dispatcher
         self._pending_events: list[DomainEvent] = []
 
-    async def emit(self, fact: DomainEvent) -> None:
+    async def emit(self, event: DomainEvent) -> None:
         if not self.session.writable:
             raise ReadOnlyTransactionError
-        self._pending_events.append(fact)
+        self._pending_events.append(event)
 
     async def flush_events(self) -> None:
-        """The facts go to the log together, last of all: one hop to the database, and on PostgreSQL the log's lock is held for
-        the shortest time."""
+        """Write all events at the end of the transaction: one round trip, and PostgreSQL holds the lock of the log for the
+        shortest time."""
         if self._event_dispatcher is not None and self._pending_events:
             await self._event_dispatcher.dispatch(self, self._pending_events)
 
@@ -118,11 +118,11 @@ class SqlTransaction:
 
 
 class SqlUnitOfWork:
-    """Without a recorder, facts go nowhere."""
+    """Without a dispatcher, events are dropped."""
 
-    def __init__(self, backend: SqlBackend, recorder: DomainEventDispatcher[SqlTransaction] | None = None) -> None:
+    def __init__(self, backend: SqlBackend, dispatcher: DomainEventDispatcher[SqlTransaction] | None = None) -> None:
         self._backend = backend
-        self._event_dispatcher = recorder
+        self._event_dispatcher = dispatcher
 
     @asynccontextmanager
     async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[SqlTransaction]:

@@ -1,4 +1,4 @@
-"""Alembic's entry. The service hands over a connection; on the command line Alembic makes one from the configured URL."""
+"""Alembic's entry. The service passes a connection; on the command line Alembic connects to the configured URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: a connection a transaction, by SQLAlchemy's pool over asyncpg."""
+"""PostgreSQL: one pooled asyncpg connection per transaction, through SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ class PostgresSession:
             await self._execute_in_driver(statement.postgres_sql, statement.postgres_params(rows))
 
     async def _execute_in_driver(self, sql: str, columns: Sequence[Sequence[Any]]) -> None:
-        """One statement with an array a column carries half as many rows again as one run for each row."""
+        """Run SQL in the driver's own style: one array per column stores half as many rows again per second as one run per
+        row."""
         if not self._transaction_begun:
-            await self._execute(_PING, {})  # SQLAlchemy begins with the first statement that goes through it
+            await self._execute(_PING, {})  # SQLAlchemy begins the transaction with the first statement it runs
         with translated_errors():
             raw = await self._connection.get_raw_connection()
             driver: Any = raw.driver_connection
@@ -117,9 +118,9 @@ def _raise_translated(error: Exception, cause: BaseException) -> NoReturn:
 
 
 class PostgresBackend:
-    def __init__(self, engine: AsyncEngine, *, patience_s: float = 5.0) -> None:
+    def __init__(self, engine: AsyncEngine, *, acquire_timeout_s: float = 5.0) -> None:
         self._engine = engine
-        self._acquire_timeout_s = patience_s
+        self._acquire_timeout_s = acquire_timeout_s
         self._writing_tasks: set[asyncio.Task[Any] | None] = set()
 
     async def start(self) -> None:

@@ -1,9 +1,10 @@
-"""What is written on behalf of the devices is taken only from the instance that holds them, in the moment of its commit.
+"""Fencing: only the leader's transactions may write for the devices.
 
-Who stood still, or was cut off, while another instance took the devices over may have a transaction open, or begin one before it
-hears of it. So each such transaction holds the fence (a shared lock) while it runs, and begins by asking whether the claim is
-still ours; and who claims passes through the fence once, alone, before it looks at what is stored: it ends what does not end by
-itself. What the old holder had in hand is then either stored before the new one looks, or not at all.
+An instance that stalled or lost its connection while another one became leader may still have a transaction open, or may begin
+one before it notices. Therefore every such transaction holds the fence (a shared advisory lock) until it ends, and checks first
+that this instance still has the leader lock. A new leader takes the fence once, exclusively, before it reads anything, and
+terminates old transactions that do not end in time. So a write of the old leader is stored either before the new one reads, or
+not at all.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319
-"""The advisory lock of the one instance that holds the devices."""
+"""The advisory lock of the leader."""
 FENCE_LOCK_KEY = LEADER_LOCK_KEY + 1
 DRAIN_TRIES, DRAIN_INTERVAL_S = 100, 0.05
 TERMINATE_AFTER_TRIES = 20
-"""Tries before transactions of the old holder are ended: a second, which is more than they take."""
+"""Tries before the old leader's transactions are terminated: one second, which is longer than they take."""
 
 _ADVISORY_LOCKS = (
     "pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = {key} "
@@ -45,21 +46,20 @@ class NotLeaderError(Unavailable):
 class Fence:
     def __init__(self) -> None:
         self.leader_pid: int | None = None
-        """The server's process whose connection has our claim."""
+        """PostgreSQL's process id of the connection that has this instance's leader lock."""
 
     async def hold(self, session: DbSession) -> None:
-        """Until the transaction ends. Raises NotOurs."""
+        """Hold the fence until the transaction ends. Raises NotLeaderError."""
         pid = self.leader_pid
         if pid is not None:
-            await session.read(
-                LOCK_SHARED, at_fence=FENCE_LOCK_KEY
-            )  # first, so that nobody passes between the answer and the commit
+            # First the fence, so that no new leader can start between the check and the commit.
+            await session.read(LOCK_SHARED, at_fence=FENCE_LOCK_KEY)
             if await session.read(IS_LEADER, at_devices=LEADER_LOCK_KEY, at_pid=pid):
                 return
-        raise NotLeaderError("This instance does not hold the devices now; what it would write about them is not taken.")
+        raise NotLeaderError("This instance is not the leader, so its writes for the devices are rejected.")
 
     async def drained(self, connection: Any) -> bool:
-        """By who has just claimed: true once no transaction of the holder before is open."""
+        """Called by a new leader. True once no transaction of the old leader is open."""
         for number in range(DRAIN_TRIES):
             if await connection.fetchval("SELECT pg_try_advisory_lock($1)", FENCE_LOCK_KEY):
                 await connection.execute("SELECT pg_advisory_unlock($1)", FENCE_LOCK_KEY)
@@ -71,7 +71,7 @@ class Fence:
 
 
 class FencedUnitOfWork:
-    """Its writing transactions hold the fence."""
+    """A unit of work whose writing transactions hold the fence."""
 
     def __init__(self, uow: SqlUnitOfWork, fence: Fence) -> None:
         self._uow = uow

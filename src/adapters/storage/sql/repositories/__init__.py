@@ -1,1 +1,1 @@
-"""One module a part: statements as constants on top, below them the methods of the part's ports."""
+"""One module per part of the domain: its statements as constants, then the repositories."""

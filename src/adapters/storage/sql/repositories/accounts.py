@@ -1,4 +1,4 @@
-"""Accounts, people, memberships and projects."""
+"""Accounts, users, memberships and projects."""
 
 from __future__ import annotations
 

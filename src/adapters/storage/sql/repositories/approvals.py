@@ -1,4 +1,4 @@
-"""Approvals. `decide` is a compare-and-set: the row's own status says who won."""
+"""Approvals. `decide_if_pending` is a compare-and-set on the row's status."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DELETE_OLDER_THAN = (
     .where(a.seq < _OLDEST_BATCH_END, a.created_ms < bindparam("at_before"), a.status != ApprovalStatus.PENDING.value)
     .returning(a.seq)
 )
-"""In the order in which they were made, so that no index of their own is needed; what waits is decided within a day."""
+"""Deletes in insertion order, so it needs no index of its own; a pending approval expires within a day."""
 NEXT_EXPIRY = select(func.min(a.expires_ms)).where(PENDING_APPROVAL)
 
 

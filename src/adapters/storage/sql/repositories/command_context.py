@@ -1,8 +1,8 @@
-"""What one command is decided by, in one look: the device, what it can be told, what of that is open, the grants on it.
+"""Everything that one command is decided by: the device, its command definitions, the number of open executions, the grants.
 
-On PostgreSQL the look is one statement, because there each statement of a writing transaction sees what others have committed by
-then: a device that changes its type between two of them would be seen with the old type and without its commands, and with them
-without the approvals they ask for. It saves three journeys, too.
+PostgreSQL reads it in one statement, because each statement of a writing transaction sees what others have committed by then. If
+a device changed its type between two statements, it would be read with the old type and without its definitions, so without the
+approvals that they require. One statement also saves three round trips.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GRANTS_BY_MEMBERSHIP = _grants_by_subject(g.membership_id)
 
 
 def _as_json_array(rows: Select[Any]) -> ColumnElement[Any]:
-    """All rows of a SELECT as one JSON array of arrays, in their order."""
+    """All rows of a SELECT, in order, as one JSON array of arrays."""
     inner = rows.subquery()
     every = func.coalesce(func.json_agg(func.json_build_array(*inner.c)), text("'[]'"))
     return select(cast(every, Text)).select_from(inner).scalar_subquery()

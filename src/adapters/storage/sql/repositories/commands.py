@@ -1,4 +1,4 @@
-"""Command definitions and executions. An execution moves on only from the status its caller saw."""
+"""Command definitions and executions. An execution changes status only if it still has the status that its caller read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _TRANSITION_COLUMNS = ("status", "expires_ms", "sent_ms", "finished_ms", "result
 
 
 def _transition_many(rows: str, field: str) -> TextClause:
-    """Moves come as one JSON array of objects, so that many are one statement."""
+    """One statement for many transitions, which are one JSON array of objects."""
     values = ", ".join(f"{name} = {field.format(name)}" for name in _TRANSITION_COLUMNS)
     return text(
         f"UPDATE executions SET {values} FROM {rows} WHERE executions.execution_id = {field.format('id')} "  # noqa: S608
@@ -166,7 +166,7 @@ class SqlExecutionRepository:
         return [EXECUTION.from_row(row) for row in rows]
 
     async def transition_many(self, moves: Sequence[ExecutionTransition]) -> Collection[ExecutionId]:
-        """By id, so that two that move the same ones do not wait for each other crosswise."""
+        """In the order of ids, so that two transactions with the same executions cannot deadlock."""
         if not moves:
             return ()
         rows = sorted((_transition_row(after, expected) for after, expected in moves), key=lambda row: str(row["id"]))

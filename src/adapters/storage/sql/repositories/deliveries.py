@@ -1,4 +1,4 @@
-"""What webhooks are owed, and each attempt. `ready_ms` says when a delivery may be claimed: due, or its lease over."""
+"""Webhook deliveries and their attempts. A delivery may be claimed from `ready_ms` on: when it is due, or when its lease ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UPDATE deliveries SET claimed_until_ms = :at_until, ready_ms = :at_until WHERE n
 
 
 def _select_oldest_due(lock: str) -> str:
-    """When no webhook is passed over; reads nothing but the index of owed deliveries."""
+    """The claim without excluded webhooks; reads only the index of pending deliveries."""
     return f"SELECT no FROM deliveries WHERE {PENDING_DELIVERY.text} AND ready_ms <= :at_now ORDER BY ready_ms, no LIMIT :at_limit {lock}"  # noqa: S608, E501
 
 
@@ -56,9 +56,9 @@ _WEBHOOKS_WITH_PENDING = f"""
       ORDER BY webhook_id, ready_ms, no LIMIT 1
     ) FROM hooks WHERE hooks.id IS NOT NULL
   )"""  # noqa: S608
-"""From webhook to webhook by the index of what is owed, so that a million deliveries owed to a busy one are stepped over, not
-read. In that index's whole order: for `min(webhook_id)` PostgreSQL takes the narrower index of all deliveries, and reads a
-million settled ones to find none that is owed."""
+"""Goes from webhook to webhook by the index of pending deliveries, so it skips a million deliveries of a busy webhook without
+reading them. The ORDER BY has all columns of that index: for `min(webhook_id)` PostgreSQL would use the smaller index of all
+deliveries, and read a million finished ones to find no pending one."""
 _DUE_OF_WEBHOOK = f"""
       SELECT x.no, x.ready_ms FROM deliveries x
       WHERE x.{PENDING_DELIVERY.text} AND x.webhook_id = hooks.id AND x.ready_ms <= :at_now
@@ -69,16 +69,16 @@ _OLDEST_DUE_EXCEPT = f"""{_WEBHOOKS_WITH_PENDING}
     WHERE hooks.id NOT IN (SELECT value FROM json_each(:at_listed))
   ) ORDER BY ready_ms, no LIMIT :at_limit"""  # noqa: S608
 _STILL_PENDING = "state || '' = 'PENDING'"
-"""`OWED`, and no reason to read an index of all that is owed where the numbers are given: a plan that PostgreSQL made while the
-table was empty does that, and is kept while it fills."""
+"""The condition of PENDING_DELIVERY, written so that no index matches it. Where the numbers are given, PostgreSQL must not read
+the index of all pending deliveries, as a plan does that it made while the table was empty."""
 _OLDEST_DUE_EXCEPT_FOR_UPDATE = f"""
   SELECT no FROM deliveries WHERE {_STILL_PENDING} AND no = ANY(ARRAY({_WEBHOOKS_WITH_PENDING}
     SELECT due.no FROM hooks CROSS JOIN LATERAL ({_DUE_OF_WEBHOOK}) due
     WHERE hooks.id NOT IN (SELECT value FROM json_array_elements_text(CAST(:at_listed AS json)))
     ORDER BY due.ready_ms, due.no LIMIT 4 * :at_limit
   )) ORDER BY ready_ms, no LIMIT :at_limit FOR UPDATE SKIP LOCKED"""  # noqa: S608
-"""As an array, so that it is made once: of a subquery PostgreSQL makes a join over all that is owed. Four times the limit:
-another instance may be at some of them in this moment."""
+"""ARRAY makes PostgreSQL run the inner query once; it would turn a subquery into a join over all pending deliveries. Four times
+the limit, because other instances may have locked some of the rows."""
 
 
 _LOCK = "FOR UPDATE SKIP LOCKED"
@@ -90,7 +90,7 @@ CLAIM_EXCEPT = {
 NEXT_DUE = select(o.ready_ms).where(PENDING_DELIVERY, o.ready_ms >= 0).order_by(o.ready_ms, o.no).limit(1)
 _PENDING_OF_WEBHOOK = select(o.no).where(o.webhook_id.between(bindparam("at_id"), bindparam("at_id")), PENDING_DELIVERY)
 _PENDING_OF_WEBHOOK = _PENDING_OF_WEBHOOK.order_by(o.webhook_id, o.ready_ms, o.no)
-"""Not `=`: of what is equal PostgreSQL needs no order, and reads the table or any index where much seems to be this webhook's."""
+"""BETWEEN instead of `=`: with `=` PostgreSQL drops webhook_id from the order, and may read the table or another index."""
 _PENDING_BATCH = _PENDING_OF_WEBHOOK.limit(bindparam("at_limit"))
 CANCEL = {
     dialect: update(deliveries)
@@ -99,7 +99,7 @@ CANCEL = {
     .returning(o.no)
     for dialect, chosen in ((SQLITE, _PENDING_BATCH), (POSTGRES, _PENDING_BATCH.with_for_update(skip_locked=True)))
 }
-"""Waits for nobody, so that it and a worker's turn cannot wait for each other."""
+"""SKIP LOCKED, so that it cannot deadlock with a delivery worker."""
 HAS_PENDING = _PENDING_OF_WEBHOOK.limit(1)
 DELETE_ATTEMPT = delete(attempts).where(attempts.c.delivery_id == bindparam("at_id"))
 _ORPHANED_WEBHOOK = """
@@ -110,7 +110,7 @@ WITH RECURSIVE hooks(id) AS (
 )
 SELECT id FROM hooks WHERE id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM webhooks WHERE webhook_id = id) LIMIT 1"""
 FIND_ORPHANED_WEBHOOK = text(_ORPHANED_WEBHOOK)
-"""From webhook to webhook by index."""
+"""Goes from webhook to webhook by index."""
 _BATCH_OF_WEBHOOK = """SELECT no FROM deliveries WHERE (webhook_id, no) > (:at_id, :at_after) AND webhook_id <= :at_id
   ORDER BY webhook_id, no LIMIT :at_limit"""
 DELETE_BATCH_OF_WEBHOOK = {
@@ -119,9 +119,9 @@ DELETE_BATCH_OF_WEBHOOK = {
     )
     for dialect, lock in ((SQLITE, ""), (POSTGRES, _LOCK))
 }
-"""Begins where the step before it ended: PostgreSQL keeps deleted rows in their place while anybody has an older snapshot open (a
-dump, say), and from the front each step would pass over all that the ones before it deleted. Rows that somebody is at are left
-for the next time."""
+"""Each batch starts where the last one ended. PostgreSQL keeps deleted rows in place while an older snapshot is open (of a dump,
+for example), so a batch from the start would read all rows that earlier batches deleted. Locked rows are left for the next
+pass."""
 DELETE_OLDER_THAN = delete_batch(deliveries, FINISHED_DELIVERY & (o.created_ms < bindparam("at_before")), o.created_ms)
 
 _ATTEMPTS_OF_WEBHOOK = attempts.c.webhook_id.between(bindparam("at_webhook"), bindparam("at_webhook"))
@@ -131,7 +131,7 @@ LIST_ATTEMPTS = (
     .order_by(attempts.c.webhook_id.desc(), attempts.c.seq.desc())
     .limit(bindparam("at_limit"))
 )
-"""Not `=`, for the same reason: the attempts of a webhook that was busy once may lie behind a million of others."""
+"""BETWEEN for the same reason: a million attempts of other webhooks may be newer than this webhook's."""
 GET_ATTEMPT = ATTEMPT.select().where(attempts.c.delivery_id == bindparam("at_id"))
 
 
@@ -202,7 +202,7 @@ class SqlDeliveryRepository:
         self._session = session
 
     async def add_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Those of a webhook that is gone meanwhile are owed to nobody and passed over."""
+        """Skips deliveries whose webhook has been deleted in the meantime."""
         await self._session.execute_many(ADD, [_insert_row(delivery) for delivery in deliveries])
 
     async def get(self, no: int) -> Delivery | None:

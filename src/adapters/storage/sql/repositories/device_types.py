@@ -1,4 +1,4 @@
-"""Types of devices."""
+"""Device types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPE_ID = device_types.c.device_type_id == bindparam("at_id")
 ADD_TYPE = insert(device_types)
 GET_TYPE = DEVICE_TYPE.select().where(_TYPE_ID, device_types.c.account_id == bindparam("at_account"))
 GET_TYPE_FOR_UPDATE = GET_TYPE.with_for_update()
-"""Not as other rows are held: a device that is given the type must wait too, and only this lock keeps its foreign key waiting."""
+"""A stronger lock than for other rows: only this one makes a device that gets the type wait, through its foreign key."""
 LOCK_TYPE_SHARED = select(device_types.c.device_type_id).where(_TYPE_ID).with_for_update(read=True)
 LIST_TYPES = DEVICE_TYPE.select().where(device_types.c.account_id == bindparam("at_account")).order_by(device_types.c.seq)
 SAVE_TYPE = update(device_types).where(_TYPE_ID)
@@ -27,7 +27,7 @@ COUNT_DEVICES = select(func.count()).select_from(devices).where(devices.c.device
 
 
 class SqlDeviceTypeRepository:
-    """Definitions go with a type, and its devices keep none, by foreign key."""
+    """Deleting a type deletes its definitions and clears the type of its devices, by foreign key."""
 
     def __init__(self, session: DbSession) -> None:
         self._session = session
@@ -44,7 +44,7 @@ class SqlDeviceTypeRepository:
 
     async def lock_for_share(self, device_type_id: DeviceTypeId) -> None:
         if self._session.writable and self._session.dialect == POSTGRES:
-            await self._session.read(LOCK_TYPE_SHARED, at_id=device_type_id)  # SQLite has one writer anyway
+            await self._session.read(LOCK_TYPE_SHARED, at_id=device_type_id)  # SQLite has only one writer
 
     async def list(self, account_id: AccountId) -> Sequence[DeviceType]:
         return [DEVICE_TYPE.from_row(row) for row in await self._session.read(LIST_TYPES, at_account=account_id)]

@@ -55,7 +55,7 @@ _NOT_SAVED = frozenset(
         "sched_rev_device",
     }
 )
-"""What `save` leaves alone: identity, and what devices say about themselves."""
+"""Columns that `save` does not change: identity, and what the device reports."""
 
 DEVICE_COLUMNS: list[Column[Any]] = [devices.c[name] for name in (*_DEVICE_FIELDS, *_ABOUT_FIELDS, "tags")]
 
@@ -68,7 +68,7 @@ _ONLINE = bindparam("at_online", type_=d.is_online.type)
 
 
 def _select_device_numbers(dialect: str) -> Select[Any]:
-    """On PostgreSQL each is held, in this order, so that two who change the same ones do not wait for each other crosswise."""
+    """Device numbers in order; PostgreSQL locks the rows in this order, so that two transactions cannot deadlock."""
     among = select(d.device_no).where(d.device_id.in_(json_list()[dialect]))
     return among if dialect == SQLITE else among.order_by(d.device_no).with_for_update(key_share=True)
 
@@ -248,7 +248,7 @@ class SqlDeviceRepository:
         return len(gone) + len(await self._session.write(DELETE_DELIVERY_BATCH, at_id=device_id, at_limit=limit))
 
     async def delete(self, device_id: DeviceId, at_ms: int) -> None:
-        """Foreign keys take along what has one; the rest is deleted here."""
+        """Deletes the rows that no foreign key deletes with the device."""
         rows = await self._session.read(GET_NUMBER, at_id=device_id)
         await self._session.write(DELETE_DELIVERIES, at_id=device_id)
         for row in rows:

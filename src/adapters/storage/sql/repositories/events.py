@@ -1,4 +1,4 @@
-"""The log, and counters beside it so that nobody counts millions of rows: all of an account, and by kind and device."""
+"""The event log, and its counters per account and per (kind, device): counting millions of rows would be too slow."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from domain.kernel.ids import AccountId, DeviceId
 EVENT = Mapper(events, Event, {"payload": JSON})
 
 CounterKey = tuple[AccountId, str, str]
-"""Account, kind, and device or ""."""
+"""Account, kind, and device id or ""."""
 
 e = events.c
 _ACCOUNT = e.account_id == bindparam("at_account")
 _ACCOUNT_UNINDEXED = func.coalesce(e.account_id, literal_column("''")) == bindparam("at_account")
-"""The same, but no reason to go by the account's index: SQLite takes it for as good as the device's, and reads a whole kind."""
+"""The condition written so that no index matches it: SQLite would prefer the account's index to the device's, and read a whole
+kind."""
 _LIMIT: BindParameter[int] = bindparam("at_limit")
 
 _INSERT_COLUMNS = (*EVENT.names, "public")
-"""A property of an event is a column of its own here, so that readers of the feed can ask for it."""
+"""The property `is_public` is stored as a column, so that feed queries can filter by it."""
 ADD = bulk_insert(events, _INSERT_COLUMNS, json=("payload",))
 ADD_WITHOUT_POSITION = bulk_insert(events, _INSERT_COLUMNS[1:], json=("payload",))
-"""Where the database counts the position."""
+"""For SQLite, which assigns the position."""
 _insert_values = attrgetter(*EVENT.names, "is_public")
 _insert_values_without_position = attrgetter(*EVENT.names[1:], "is_public")
 LOCK_LOG_AND_NOTIFY = text("SELECT pg_advisory_xact_lock(5492025317), pg_notify('latchboard_log', '')")
-"""PostgreSQL numbers rows when they are written, not when they are committed; a feed that resumes must not see a number come in
-late. So there, transactions that write to the log commit one after the other. The number itself has no meaning. In the same
-breath the other instances are told; PostgreSQL does so when the transaction commits, and once, however often it was asked."""
+"""PostgreSQL assigns numbers at the write, not at the commit, but a feed that resumes must never miss a lower position that
+commits later. So transactions that write to the log commit one after the other; the lock's number has no meaning. The same
+statement notifies the other instances; PostgreSQL sends one notification per transaction, at its commit."""
 
 ADD_TO_TOTALS = bulk_insert(event_totals, ("account_id", "total"), adding="total")
 ADD_TO_COUNTS = bulk_insert(event_counts, ("account_id", "kind", "device_id", "total"), adding="total")
-"""Add to the counter, or begin with it."""
+"""Add to the counter, or insert it."""
 _COUNTER_PARAMETERS = ("at_account", "at_kind", "at_device")
 DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.account_id == bindparam("at_account"),
@@ -51,9 +52,9 @@ DELETE_ZERO_COUNT = delete(event_counts).where(
     event_counts.c.device_id == bindparam("at_device"),
     event_counts.c.total == 0,
 )
-"""Of devices that are long gone."""
+"""Counters of deleted devices."""
 LAST_POSITION_GIVEN = text("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
-"""The position given last. SQLite has one writer and counts without gaps, so it is the last of those just written."""
+"""The last assigned position. SQLite has one writer and no gaps, so it belongs to the last row just written."""
 RESERVE_POSITIONS = text(
     "SELECT nextval(pg_get_serial_sequence('events', 'position')) FROM generate_series(1, :at_count)"
 ).bindparams(bindparam("at_count", type_=Integer()))
@@ -74,13 +75,13 @@ DELETE_OLDER_THAN = delete_batch(events, e.at_ms < bindparam("at_before"), e.at_
 
 @cache
 def page_statement(before: bool, kind: bool, device: bool) -> Select[Any]:
-    """Constants, one for each shape of the question."""
+    """One cached statement per combination of filters."""
     return _filtered(EVENT.select(), before, kind, device).order_by(e.position.desc()).limit(_LIMIT)
 
 
 @cache
 def count_statement(kind: bool, device: bool) -> Select[Any]:
-    """Of the counters; at most one a device or one a kind is read."""
+    """Sums the counters; reads at most one row per device or per kind."""
     c = event_counts.c
     statement = select(func.coalesce(func.sum(c.total), 0)).where(c.account_id == bindparam("at_account"))
     if kind:
@@ -177,7 +178,7 @@ class SqlEventRepository:
         return len(rows)
 
     async def _adjust_counts(self, by: Mapping[CounterKey, int]) -> None:
-        """In the accounts' order, so that two that count do not wait for each other crosswise."""
+        """In the order of accounts, so that two transactions cannot deadlock."""
         accounts: Counter[AccountId] = Counter()
         for (account_id, _, _), number in by.items():
             accounts[account_id] += number

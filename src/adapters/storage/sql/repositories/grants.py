@@ -1,4 +1,4 @@
-"""Grants, and the uses that count against their limits."""
+"""Grants, and the uses that count against their rate limits."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _MEMBERSHIP = g.membership_id == bindparam("at_subject")
 
 
 def _applying_to_devices(statement: Select[Any], dialect: str) -> Select[Any]:
-    """The own grants of many devices, and their projects'."""
+    """Grants on any of the devices or on their projects."""
     here = g.device_id.in_(json_list()[dialect])
     around: ColumnElement[bool] = and_(g.project_id.in_(json_list("at_projects")[dialect]), g.device_id.is_(None))
     return statement.where(or_(here, around))
 
 
 def _applying_to_device(statement: Select[Any]) -> Select[Any]:
-    """The device's own grants and its project's."""
+    """Grants on the device or on its project."""
     here = g.device_id == bindparam("at_device")
     around: ColumnElement[bool] = and_(g.project_id == bindparam("at_project"), g.device_id.is_(None))
     return statement.where(or_(here, around))
@@ -118,7 +118,7 @@ def grant_from_row(row: Row) -> Grant:
 
 
 def grant_values(grant: Grant) -> dict[str, Any]:
-    """All but the id."""
+    """All columns except the id."""
     return {
         "account_id": grant.account_id,
         "key_id": grant.subject.key_id,
@@ -184,8 +184,9 @@ class SqlGrantRepository:
 
     async def list_by_subject(self, account_id: AccountId, subject: GrantSubject) -> Sequence[Grant]:
         statement = LIST_BY_KEY if subject.key_id is not None else LIST_BY_MEMBERSHIP
-        who = subject.key_id or subject.membership_id
-        return [grant_from_row(row) for row in await self._session.read(statement, at_subject=who, at_account=account_id)]
+        subject_id = subject.key_id or subject.membership_id
+        rows = await self._session.read(statement, at_subject=subject_id, at_account=account_id)
+        return [grant_from_row(row) for row in rows]
 
     async def list_read_access_by_keys(self, key_ids: Sequence[KeyId]) -> Sequence[KeyReadAccess]:
         return await self._list_reach(REACH_BY_KEYS, key_ids)
@@ -200,7 +201,9 @@ class SqlGrantRepository:
         return [KeyReadAccess(*row) for row in rows]
 
     async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
-        if self._session.writable and self._session.dialect == POSTGRES:  # SQLite has one writer, and what it read stays
+        if (
+            self._session.writable and self._session.dialect == POSTGRES
+        ):  # SQLite has one writer, so the grant cannot change meanwhile
             rows = await self._session.write(LOCK_GRANT, at_id=grant.grant_id)
             if not rows or grant_from_row(rows[0]) != grant:
                 return None

@@ -1,4 +1,4 @@
-"""API keys. Their grants and webhooks go with them by foreign key."""
+"""API keys. Deleting a key deletes its grants and webhooks by foreign key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roll-ups by (device, hour), and marks for hours that still need one; both small beside the readings."""
+"""Roll-ups per (device, hour), and due marks for hours that still need one. Both are small compared with the readings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ d, u = rollups_due.c, rollups.c
 
 
 def _upsert_due_hours() -> dict[str, ClauseElement]:
-    """A mark that is there goes on, and never to the time it had: whoever read it before must not take it away."""
+    """Marking an hour again changes the mark's time, so a worker that read the old mark does not delete the new one."""
     on_sqlite, on_postgres = sqlite.insert(rollups_due), postgresql.insert(rollups_due)
     keys = [d.device_no, d.hour]
     later: ColumnElement[int] = literal_column("rollups_due.marked_ms + 1")
@@ -44,7 +44,7 @@ LIST_DUE_BY_DEVICE = (
     .where(d.device_no == bindparam("at_device"), d.hour >= bindparam("at_from"), d.hour < bindparam("at_until"))
     .order_by(d.hour.desc())
 )
-# Lists of keys as one JSON parameter: one statement for a whole step.
+# A list of keys is one JSON parameter: one statement per batch.
 _JSON_KEYS = {
     SQLITE: "SELECT value ->> 0 AS device_no, value ->> 1 AS hour, value ->> 2 AS marked_ms FROM json_each(:at_listed)",
     POSTGRES: "SELECT CAST(value ->> 0 AS bigint) AS device_no, CAST(value ->> 1 AS bigint) AS hour, "

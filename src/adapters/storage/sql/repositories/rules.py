@@ -1,4 +1,4 @@
-"""Rules, and what the engine remembers of each."""
+"""Rules, and the state that the engine keeps for each."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def rule_from_row(row: Row) -> Rule:
 
 
 def rule_values(rule: Rule) -> dict[str, Any]:
-    """All but the number and the state."""
+    """All columns except the number and the state."""
     return {
         "rule_id": rule.rule_id,
         "account_id": rule.account_id,

@@ -1,4 +1,4 @@
-"""Schedules, and the edges that fired: the edge's key is unique, so nothing fires twice."""
+"""Schedules, and their fired edges. The key of an edge is unique, so no edge fires twice."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NEXT_DUE = {
 ADD_EDGES = bulk_insert(schedule_edges, FIRED_EDGE.names)
 _edge_values = attrgetter(*FIRED_EDGE.names)
 _FIRING_COLUMNS = ("status", "next_fire_ts", "next_edge", "last_fired_ms", "last_outcome", "updated_ms")
-"""What firing changes."""
+"""Columns that firing changes."""
 SAVE_FIRED = bulk_update(schedules, "schedule_id", _FIRING_COLUMNS)
 _fired_values = attrgetter("schedule_id", *_FIRING_COLUMNS)
 DELETE_OLDER_THAN = delete_batch(schedules, text(ENDED.text) & (s.updated_ms < bindparam("at_before")), s.updated_ms)

@@ -1,4 +1,4 @@
-"""Refresh tokens, one-time codes, failed logins and remembered answers."""
+"""Refresh tokens, one-time codes, failed logins and stored responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED_RESPONSE = Mapper(stored_responses, StoredResponse)
 
 
 def delete_batch(table: Table, condition: ColumnElement[bool], *order: ColumnElement[int]) -> ReturningDelete[tuple[object]]:
-    """DELETE of at most `at_limit` rows that meet the condition."""
+    """DELETE of at most `at_limit` rows that match the condition."""
     keys = list(table.primary_key.columns)
     some = select(*keys).where(condition).order_by(*order).limit(bindparam("at_limit"))
     chosen = keys[0].in_(some) if len(keys) == 1 else tuple_(*keys).in_(some)
@@ -41,12 +41,13 @@ REVOKE_USER = update(refresh_tokens).where(refresh_tokens.c.user_id == bindparam
 DELETE_EXPIRED_TOKENS = delete_batch(refresh_tokens, refresh_tokens.c.expires_ms < _BEFORE, refresh_tokens.c.expires_ms)
 
 LOCK_USER = select(users.c.user_id).where(users.c.user_id == bindparam("at_user")).with_for_update(key_share=True)
-"""The user's row, because the code's may not be there yet."""
+"""Locks the user's row, because the code's row may not exist yet."""
 GET_CODE = ONE_TIME_CODE.select().where(one_time_codes.c.user_id == bindparam("at_user"))
 UPSERT_CODE = upsert(one_time_codes, "code_hash", "issued_ms", "expires_ms", "tries", "used")
 
 LOCK_SUBJECT = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("at_subject"), 0)))
-"""Of a first failure there is no row to lock. Subjects are always locked in one order: pair, address, known, email."""
+"""An advisory lock, because a first failure has no row to lock. Subjects are always locked in the order pair, address, known,
+email."""
 GET_FAILURES = LOGIN_FAILURES.select().where(login_failures.c.subject == bindparam("at_subject"))
 UPSERT_FAILURES = upsert(login_failures, "count", "since_ms", "last_ms")
 CLEAR_FAILURES = delete(login_failures).where(login_failures.c.subject == bindparam("at_subject"))

@@ -1,7 +1,7 @@
 """Readings: rows pass through as the engine built them. Their key is (device, time, digest), and there is no other index.
 
-So whoever looks for old or new rows of all devices asks device by device: a recursive query hops from one device's number to
-the next one's, one seek each, however many rows lie between.
+A search for old or new rows of all devices therefore goes device by device: a recursive query finds each next device number with
+one index seek, however many rows lie between.
 """
 
 from __future__ import annotations
@@ -85,12 +85,13 @@ def _text_with_bigints(sql: str, *names: str) -> TextClause:
 
 _PAGE_PARAMETERS = ("at_first", "at_device", "at_ts", "at_digest", "at_limit")
 LIST_NEWER_THAN_LATEST = {
-    # A CROSS JOIN of SQLite keeps its order, and the hops go upwards: sorted already, so a page reads no more than a page.
+    # SQLite keeps the order of a CROSS JOIN, and the device numbers ascend: the rows are sorted, so a page reads no more than a
+    # page.
     SQLITE: _text_with_bigints(_NEWER_THAN_LATEST + "LIMIT :at_limit", *_PAGE_PARAMETERS),
     POSTGRES: _text_with_bigints(_NEWER_THAN_LATEST + "ORDER BY r.device_no, r.ts, r.digest LIMIT :at_limit", *_PAGE_PARAMETERS),
 }
 LIST_DEVICES_WITH_OLDER = _text_with_bigints(_DEVICES_WITH_OLDER, "at_first", "at_before", "at_limit")
-# A range between two keys, because a list of keys would have the database look up each one by itself.
+# A range of keys, because the database would look up each key of a list separately.
 LAST_OF_BATCH = (
     select(r.ts, r.digest)
     .where(r.device_no == bindparam("at_device"), r.ts < bindparam("at_before"))

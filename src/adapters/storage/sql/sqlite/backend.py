@@ -1,4 +1,4 @@
-"""SQLite: one writer with group commit, readers apart."""
+"""SQLite: one writing connection with group commit, and separate reading connections."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTic
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
 from domain.kernel.errors import Unavailable
 
-_TIMED_OUT = "The database does not answer, or this was too much at once; nothing of it was saved. Try again later."
+_TIMED_OUT = "The database did not answer in time, or the request was too large. Nothing was saved. Try again later."
 
 
 EARLY_FLUSH_ROWS = 32
-"""Rows that are worth a hop of their own: the thread writes them while what comes next is made."""
+"""From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""
 
 
 class SqliteSession:
     dialect = SQLITE
 
-    def __init__(self, lane: SqliteConnection, turn: WriteTicket | None) -> None:
-        self._connection = lane
-        self._ticket = turn
+    def __init__(self, connection: SqliteConnection, ticket: WriteTicket | None) -> None:
+        self._connection = connection
+        self._ticket = ticket
         self._closed = False
         self._deferred: list[DeferredWrite | DeferredRead] = []
         self._flush_task: asyncio.Task[None] | None = None
@@ -46,16 +46,16 @@ class SqliteSession:
         self._require_open()
         return await self._fetch(statement, params)
 
-    async def read_batch(self, *questions: Query) -> Sequence[Sequence[Row]]:
+    async def read_batch(self, *queries: Query) -> Sequence[Sequence[Row]]:
         self._require_open()
-        *others, (statement, params) = questions
-        asked: list[DeferredRead] = []
-        for other, its in others:
-            prepared = compile_statement(other, its)
-            asked.append(DeferredRead(prepared.sql, prepared.bind(its)))
-            self._defer(asked[-1])
-        last = await self._fetch(statement, params)
-        return [*(one.rows for one in asked), last]
+        *first_queries, (last_statement, last_params) = queries
+        deferred: list[DeferredRead] = []
+        for statement, params in first_queries:
+            compiled = compile_statement(statement, params)
+            deferred.append(DeferredRead(compiled.sql, compiled.bind(params)))
+            self._defer(deferred[-1])
+        last_rows = await self._fetch(last_statement, last_params)
+        return [*(read.rows for read in deferred), last_rows]
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)
@@ -84,31 +84,31 @@ class SqliteSession:
             self._flush_task.add_done_callback(_retrieve_exception)
 
     async def flush(self) -> None:
-        """Pay what is still owed: the transaction is about to end."""
+        """Run the deferred statements before the transaction ends."""
         await self._wait_for_flush()
         if self._deferred:
             await self._connection.flush()
             self._deferred.clear()
 
     def cancel_deferred(self) -> None:
-        """The transaction is not kept, so nothing of it may be paid by the next one."""
-        for one in self._deferred:
-            one.cancelled = True
+        """The transaction is rolled back, so its deferred statements must not run in the next one."""
+        for statement in self._deferred:
+            statement.cancelled = True
 
     async def _wait_for_flush(self) -> None:
-        """What is under way has been written. Raises what the database has against it."""
+        """Wait for an early flush. Raises its error."""
         if self._flush_task is not None:
-            under_way, self._flush_task = self._flush_task, None
-            await under_way
+            flush, self._flush_task = self._flush_task, None
+            await flush
 
-    def _defer(self, one: DeferredWrite | DeferredRead) -> None:
-        self._deferred.append(one)
-        self._connection.defer(one)
+    def _defer(self, statement: DeferredWrite | DeferredRead) -> None:
+        self._deferred.append(statement)
+        self._connection.defer(statement)
 
     async def _fetch(self, statement: ClauseElement, params: Mapping[str, Any]) -> Sequence[Row]:
-        prepared = compile_statement(statement, params)
+        compiled = compile_statement(statement, params)
         await self._wait_for_flush()
-        rows = await self._connection.fetch(prepared.sql, prepared.bind(params))
+        rows = await self._connection.fetch(compiled.sql, compiled.bind(params))
         self._deferred.clear()
         return rows
 
@@ -125,31 +125,39 @@ class SqliteSession:
 
 
 def _retrieve_exception(done: asyncio.Task[None]) -> None:
-    """Where its transaction was given up, nobody else does."""
+    """Nothing else retrieves it if the transaction was rolled back."""
     if not done.cancelled():
         done.exception()
 
 
 class SqliteBackend:
-    """Bounds: `patience_s` for a turn or a reader, `hold_s` for one transaction and for its commit, `busy_ms` for another
-    process holding the lock."""
+    """Timeouts: `acquire_timeout_s` for the writer or a reader, `transaction_timeout_s` for one transaction and for its commit,
+    `busy_timeout_ms` for another process that has the lock."""
 
     def __init__(
-        self, path: Path, *, readers: int = 6, patience_s: float = 5.0, hold_s: float = 30.0, busy_ms: int = 5_000
+        self,
+        path: Path,
+        *,
+        readers: int = 6,
+        acquire_timeout_s: float = 5.0,
+        transaction_timeout_s: float = 30.0,
+        busy_timeout_ms: int = 5_000,
     ) -> None:
         self._path = path
         self._reader_count = readers
-        self._acquire_timeout_s = patience_s
-        self._transaction_timeout_s = hold_s
-        self._busy_timeout_ms = busy_ms
+        self._acquire_timeout_s = acquire_timeout_s
+        self._transaction_timeout_s = transaction_timeout_s
+        self._busy_timeout_ms = busy_timeout_ms
         self._writer: GroupCommitWriter | None = None
         self._readers: ReaderPool | None = None
 
     async def start(self) -> None:
-        lane = await SqliteConnection.open(self._path, reader=False, busy_ms=self._busy_timeout_ms)
-        self._writer = GroupCommitWriter(lane, patience_s=self._acquire_timeout_s, settle_s=self._transaction_timeout_s)
+        connection = await SqliteConnection.open(self._path, reader=False, busy_timeout_ms=self._busy_timeout_ms)
+        self._writer = GroupCommitWriter(
+            connection, acquire_timeout_s=self._acquire_timeout_s, commit_timeout_s=self._transaction_timeout_s
+        )
         self._readers = ReaderPool(
-            self._path, size=self._reader_count, patience_s=self._acquire_timeout_s, busy_ms=self._busy_timeout_ms
+            self._path, size=self._reader_count, acquire_timeout_s=self._acquire_timeout_s, busy_timeout_ms=self._busy_timeout_ms
         )
         self._writer.start()
 
@@ -168,9 +176,9 @@ class SqliteBackend:
         return self._writer
 
     async def check(self) -> None:
-        """Raises Unavailable when reading or writing would."""
+        """Raises Unavailable if reading or writing is not possible now."""
         if not self.writer.is_running:
-            raise Unavailable("The database's writer has ended. Restart the service; its log says why.")
+            raise Unavailable("The database writer has stopped. Restart the service; the log has the reason.")
         async with self.read():
             pass
         async with self.write():
@@ -179,36 +187,36 @@ class SqliteBackend:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[SqliteSession]:
         writer = self.writer
-        turn = await writer.begin()
-        session = SqliteSession(writer.connection, turn)
-        bound = asyncio.timeout(self._transaction_timeout_s)
+        ticket = await writer.begin()
+        session = SqliteSession(writer.connection, ticket)
+        timeout = asyncio.timeout(self._transaction_timeout_s)
         try:
-            async with bound:
+            async with timeout:
                 yield session
                 await session.flush()
         except BaseException as error:
             session.cancel_deferred()
-            turn.end(keep=False)
-            if isinstance(error, TimeoutError) and bound.expired():
+            ticket.end(keep=False)
+            if isinstance(error, TimeoutError) and timeout.expired():
                 raise Unavailable(_TIMED_OUT) from error
             raise
         finally:
             session.close()
-        turn.end(keep=True)
-        await writer.wait_committed(turn)
+        ticket.end(keep=True)
+        await writer.wait_committed(ticket)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[SqliteSession]:
         if self._readers is None:
             raise Unavailable("The database is not open. Start the service first.")
-        async with self._readers.connection() as lane:
-            session = SqliteSession(lane, None)
-            bound = asyncio.timeout(self._transaction_timeout_s)
+        async with self._readers.connection() as connection:
+            session = SqliteSession(connection, None)
+            timeout = asyncio.timeout(self._transaction_timeout_s)
             try:
-                async with bound:
+                async with timeout:
                     yield session
             except TimeoutError as error:
-                if bound.expired():
+                if timeout.expired():
                     raise Unavailable(_TIMED_OUT) from error
                 raise
             finally:

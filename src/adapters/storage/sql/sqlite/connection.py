@@ -128,7 +128,7 @@ class SqliteConnection:
         self.transaction_lost = False  # BEGIN, SAVEPOINT or RELEASE failed: the state of the open transaction is uncertain
 
     @classmethod
-    async def open(cls, path: Path, *, reader: bool, busy_ms: int) -> Self:
+    async def open(cls, path: Path, *, reader: bool, busy_timeout_ms: int) -> Self:
         made: list[PipelinedConnection] = []
 
         def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
@@ -141,7 +141,7 @@ class SqliteConnection:
             str(path),
             isolation_level=None,
             cached_statements=512,
-            timeout=busy_ms / 1000,
+            timeout=busy_timeout_ms / 1000,
             factory=connect,
         )
         opened = cls(connection, made[0])

@@ -1,9 +1,9 @@
-"""One writer, many transactions, one commit: SQLite's commit waits for the disk, so those who come together share it.
+"""Group commit: one writer, many transactions, one commit, because each commit of SQLite waits for the disk.
 
-A task of its own hands the writing connection from one transaction to the next. Each is a savepoint inside an outer
-transaction; whoever waits joins until `MAX_TRANSACTIONS` or `MAX_S` is reached; then comes one COMMIT, and only after it has
-returned do the transactions return to their callers. A transaction that fails rolls back to its own savepoint and takes nobody
-along. A commit that fails fails them all. Nobody waits without end: for the turn, for a statement, for the commit.
+A task passes the writing connection from one transaction to the next. Each transaction is a savepoint inside an outer
+transaction. Waiting transactions join until `MAX_TRANSACTIONS` or `MAX_GROUP_S` is reached; then the task commits once, and only
+then do the transactions return to their callers. A transaction that fails rolls back to its own savepoint and does not affect the
+others. A commit that fails fails them all. Every wait has a timeout: for the connection, for a statement, for the commit.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from domain.kernel.errors import DomainError, Unavailable
 
 MAX_TRANSACTIONS = 256
 MAX_GROUP_S = 0.02
-"""A group that still grows closes after 20 ms, about two commits of a slow disk: joining must not cost more than it saves."""
+"""A growing group closes after 20 ms, about two commits of a slow disk: waiting must not cost more than it saves."""
 MAX_QUEUED = 20_000
 
-_BUSY = "The database is busy and did not take this in time. Try again in a moment."
+_BUSY = "The database is busy. Try again in a moment."
 _STOPPING = "The service is stopping. Try again in a moment."
-_UNCERTAIN = "The database has not answered: this may or may not have been saved. Look before you try again."
+_UNCERTAIN = "The database has not answered, so this may or may not have been saved. Check before you try again."
 
 
 class WriteTicket:
-    """One transaction's way through the writer: granted → ended (kept or not) → settled."""
+    """One transaction's states: granted → ended (to commit or not) → committed."""
 
     __slots__ = ("after_commit_calls", "committed", "ended", "granted", "owner")
 
@@ -53,16 +53,16 @@ class WriteTicket:
             self.committed.set_result(None)
         else:
             self.committed.set_exception(failure)
-            self.committed.exception()  # looked at: whoever was cancelled meanwhile leaves nothing behind
+            self.committed.exception()  # mark it as retrieved: a cancelled caller does not read it
 
 
 async def _wait_or_fail(future: asyncio.Future[None], seconds: float, failure: DomainError) -> None:
-    """Await the future, or raise `failure`. As `asyncio.timeout`, without its price: this runs twice a transaction."""
-    overdue = future.get_loop().call_later(seconds, _set_failure, future, failure)
+    """Await the future, or raise `failure` after `seconds`. Cheaper than `asyncio.timeout`; runs twice per transaction."""
+    timer = future.get_loop().call_later(seconds, _set_failure, future, failure)
     try:
         await future
     finally:
-        overdue.cancel()
+        timer.cancel()
 
 
 def _set_failure(future: asyncio.Future[None], failure: DomainError) -> None:
@@ -71,14 +71,15 @@ def _set_failure(future: asyncio.Future[None], failure: DomainError) -> None:
 
 
 class GroupCommitWriter:
-    """`patience_s` bounds the wait for the turn, `settle_s` the wait for the commit. Whoever has the turn bounds itself."""
+    """`acquire_timeout_s` limits the wait for the connection, `commit_timeout_s` that for the commit. The caller limits the
+    rest."""
 
-    def __init__(self, lane: SqliteConnection, *, patience_s: float = 5.0, settle_s: float = 30.0) -> None:
-        self.connection = lane
+    def __init__(self, connection: SqliteConnection, *, acquire_timeout_s: float = 5.0, commit_timeout_s: float = 30.0) -> None:
+        self.connection = connection
         self.commit_count = 0
         self.transaction_count = 0
-        self._acquire_timeout_s = patience_s
-        self._commit_timeout_s = settle_s
+        self._acquire_timeout_s = acquire_timeout_s
+        self._commit_timeout_s = commit_timeout_s
         self._queue: deque[WriteTicket] = deque()
         self._wake = asyncio.Event()
         self._current: WriteTicket | None = None
@@ -89,7 +90,7 @@ class GroupCommitWriter:
         self._task = asyncio.create_task(self._run(), name="storage-writer")
 
     async def stop(self) -> None:
-        """Take nothing more, finish what waits, and end, within `patience_s`."""
+        """Accept no more transactions, finish the waiting ones, and stop, within `acquire_timeout_s`."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -97,35 +98,35 @@ class GroupCommitWriter:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for turn in self._queue:
-            _set_failure(turn.granted, Unavailable(_STOPPING))
+        for ticket in self._queue:
+            _set_failure(ticket.granted, Unavailable(_STOPPING))
 
     @property
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
     async def begin(self) -> WriteTicket:
-        """Wait for the turn. Raises Unavailable when it does not come in time."""
-        holding = self._current
-        if holding is not None and not holding.ended.done() and holding.owner is asyncio.current_task():
+        """Wait for the writing connection. Raises Unavailable after the timeout."""
+        current = self._current
+        if current is not None and not current.ended.done() and current.owner is asyncio.current_task():
             raise NestedWriteError
         if self._closing or not self.is_running:
             raise Unavailable(_STOPPING)
         if len(self._queue) >= MAX_QUEUED:
-            raise Unavailable("Too many writers wait for the database. Try again in a moment.")
-        turn = WriteTicket(asyncio.get_running_loop())
-        self._queue.append(turn)
+            raise Unavailable("Too many writes are waiting for the database. Try again in a moment.")
+        ticket = WriteTicket(asyncio.get_running_loop())
+        self._queue.append(ticket)
         self._wake.set()
         try:
-            await _wait_or_fail(turn.granted, self._acquire_timeout_s, Unavailable(_BUSY))
+            await _wait_or_fail(ticket.granted, self._acquire_timeout_s, Unavailable(_BUSY))
         except BaseException:
-            turn.end(keep=False)
+            ticket.end(keep=False)
             raise
-        return turn
+        return ticket
 
-    async def wait_committed(self, turn: WriteTicket) -> None:
-        """Wait until the turn's transaction is durable. Raises Unavailable when it is not, or nobody can say."""
-        await _wait_or_fail(turn.committed, self._commit_timeout_s, Unavailable(_UNCERTAIN))
+    async def wait_committed(self, ticket: WriteTicket) -> None:
+        """Wait until the transaction is durable. Raises Unavailable if it is not, or if that is unknown."""
+        await _wait_or_fail(ticket.committed, self._commit_timeout_s, Unavailable(_UNCERTAIN))
 
     async def _run(self) -> None:
         while True:
@@ -134,71 +135,71 @@ class GroupCommitWriter:
                     return
                 self._wake.clear()
                 await self._wake.wait()
-            members: list[WriteTicket] = []
+            group: list[WriteTicket] = []
             try:
-                whole = await self._collect(members)
-                await self._commit(members, whole=whole)
+                intact = await self._collect(group)
+                await self._commit(group, intact=intact)
             finally:
-                lost = Unavailable("The service stopped before this was saved. Try again in a moment.")
-                for turn in members:
-                    turn.resolve(lost)
+                failure = Unavailable("The service stopped before this was saved. Try again in a moment.")
+                for ticket in group:
+                    ticket.resolve(failure)
 
-    async def _collect(self, members: list[WriteTicket]) -> bool:
-        """Serve who waits, one after the other. False when the outer transaction was lost on the way."""
+    async def _collect(self, group: list[WriteTicket]) -> bool:
+        """Run the waiting transactions one after the other. False if the outer transaction was lost."""
         self.connection.defer_control("BEGIN IMMEDIATE")
-        closes = monotonic() + MAX_GROUP_S
+        deadline = monotonic() + MAX_GROUP_S
         while self._queue:
-            turn = self._queue.popleft()
-            if turn.granted.done():
+            ticket = self._queue.popleft()
+            if ticket.granted.done():
                 continue
-            if not await self._run_transaction(turn) or self.connection.transaction_lost:
-                members.append(turn)
+            if not await self._run_transaction(ticket) or self.connection.transaction_lost:
+                group.append(ticket)
                 return False
-            if turn.ended.result():
-                members.append(turn)
-            if len(members) >= MAX_TRANSACTIONS or monotonic() > closes:
+            if ticket.ended.result():
+                group.append(ticket)
+            if len(group) >= MAX_TRANSACTIONS or monotonic() > deadline:
                 break
         return True
 
-    async def _run_transaction(self, turn: WriteTicket) -> bool:
-        """Give the turn and wait for its end. False when its savepoint could not be rolled back to."""
-        self.connection.defer_control("SAVEPOINT turn")
-        self._current = turn
-        turn.granted.set_result(None)
+    async def _run_transaction(self, ticket: WriteTicket) -> bool:
+        """Grant the ticket and wait until it ends. False if its savepoint could not be rolled back."""
+        self.connection.defer_control("SAVEPOINT ticket")
+        self._current = ticket
+        ticket.granted.set_result(None)
         try:
-            keep = await turn.ended
+            keep = await ticket.ended
         finally:
             self._current = None
         if keep:
-            self.connection.defer_control("RELEASE turn")
+            self.connection.defer_control("RELEASE ticket")
             return True
         if self.connection.transaction_lost:
             return False
         try:
-            await self.connection.fetch("ROLLBACK TO turn")
+            await self.connection.fetch("ROLLBACK TO ticket")
         except (DomainError, sqlite3.Error):
             return False
-        self.connection.defer_control("RELEASE turn")
+        self.connection.defer_control("RELEASE ticket")
         return True
 
-    async def _commit(self, members: list[WriteTicket], *, whole: bool) -> None:
+    async def _commit(self, group: list[WriteTicket], *, intact: bool) -> None:
         failure: DomainError | None = None
         try:
-            if not whole:
-                raise Unavailable("The database gave up the transaction. Try again in a moment.")
-            await self.connection.fetch("COMMIT" if members else "ROLLBACK")
+            if not intact:
+                raise Unavailable("The database rolled the transaction back. Try again in a moment.")
+            await self.connection.fetch("COMMIT" if group else "ROLLBACK")
         except (DomainError, sqlite3.Error) as error:
             failure = Unavailable(f"The database could not save this ({error}). Try again in a moment.")
             await self._roll_back_group()
         self.commit_count += 1
-        self.transaction_count += len(members)
-        for turn in members:
+        self.transaction_count += len(group)
+        for ticket in group:
             if failure is None:
-                run_callbacks(turn.after_commit_calls)
-            turn.resolve(failure)
+                run_callbacks(ticket.after_commit_calls)
+            ticket.resolve(failure)
 
     async def _roll_back_group(self) -> None:
-        """Leave no outer transaction open, whatever it takes."""
+        """Leave no outer transaction open."""
         self.connection.reset()
         with contextlib.suppress(DomainError, sqlite3.Error):
             await self.connection.fetch("ROLLBACK")

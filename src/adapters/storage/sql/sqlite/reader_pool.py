@@ -17,11 +17,11 @@ IDLE_SNAPSHOT_S = 0.1
 class ReaderPool:
     """At most `size` connections, opened when needed. The most recently used one comes first, because its cache is warm."""
 
-    def __init__(self, path: Path, *, size: int = 6, patience_s: float = 5.0, busy_ms: int = 5_000) -> None:
+    def __init__(self, path: Path, *, size: int = 6, acquire_timeout_s: float = 5.0, busy_timeout_ms: int = 5_000) -> None:
         self._path = path
         self._size = size
-        self._acquire_timeout_s = patience_s
-        self._busy_timeout_ms = busy_ms
+        self._acquire_timeout_s = acquire_timeout_s
+        self._busy_timeout_ms = busy_timeout_ms
         self._slots = asyncio.Semaphore(size)
         self._idle: list[SqliteConnection] = []
         self._closed = False
@@ -67,7 +67,7 @@ class ReaderPool:
             raise Unavailable("Too many reads are running. Try again in a moment.") from None
 
     async def _open(self) -> SqliteConnection:
-        return await SqliteConnection.open(self._path, reader=True, busy_ms=self._busy_timeout_ms)
+        return await SqliteConnection.open(self._path, reader=True, busy_timeout_ms=self._busy_timeout_ms)
 
     async def _release(self, connection: SqliteConnection) -> None:
         if connection.transaction_lost:

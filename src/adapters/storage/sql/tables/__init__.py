@@ -1,4 +1,4 @@
-"""The schema, dialect-neutral; SQLite and PostgreSQL differ in the conditions of partial indexes and nothing else."""
+"""The schema for both dialects. SQLite and PostgreSQL differ only in the conditions of partial indexes."""
 
 from adapters.storage.sql.tables.columns import metadata
 from adapters.storage.sql.tables.events_and_telemetry import (

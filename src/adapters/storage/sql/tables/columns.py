@@ -1,6 +1,6 @@
-"""How things are written down: ids and JSON as text, instants as integers, states as words that a CHECK knows.
+"""Column types: ids and JSON are text, instants are integers, states are words listed in a CHECK.
 
-Every name follows one convention, so that a migration can name what it changes on either database.
+All constraints follow one naming convention, so that a migration can name what it changes on either database.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NAMING_CONVENTION = {
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 Int64 = BigInteger().with_variant(Integer, "sqlite")
-"""64 bits on both; SQLite counts rows up only in a column whose type is INTEGER to the letter."""
+"""64 bits on both databases. SQLite auto-increments only a column whose type is exactly INTEGER."""
 
 
 def autoincrement_key(name: str) -> Column[int]:
-    """A primary key the database counts up: the order in which rows were made."""
+    """An auto-incremented primary key: the order of insertion."""
     return Column(name, Int64, primary_key=True, autoincrement=True)
 
 
@@ -45,5 +45,5 @@ def one_of_check(column: str, values: Iterable[str]) -> CheckConstraint:
 
 
 def sql_literals(values: Iterable[str]) -> str:
-    """SQL literals of words of the program's own enumerations."""
+    """SQL literals for the values of the program's enumerations."""
     return ", ".join(f"'{value}'" for value in values)

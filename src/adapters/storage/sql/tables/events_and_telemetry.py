@@ -1,4 +1,4 @@
-"""What grows without end: the log, the readings, and what is owed to webhooks."""
+"""Tables that keep growing: the event log, the readings, the webhook deliveries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ event_totals = Table(
     integer_column("total"),
 )
 
-event_counts = Table(  # of an account's events, by kind and device; the device is "" where there is none
+event_counts = Table(  # event counts per account, kind and device; the device is "" if there is none
     "event_counts",
     metadata,
     Column("account_id", Text, ForeignKey("accounts.account_id", ondelete="CASCADE"), primary_key=True),
@@ -143,7 +143,7 @@ deliveries = Table(
     "deliveries",
     metadata,
     autoincrement_key("no"),
-    text_column("webhook_id"),  # no foreign key: a webhook goes at once, the million rows it may have in steps after it
+    text_column("webhook_id"),  # no foreign key: the deliveries of a deleted webhook are deleted in batches
     text_column("account_id"),
     text_column("device_id", null=True),
     text_column("event_id"),
@@ -153,10 +153,10 @@ deliveries = Table(
     integer_column("attempts"),
     integer_column("due_ms"),
     integer_column("claimed_until_ms", null=True),
-    integer_column("ready_ms"),  # when it may be claimed: due_ms, or the end of the lease
+    integer_column("ready_ms"),  # it may be claimed from then on: due_ms, or the end of the lease
     integer_column("created_ms"),
     one_of_check("state", [state.value for state in DeliveryState]),
-    Index(None, "webhook_id", "no"),  # with `no`, so that a walk can go on where it was
+    Index(None, "webhook_id", "no"),  # with `no`, so that a scan can continue where it stopped
     Index(None, "device_id"),
     Index(
         "ix_deliveries__owed", "ready_ms", "no", "webhook_id", sqlite_where=PENDING_DELIVERY, postgresql_where=PENDING_DELIVERY

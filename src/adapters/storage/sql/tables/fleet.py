@@ -1,4 +1,4 @@
-"""Devices, what they can do, and what acts on them by itself."""
+"""Devices, their commands, schedules and rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts, people, projects, sessions and API keys."""
+"""Accounts, users, projects, sessions and API keys."""
 
 from __future__ import annotations
 

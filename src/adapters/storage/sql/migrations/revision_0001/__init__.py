@@ -1,1 +1,1 @@
-"""The tables of revision 0001. Frozen: what comes later is another revision."""
+"""The tables of revision 0001. Frozen: later changes are other revisions."""

@@ -1,4 +1,4 @@
-"""Executions, schedules, grants and approvals, as revision 0001 made them."""
+"""Executions, schedules, grants and approvals, as revision 0001 created them."""
 
 from __future__ import annotations
 

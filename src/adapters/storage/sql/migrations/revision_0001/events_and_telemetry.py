@@ -1,4 +1,4 @@
-"""The log, readings and webhooks, as revision 0001 made them."""
+"""The log, readings and webhooks, as revision 0001 created them."""
 
 from __future__ import annotations
 

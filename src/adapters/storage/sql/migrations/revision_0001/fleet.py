@@ -1,4 +1,4 @@
-"""Devices, what they can do, and rules, as revision 0001 made them."""
+"""Devices, what they can do, and rules, as revision 0001 created them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts, people, projects, sessions and API keys, as revision 0001 made them."""
+"""Accounts, people, projects, sessions and API keys, as revision 0001 created them."""
 
 from __future__ import annotations
 

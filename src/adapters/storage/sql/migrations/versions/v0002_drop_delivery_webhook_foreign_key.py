@@ -1,4 +1,4 @@
-"""Deliveries do not go with their webhook by foreign key any more, but after it and in steps.
+"""Drops the foreign key from deliveries to webhooks: a worker deletes the deliveries of a deleted webhook in batches.
 
 Revision: 0002, after 0001.
 """
@@ -21,7 +21,7 @@ def upgrade() -> None:
 
 
 def _rebuild_table() -> None:
-    """SQLite drops no constraint: the table is made anew, as its manual says (foreign keys are off on this connection)."""
+    """SQLite cannot drop a constraint, so the table is rebuilt as its manual says (foreign keys are off on this connection)."""
     bind = op.get_bind()
     [(made,)] = bind.exec_driver_sql("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'deliveries'").fetchall()
     indexes = bind.exec_driver_sql(

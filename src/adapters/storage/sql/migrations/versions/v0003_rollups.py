@@ -1,7 +1,7 @@
-"""Roll-ups of telemetry, and graves of deleted devices whose readings are still to go.
+"""Telemetry roll-ups, and tombstones of deleted devices whose readings are not deleted yet.
 
-Every hour that has readings is marked, so that the worker sums it up: found by hops of one seek each, from hour to hour and from
-device to device, not by reading the readings.
+Marks every hour that has readings as due, for the roll-up worker. A recursive query finds the hours with one index seek each,
+from hour to hour and from device to device, without reading the readings.
 
 Revision: 0003, after 0002.
 """

@@ -1,4 +1,4 @@
-"""How many events there are of each kind and device, so that a filtered total adds up few numbers; an index for both filters.
+"""Event counts per kind and device, so that a filtered total adds up few numbers; and an index for both filters.
 
 Revision: 0004, after 0003.
 """

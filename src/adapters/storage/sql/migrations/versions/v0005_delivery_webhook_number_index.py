@@ -1,4 +1,4 @@
-"""The deliveries of a webhook by number, so that taking a million of them away goes on where it was.
+"""An index of deliveries by webhook and number, so that deleting a million of them continues where the last batch ended.
 
 Revision: 0005, after 0004.
 """

@@ -23,7 +23,7 @@ async def filled(world: World, vault: AesVault, devices: int) -> list[str]:
     return made
 
 
-async def test_every_secret_is_under_the_new_key_and_says_the_same(world: World) -> None:
+async def test_rekeying_encrypts_every_secret_with_the_new_key(world: World) -> None:
     ring = KeyRing.generate()
     devices = await filled(world, AesVault(ring), 450)
     hook = a_webhook(world)
@@ -48,7 +48,7 @@ async def test_every_secret_is_under_the_new_key_and_says_the_same(world: World)
     assert (await service.run(seen.append)).rekeyed == 0
 
 
-async def test_a_secret_that_changes_meanwhile_is_left_to_whoever_changes_it(world: World) -> None:
+async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: World) -> None:
     vault = AesVault(KeyRing.generate())
     (device_id,) = await filled(world, vault, 1)
     async with world.uow.write() as tx:
@@ -60,7 +60,7 @@ async def test_a_secret_that_changes_meanwhile_is_left_to_whoever_changes_it(wor
         assert await tx.credentials.rekey(device_id, theirs, b"ours")
 
 
-async def test_what_no_key_opens_is_named_and_left(world: World) -> None:
+async def test_rekeying_reports_and_keeps_a_secret_that_no_key_decrypts(world: World) -> None:
     (device_id,) = await filled(world, AesVault(KeyRing.generate()), 1)
     service = RekeyService(uow=world.uow, vault=AesVault(KeyRing.generate()), key_of=sealing_key_id)
     tally: Any = await service.run(lambda seen: None)

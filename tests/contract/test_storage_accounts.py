@@ -1,4 +1,4 @@
-"""Accounts, people, projects, sessions and keys."""
+"""Accounts, users, projects, sessions and keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domain.kernel.idempotency import COMMITTED, StoredResponse
 from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new
 
 
-async def test_an_email_belongs_to_one_person(world: World) -> None:
+async def test_an_email_belongs_to_one_user(world: World) -> None:
     other = a_user()
     async with world.uow.write() as tx:
         with pytest.raises(Conflict) as caught:
@@ -31,7 +31,7 @@ async def test_an_email_belongs_to_one_person(world: World) -> None:
         assert await tx.users.find_by_email("nobody@example.org") is None
 
 
-async def test_a_person_is_changed_and_deleted_with_memberships_and_codes(world: World) -> None:
+async def test_deleting_a_user_deletes_memberships_and_codes(world: World) -> None:
     changed = world.user.with_password("other", NOW + 5)
     code = OneTimeCode(world.user.user_id, b"c", NOW, NOW + 9, 0, False)
     async with world.uow.write() as tx:
@@ -46,7 +46,7 @@ async def test_a_person_is_changed_and_deleted_with_memberships_and_codes(world:
         assert await tx.memberships.get(world.membership.membership_id) is None
 
 
-async def test_members_are_listed_oldest_first_with_their_person(world: World) -> None:
+async def test_members_are_listed_oldest_first_with_their_user(world: World) -> None:
     user = a_user()
     added = Membership(new("mbr"), world.account.account_id, user.user_id, Role.VIEWER, NOW - 99)
     async with world.uow.write() as tx:
@@ -63,7 +63,7 @@ async def test_members_are_listed_oldest_first_with_their_person(world: World) -
             await tx.memberships.add(replace(added, membership_id=new("mbr")))
 
 
-async def test_a_membership_takes_its_grants_and_tokens_along(world: World) -> None:
+async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: World) -> None:
     membership = world.membership
     grant = a_grant(world, subject=GrantSubject(membership_id=membership.membership_id))
     async with world.uow.write() as tx:
@@ -88,7 +88,7 @@ async def test_projects_are_listed_with_their_device_count(world: World) -> None
             await tx.projects.get_default(new("acc"))
 
 
-async def test_a_project_with_devices_stays(world: World) -> None:
+async def test_a_project_with_devices_cannot_be_deleted(world: World) -> None:
     project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
@@ -99,7 +99,7 @@ async def test_a_project_with_devices_stays(world: World) -> None:
         assert caught.value.code == "PROJECT_IN_USE"
 
 
-async def test_an_empty_project_goes_with_its_grants(world: World) -> None:
+async def test_deleting_an_empty_project_deletes_its_grants(world: World) -> None:
     project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
     grant = a_grant(world, device_id=None, project_id=project.project_id)
     async with world.uow.write() as tx:
@@ -129,7 +129,7 @@ async def test_a_revoked_token_cannot_be_spent(world: World) -> None:
         assert tokens[1].spent_ms == NOW + 2
 
 
-async def test_what_is_outlived_is_forgotten_in_steps(world: World) -> None:
+async def test_expired_rows_are_deleted_in_batches(world: World) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
             await tx.refresh_tokens.add(_token(world, bytes([number]), expires_ms=NOW + number))
@@ -146,7 +146,7 @@ async def test_what_is_outlived_is_forgotten_in_steps(world: World) -> None:
         assert await tx.stored_responses.get("user:1", "3") is not None
 
 
-async def test_places_from_which_somebody_signed_in_outlive_the_counts(world: World) -> None:
+async def test_known_login_locations_outlive_failure_counts(world: World) -> None:
     place, count = "known:ada@example.org|203.0.113.1", "pair:ada@example.org|203.0.113.1"
     async with world.uow.write() as tx:
         for subject in (place, count):
@@ -169,7 +169,7 @@ async def test_failed_logins_are_replaced_and_cleared(world: World) -> None:
         assert await tx.login_failures.get_for_update("address:::1") is None
 
 
-async def test_an_answer_is_claimed_once_and_kept(world: World) -> None:
+async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: World) -> None:
     answer = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
     async with world.uow.write() as tx:
         assert await tx.stored_responses.claim(answer)
@@ -199,7 +199,7 @@ async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(wo
         assert (await tx.stored_responses.get("user:1", "k")).status == (None if fails else COMMITTED)
 
 
-async def test_an_answer_is_superseded_by_one_and_never_a_younger_one(world: World) -> None:
+async def test_an_abandoned_claim_is_deleted_by_one_caller_and_a_newer_one_is_not(world: World) -> None:
     old = StoredResponse("user:1", "k", b"hash", 201, b"{}", NOW)
     async with world.uow.write() as tx:
         await tx.stored_responses.claim(old)
@@ -222,7 +222,7 @@ async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
         assert (await tx.api_keys.get(world.account.account_id, second.key_id)).name == "renamed"
 
 
-async def test_use_of_keys_is_noted_and_never_goes_back(world: World) -> None:
+async def test_last_use_of_a_key_never_goes_back(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.api_keys.update_last_used({world.key.key_id: NOW + 5, new("key"): NOW})
         await tx.api_keys.update_last_used({world.key.key_id: NOW + 1})
@@ -230,7 +230,7 @@ async def test_use_of_keys_is_noted_and_never_goes_back(world: World) -> None:
         assert (await tx.api_keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
 
 
-async def test_a_key_takes_grants_and_webhooks_along_and_leaves_deliveries_over(world: World) -> None:
+async def test_deleting_a_key_deletes_grants_and_webhooks_and_leaves_deliveries(world: World) -> None:
     webhook, grant = a_webhook(world), a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)

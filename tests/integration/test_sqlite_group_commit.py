@@ -1,4 +1,4 @@
-"""The writer: shares commits, survives what goes wrong at the disk, and lets nobody wait without end."""
+"""Group commit: the writer shares commits, survives disk errors, and no wait is without a timeout."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from support.storage import an_account, sqlite_url
 
 
 class Bench:
-    """A backend whose lane can be told to fail or to stall at a statement."""
+    """A backend whose writing connection fails or stalls at chosen statements."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.backend = SqliteBackend(path, patience_s=0.4, hold_s=0.9, busy_ms=200)
+        self.backend = SqliteBackend(path, acquire_timeout_s=0.4, transaction_timeout_s=0.9, busy_timeout_ms=200)
         self.uow = SqlUnitOfWork(self.backend)
         self.fails: dict[str, Exception] = {}
         self.stalls: dict[str, asyncio.Event] = {}
 
     async def start(self) -> None:
         await self.backend.start()
-        lane, fetch = self.backend.writer.connection, self.backend.writer.connection.fetch
+        connection = self.backend.writer.connection
+        fetch = connection.fetch
 
-        async def told(sql: str, params: Any = ()) -> Any:
+        async def fetch_or_fail(sql: str, params: Any = ()) -> Any:
             if sql in self.stalls:
                 await self.stalls[sql].wait()
             if sql in self.fails:
                 raise self.fails.pop(sql)
             return await fetch(sql, params)
 
-        lane.fetch = told  # type: ignore[method-assign]
+        connection.fetch = fetch_or_fail  # type: ignore[method-assign]
 
     async def add(self, calls: list[int] | None = None) -> Any:
         account = an_account()
@@ -100,7 +101,7 @@ async def test_a_commit_that_fails_fails_everyone_in_it_and_nobody_after(bench: 
 
 
 async def test_a_transaction_that_cannot_be_rolled_back_alone_takes_its_group_down(bench: Bench) -> None:
-    bench.fails["ROLLBACK TO turn"] = sqlite3.OperationalError("no such savepoint: turn")
+    bench.fails["ROLLBACK TO ticket"] = sqlite3.OperationalError("no such savepoint: ticket")
 
     async def fail() -> None:
         async with bench.uow.write() as tx:
@@ -136,7 +137,7 @@ async def test_a_transaction_that_keeps_its_turn_too_long_is_rolled_back(bench: 
             await tx.accounts.add(account)
             await asyncio.Event().wait()
 
-    with pytest.raises(Unavailable, match="nothing of it was saved"):
+    with pytest.raises(Unavailable, match="Nothing was saved"):
         await dawdle()
     added = await bench.add()
     assert bench.stored() == {added}
