@@ -1,10 +1,9 @@
-"""Command parameters against JSON Schema Draft 2020-12, by the Rust validator; a schema comes from users and is not trusted.
+"""Command parameters against JSON Schema Draft 2020-12, with the Rust validator; schemas come from users and are not trusted.
 
-What a schema may cost is bounded before it is compiled: its size, its depth, the number of its nodes once every local `$ref` is
-followed (a few references of references can stand for millions), and no reference may lead back to itself. Patterns run on an
-engine without backtracking, so their time is linear in the text; look-around and back-references therefore do not exist here.
-What a check may cost is bounded before it is made: the schema's nodes, enum values too, times the values of the parameters.
-Nothing is ever fetched: a `$ref` names a place in the same schema.
+The cost of a schema is bounded before it is compiled: its size, its depth, and the number of its nodes with every local `$ref`
+expanded (a few nested references can expand to millions); circular references are rejected. Patterns run on an engine without
+backtracking, in time linear in the text, so look-around and back-references are not supported. The cost of a check is bounded
+before it runs: schema nodes, including enum values, times parameter values. Nothing is fetched: a `$ref` must be local.
 """
 
 from __future__ import annotations
@@ -24,28 +23,28 @@ MAX_SCHEMA_BYTES = 16 * 1024
 MAX_DEPTH = 24
 MAX_SCHEMA_NODES = 5_000
 MAX_REF_DEPTH = 16
-"""References of references, one inside the other: the validator recurses as deep."""
+"""Nested references; the validator recurses once for each."""
 MAX_PATTERN_LENGTH = 256
 MAX_REGEX_BYTES = 1 << 20
-"""Of one compiled pattern; `a{1000}{1000}` would otherwise take gigabytes."""
+"""Per compiled pattern; without a limit `a{1000}{1000}` takes gigabytes."""
 MAX_CHECK_COST = 100_000
-"""Schema nodes times values of the parameters, in one check: some 300 ms at the worst, in which nobody else is served."""
+"""Schema nodes times parameter values per check: at most about 300 ms, which block the event loop."""
 CHARACTERS_PER_VALUE = 64
-"""Characters that count as one value more."""
+"""This many characters count as one more value."""
 MAX_FAULTS = 20
 MAX_FIELD_LENGTH = 200
 CACHE_SIZE = 512
-"""Compiled schemas kept, some 10 KiB each."""
+"""Compiled schemas in the cache, about 10 KiB each."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _UNSUPPORTED_KEYWORDS = frozenset(
     {"$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$anchor", "$id", "$vocabulary"}
 )
 _DATA_KEYWORDS = frozenset({"const", "enum", "default", "examples"})
-"""Keywords whose value is data: a `$ref` inside them is no reference."""
+"""Keywords whose value is data: a `$ref` inside it is not a reference."""
 
 
 class _UnusableSchemaError(Exception):
-    """What is wrong with a schema, and where."""
+    """A schema that cannot be used: the field and the reason."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -59,12 +58,12 @@ class JsonSchemaParamsValidator:
         self.compilation_count = 0
 
     def validate_schema(self, schema: JsonObject) -> Sequence[FieldFault]:
-        """What is wrong with the schema itself; empty when it can be used."""
+        """The faults of the schema itself; empty when it can be used."""
         try:
             _check_schema_bounds(schema)
             self._compile(schema)
-        except _UnusableSchemaError as unfit:
-            return (unfit.fault,)
+        except _UnusableSchemaError as error:
+            return (error.fault,)
         except jsonschema_rs.ValidationError as error:
             return (FieldFault(_field_path("paramsSchema", error.instance_path), _schema_error_message(error)),)
         except (ValueError, jsonschema_rs.ReferencingError) as error:
@@ -72,10 +71,10 @@ class JsonSchemaParamsValidator:
         return ()
 
     def validate(self, schema: JsonObject, params: Json) -> Sequence[FieldFault]:
-        """At most `MAX_FAULTS` faults, a path for each."""
+        """At most `MAX_FAULTS` faults, each with its path."""
         faults: list[FieldFault] = []
-        validator, weight = self._compile(schema)
-        if weight * _count_values(params) > MAX_CHECK_COST:
+        validator, node_count = self._compile(schema)
+        if node_count * _count_values(params) > MAX_CHECK_COST:
             return (FieldFault("params", "has more values than can be checked against this command's schema; send fewer."),)
         for error in validator.iter_errors(params):
             faults += _field_faults(error)
@@ -84,7 +83,7 @@ class JsonSchemaParamsValidator:
         return faults[:MAX_FAULTS]
 
     def _compile(self, schema: JsonObject) -> tuple[jsonschema_rs.Validator, int]:
-        """Compiled, and its weight; one that was stored when more was taken than now weighs the most."""
+        """The compiled schema and its node count; a stored schema beyond today's limits gets the maximum count."""
         key = json.dumps(schema, sort_keys=True, separators=(",", ":"))
         known = self._cache.get(key)
         if known is not None:
@@ -92,34 +91,34 @@ class JsonSchemaParamsValidator:
             return known
         self.compilation_count += 1
         options = jsonschema_rs.RegexOptions(size_limit=MAX_REGEX_BYTES, dfa_size_limit=MAX_REGEX_BYTES)
-        made = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
+        validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
         try:
-            weight = _SchemaNodeCounter(schema).count(schema, "paramsSchema")
+            node_count = _SchemaNodeCounter(schema).count(schema, "paramsSchema")
         except _UnusableSchemaError:
-            weight = MAX_SCHEMA_NODES
-        self._cache[key] = made, weight
+            node_count = MAX_SCHEMA_NODES
+        self._cache[key] = validator, node_count
         if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
         return self._cache[key]
 
 
 def _check_schema_bounds(schema: JsonObject) -> None:
-    """Raises _Unfit for a schema that could cost more than it may."""
+    """Raises _UnusableSchemaError for a schema beyond the limits."""
     if schema.get("$schema", DIALECT) not in (DIALECT, DIALECT + "#"):
-        raise _UnusableSchemaError("paramsSchema.$schema", f"is another dialect; write {DIALECT}, or leave it out.")
+        raise _UnusableSchemaError("paramsSchema.$schema", f"is another dialect; use {DIALECT}, or omit it.")
     if is_nested_deeper_than(schema, MAX_DEPTH):
         raise _UnusableSchemaError("paramsSchema", f"is nested deeper than {MAX_DEPTH} levels; flatten it.")
     try:
         size = len(json.dumps(schema, allow_nan=False, separators=(",", ":")).encode())
     except ValueError:
-        raise _UnusableSchemaError("paramsSchema", "holds a number that JSON does not have (NaN or infinity).") from None
+        raise _UnusableSchemaError("paramsSchema", "contains a number that JSON does not allow (NaN or infinity).") from None
     if size > MAX_SCHEMA_BYTES:
-        raise _UnusableSchemaError("paramsSchema", f"takes {size} bytes as JSON; {MAX_SCHEMA_BYTES} are the most.")
+        raise _UnusableSchemaError("paramsSchema", f"has {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} are allowed.")
     _SchemaNodeCounter(schema).count(schema, "paramsSchema")
 
 
 def _count_values(value: Json) -> int:
-    """Values in it, itself among them; long text counts for more. Its depth has been bounded."""
+    """The number of values, including itself; long text counts as several. The depth is bounded by the caller."""
     if isinstance(value, str):
         return 1 + len(value) // CHARACTERS_PER_VALUE
     if isinstance(value, dict):
@@ -128,7 +127,7 @@ def _count_values(value: Json) -> int:
 
 
 class _SchemaNodeCounter:
-    """The number of nodes of a schema with its references followed; each target is weighed once."""
+    """Counts the nodes of a schema with its references expanded; each target is computed once."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
@@ -136,25 +135,25 @@ class _SchemaNodeCounter:
         self._open_refs: set[str] = set()
 
     def count(self, node: Json, field: str) -> int:
-        weight = 1
+        node_count = 1
         if isinstance(node, dict):
             for name, value in node.items():
-                weight += self._count_keyword(name, value, f"{field}.{name}")
+                node_count += self._count_keyword(name, value, f"{field}.{name}")
         elif isinstance(node, list):
-            weight += sum(self.count(value, f"{field}.{index}") for index, value in enumerate(node))
-        if weight > MAX_SCHEMA_NODES:
+            node_count += sum(self.count(value, f"{field}.{index}") for index, value in enumerate(node))
+        if node_count > MAX_SCHEMA_NODES:
             raise _UnusableSchemaError(
-                field, f"stands for more than {MAX_SCHEMA_NODES} nodes with its references followed; simplify it."
+                field, f"has more than {MAX_SCHEMA_NODES} nodes with its references expanded; simplify it."
             )
-        return weight
+        return node_count
 
     def _count_keyword(self, name: str, value: Json, field: str) -> int:
         if name in ("enum", "const") and isinstance(value, list):
-            return _count_values(value)  # each is compared
+            return _count_values(value)  # each value is compared
         if name in _DATA_KEYWORDS and not isinstance(value, dict):
             return 1
         if name in _UNSUPPORTED_KEYWORDS and isinstance(value, str):
-            raise _UnusableSchemaError(field, f"{name} is not taken here; refer with $ref to a place such as #/$defs/name.")
+            raise _UnusableSchemaError(field, f"{name} is not supported; use a $ref to a path such as #/$defs/name.")
         if name == "$ref" and isinstance(value, str):
             return self._count_ref_target(value, field)
         if name == "pattern" and isinstance(value, str) and len(value) > MAX_PATTERN_LENGTH:
@@ -167,11 +166,11 @@ class _SchemaNodeCounter:
         if ref in self._counts_by_ref:
             return self._counts_by_ref[ref]
         if not ref.startswith("#"):
-            raise _UnusableSchemaError(field, "leads outside; only places in the same schema can be named, such as #/$defs/name.")
+            raise _UnusableSchemaError(field, "is not local; only paths in the same schema are allowed, such as #/$defs/name.")
         if ref in self._open_refs:
-            raise _UnusableSchemaError(field, "leads back to itself; a schema of parameters must end.")
+            raise _UnusableSchemaError(field, "is circular; a parameter schema must be finite.")
         if len(self._open_refs) >= MAX_REF_DEPTH:
-            raise _UnusableSchemaError(field, f"is a reference inside more than {MAX_REF_DEPTH} others; write it out.")
+            raise _UnusableSchemaError(field, f"is nested in more than {MAX_REF_DEPTH} references; write it out.")
         self._open_refs.add(ref)
         self._counts_by_ref[ref] = self.count(_resolve_ref(self._root, ref, field), field)
         self._open_refs.discard(ref)
@@ -179,12 +178,12 @@ class _SchemaNodeCounter:
 
 
 def _resolve_ref(root: JsonObject, ref: str, field: str) -> Json:
-    """RFC 6901, without percent-encoding: nobody needs it, and two spellings of one place would escape the cycle check."""
+    """JSON Pointer (RFC 6901) without percent-encoding: two spellings of one path would bypass the cycle check."""
     node: Json = root
     if ref != "#" and not ref.startswith("#/"):
-        raise _UnusableSchemaError(field, "names an anchor; write a place such as #/$defs/name.")
+        raise _UnusableSchemaError(field, "names an anchor; use a path such as #/$defs/name.")
     if "%" in ref:
-        raise _UnusableSchemaError(field, "has a percent sign; write the place plainly.")
+        raise _UnusableSchemaError(field, "contains a percent sign; write the path without percent-encoding.")
     for part in ref.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and name in node:
@@ -201,7 +200,7 @@ def _field_path(start: str, path: Sequence[str | int]) -> str:
 
 
 def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldFault]:
-    """A missing or surplus property is the fault of that property, not of the object around it."""
+    """A missing or unknown property is reported with its own path, not that of its object."""
     kind: Any = error.kind
     path = _field_path("params", error.instance_path)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
@@ -216,5 +215,5 @@ def _field_faults(error: jsonschema_rs.ValidationError) -> Iterator[FieldFault]:
 def _schema_error_message(error: jsonschema_rs.ValidationError) -> str:
     where = error.instance_path[-1] if error.instance_path else ""
     if where == "pattern" or "regex" in error.message[-20:]:
-        return "is not a pattern that can be used: no look-around, no back-references, and not too large."
+        return "is not a supported pattern: it must not use look-around or back-references, and must not be too large."
     return f"is not JSON Schema 2020-12: {error.message[:200]}."

@@ -1,9 +1,9 @@
 """RFC 5545 recurrence with python-dateutil, on the wall clock of an IANA zone.
 
-dateutil works on local times without a zone; this module turns them into instants. Two laws come from the standard's gaps: a
-local time left out by a change to summer time falls on the first instant after the gap, and one that comes twice counts the
-first time only. The third is our own: no rule may cost more than it is worth. dateutil searches to the year 9999 for a date that
-never comes, so only such parts are taken whose next match is near once the first occurrence is known to match.
+dateutil works on local times without a zone; this module converts them to instants. Two laws cover the changes of the clocks: a
+local time skipped by a change to summer time falls on the first instant after the gap, and a repeated local time counts only
+once, at its first instant. A third law bounds the cost of a rule: dateutil searches to the year 9999 for a date that never comes,
+so only parts are accepted whose next match is near once the first occurrence matches.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from domain.kernel.errors import FieldFault
 MIN_INTERVAL = timedelta(minutes=1)
 MAX_SAMPLED_OCCURRENCES = 300
 SAMPLED_SPAN = timedelta(days=800)
-"""How many occurrences, and over how long, are looked at for how close they come: every pattern within a day, week or year has
-shown itself by then."""
+"""The occurrences checked for their spacing. Every pattern within a day, week or year repeats within this span."""
 _CACHE_SIZE = 4096
 
 
 class DateutilRecurrence:
-    """The `Recurrence` port of the schedules part. Keeps compiled rules of the slots it saw last."""
+    """The `Recurrence` port of the schedules part. Caches the compiled rules of recent slots."""
 
     def is_known_timezone(self, timezone: str) -> bool:
         return _load_timezone(timezone) is not None
 
     def find_error(self, rrule: str, timezone: str, first_ts: int, paired_ts: int) -> FieldFault | None:
         try:
-            found = _compile(rrule, timezone, first_ts)
-            self._check_first_occurrence(found)
-            self._check_spacing(found, abs(found.to_local(paired_ts) - found.first_local))
+            compiled = _compile(rrule, timezone, first_ts)
+            self._check_first_occurrence(compiled)
+            self._check_spacing(compiled, abs(compiled.to_local(paired_ts) - compiled.first_local))
         except RecurrenceError as fault:
             return FieldFault(fault.field, str(fault))
         return None
@@ -45,39 +44,43 @@ class DateutilRecurrence:
     def next_occurrence(
         self, rrule: str, timezone: str, first_ts: int, after_ts: int, *, paired_ts: int | None = None
     ) -> int | None:
-        found = _compile(rrule, timezone, first_ts)
+        compiled = _compile(rrule, timezone, first_ts)
         start_ts = first_ts if paired_ts is None else paired_ts
         if start_ts > after_ts:
             return start_ts
-        start = found.to_local(start_ts)
-        shift = start - found.first_local
-        for occurrence in found.occurrences_after(found.to_local(after_ts) - shift):
+        start = compiled.to_local(start_ts)
+        shift = start - compiled.first_local
+        for occurrence in compiled.occurrences_after(compiled.to_local(after_ts) - shift):
             local = occurrence + shift
-            at_ts = start_ts if local == start else found.to_timestamp(local)
+            at_ts = start_ts if local == start else compiled.to_timestamp(local)
             if at_ts > after_ts:
                 return at_ts
         return None
 
     @staticmethod
-    def _check_first_occurrence(found: CompiledRecurrence) -> None:
-        first = next(iter(found.occurrences), None) if found.rule.matches(found.first_local) else None
-        if first != found.first_local:
-            text = found.first_local.strftime("%A %Y-%m-%d %H:%M")
-            raise RecurrenceError("onTs", f"is the first occurrence, but the rrule does not fall on {text} ({found.zone.key}).")
+    def _check_first_occurrence(compiled: CompiledRecurrence) -> None:
+        first = next(iter(compiled.occurrences), None) if compiled.rule.matches(compiled.first_local) else None
+        if first != compiled.first_local:
+            text = compiled.first_local.strftime("%A %Y-%m-%d %H:%M")
+            raise RecurrenceError(
+                "onTs", f"must be the first occurrence, but the rrule does not match {text} ({compiled.zone.key})."
+            )
 
     @staticmethod
-    def _check_spacing(found: CompiledRecurrence, length: timedelta) -> None:
-        end = found.first_local + SAMPLED_SPAN
-        for one, other in pairwise(islice(takewhile(lambda date: date < end, found.occurrences), MAX_SAMPLED_OCCURRENCES)):
-            if other - one < MIN_INTERVAL:
-                raise RecurrenceError("rrule", "comes more often than once a minute; take a longer FREQ or INTERVAL.")
-            if other - one <= length:
-                message = "comes again before the slot is over; let offTs lie closer to onTs, or repeat less often."
+    def _check_spacing(compiled: CompiledRecurrence, length: timedelta) -> None:
+        end = compiled.first_local + SAMPLED_SPAN
+        for current, following in pairwise(
+            islice(takewhile(lambda date: date < end, compiled.occurrences), MAX_SAMPLED_OCCURRENCES)
+        ):
+            if following - current < MIN_INTERVAL:
+                raise RecurrenceError("rrule", "repeats more often than once a minute; use a longer FREQ or INTERVAL.")
+            if following - current <= length:
+                message = "repeats before the slot ends; move offTs closer to onTs, or repeat less often."
                 raise RecurrenceError("rrule", message)
 
 
 class CompiledRecurrence:
-    """One slot's rule, with all of dateutil's cost of setting up paid."""
+    """The compiled rule of one slot; compiling is the expensive part of dateutil."""
 
     def __init__(self, rule: RecurrenceRule, zone: ZoneInfo, first_ts: int) -> None:
         self.rule = rule
@@ -89,7 +92,7 @@ class CompiledRecurrence:
         return datetime.fromtimestamp(ts, self.zone).replace(tzinfo=None, fold=0)
 
     def to_timestamp(self, local: datetime) -> int:
-        """Unix seconds of a local time; where there are two, the first; where there is none, the end of the gap."""
+        """Unix seconds of a local time: the first of two for a repeated time, the end of the gap for a skipped one."""
         early = _to_timestamp(local, self.zone, fold=0)
         if self.to_local(early) == local:
             return early
@@ -103,9 +106,9 @@ class CompiledRecurrence:
         return iter(self._restarted_near(local).xafter(local))
 
     def _restarted_near(self, local: datetime) -> rrule:
-        """The same rule begun later, so that a slot of last year does not cost a year of steps each time.
+        """The same rule with a later start, so that an old slot does not step through all its past occurrences.
 
-        Exact for steps of fixed length and whole intervals, and only where nothing is counted from the beginning."""
+        Exact for steps of fixed length and whole intervals, and only without COUNT."""
         step = FIXED_STEPS.get(self.rule.freq)
         if step is None or self.rule.count is not None or local <= self.first_local:
             return self.occurrences

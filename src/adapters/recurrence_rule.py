@@ -1,7 +1,7 @@
-"""What an RRULE may say here, read into a value; and whether a local time fits its filters.
+"""Parses an RRULE (RFC 5545) into a value, and matches a local time against its BY parts.
 
-A rule is refused for what RFC 5545 forbids, for what nobody means (every second for ever), and for parts that would let a search
-run for centuries. Which parts go with which FREQ is a table.
+A rule is rejected if RFC 5545 forbids it, if it repeats every second, or if a search for its next occurrence could run for
+centuries. A table lists the parts allowed with each FREQ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, WEEKLY, YEARLY, rru
 
 MAX_RULE_LENGTH = 500
 MAX_COUNT = 2_000
-"""Counted from the beginning at every look; five years of days stay within milliseconds."""
+"""Each evaluation counts from the first occurrence; five years of days take milliseconds."""
 MAX_INTERVAL = 1_000
 
 _FrequencyCode = Literal[0, 1, 2, 3, 4, 5, 6]
@@ -59,7 +59,7 @@ _UNTIL_PATTERN = re.compile(r"(\d{8})(?:T(\d{6})(Z?))?")
 
 
 class RecurrenceError(ValueError):
-    """A field of the slot and what is wrong with it."""
+    """An invalid field of the slot; the message says what is wrong."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class RecurrenceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UntilLimit:
-    """The last local or UTC time; a date alone means to the end of that day."""
+    """The last local or UTC time; a date without a time means the end of that day."""
 
     last: datetime
     is_utc: bool
@@ -87,10 +87,10 @@ class RecurrenceRule:
     by_parts: dict[str, tuple[int, ...]]
 
     def to_dateutil(self, first: datetime, zone: ZoneInfo) -> rrule:
-        """As dateutil has it, in local times without a zone. Raises Faulty when it ends before it begins."""
+        """The dateutil rule, in local times without a zone. Raises RecurrenceError if it ends before it starts."""
         until = None if self.until is None else _local_until(self.until, zone)
         if until is not None and until < first:
-            raise RecurrenceError("rrule", "UNTIL lies before onTs, so it never happens.")
+            raise RecurrenceError("rrule", "UNTIL is before onTs, so the rule never occurs.")
         days = tuple(self._dateutil_weekdays())
         try:
             return rrule(
@@ -108,10 +108,10 @@ class RecurrenceRule:
                 byminute=self.by_parts.get("BYMINUTE"),
             )
         except ValueError as error:
-            raise RecurrenceError("rrule", f"never happens: {error}.") from None
+            raise RecurrenceError("rrule", f"never occurs: {error}.") from None
 
     def _dateutil_weekdays(self) -> Iterator[weekday]:
-        """dateutil wants a day to be in both when some have a number and some have none; so each gets all its numbers then."""
+        """dateutil combines numbered and plain weekdays with AND; so when both occur, a plain day is listed with every number."""
         mixed = len({nth == 0 for nth, _ in self.by_day}) == 2
         most = 5 if self.freq == "MONTHLY" or "BYMONTH" in self.by_parts else 53
         for nth, day in self.by_day:
@@ -121,7 +121,7 @@ class RecurrenceRule:
                 yield weekday(day, nth) if nth else weekday(day)
 
     def matches(self, local: datetime) -> bool:
-        """Whether a local time is within every BY part. Without this, dateutil may look for a first one for centuries."""
+        """Whether a local time matches every BY part. Without this check dateutil could search for centuries."""
         of_month = monthrange(local.year, local.month)[1]
         present = {
             "BYMONTH": (local.month,),
@@ -146,7 +146,7 @@ class RecurrenceRule:
         return any(weekday == local.weekday() and nth in nths for nth, weekday in self.by_day)
 
     def _matches_setpos(self, local: datetime) -> bool:
-        """Whether it is one of the wanted places in the set of its month or year."""
+        """Whether BYSETPOS selects it within the set of its month or year."""
         wanted = self.by_parts.get("BYSETPOS")
         if wanted is None:
             return True
@@ -180,15 +180,15 @@ def _local_until(until: UntilLimit, zone: ZoneInfo) -> datetime:
 
 @lru_cache(maxsize=1024)
 def parse_rule(text: str) -> RecurrenceRule:
-    """Raises Faulty, always about `rrule`, with what to write instead."""
+    """Raises RecurrenceError for the field `rrule`; the message says what to write instead."""
     parts = _split_parts(text)
     freq = parts.get("FREQ", "")
     if freq not in ALLOWED_PARTS:
-        raise RecurrenceError("rrule", f"FREQ must be one of {', '.join(ALLOWED_PARTS)}; a slot repeats once a minute at most.")
+        raise RecurrenceError("rrule", f"FREQ must be one of {', '.join(ALLOWED_PARTS)}; a slot repeats at most once a minute.")
     for name in parts:
         if name not in ALLOWED_PARTS[freq]:
             allowed = ", ".join(sorted(ALLOWED_PARTS[freq]))
-            raise RecurrenceError("rrule", f"{name} does not go with FREQ={freq} here; it takes {allowed}.")
+            raise RecurrenceError("rrule", f"{name} is not allowed with FREQ={freq}; allowed are {allowed}.")
     if "COUNT" in parts and "UNTIL" in parts:
         raise RecurrenceError("rrule", "takes COUNT or UNTIL, not both.")
     rule = RecurrenceRule(
@@ -216,7 +216,7 @@ def _split_parts(text: str) -> dict[str, str]:
                 "rrule", "must be one RFC 5545 rule, such as FREQ=WEEKLY;BYDAY=MO,FR (no DTSTART, no second line)."
             )
         if name in found:
-            raise RecurrenceError("rrule", f"names {name} twice.")
+            raise RecurrenceError("rrule", f"contains {name} twice.")
         found[name] = value
     return found
 
@@ -226,7 +226,7 @@ def _parse_number(parts: dict[str, str], name: str, low: int, high: int) -> int 
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
-        raise RecurrenceError("rrule", f"{name} is {low} to {high}.")
+        raise RecurrenceError("rrule", f"{name} must be {low} to {high}.")
     return int(text)
 
 
@@ -255,7 +255,7 @@ def _parse_days(text: str, freq: str) -> tuple[tuple[int, int], ...]:
 
 def _parse_week_start(text: str) -> int:
     if text not in _WEEKDAYS:
-        raise RecurrenceError("rrule", "WKST is one of MO to SU.")
+        raise RecurrenceError("rrule", "WKST must be one of MO to SU.")
     return _WEEKDAYS.index(text)
 
 
@@ -270,4 +270,4 @@ def _parse_until(text: str) -> UntilLimit:
         clock = datetime.strptime(match[2], "%H%M%S").time()  # noqa: DTZ007
         return UntilLimit(datetime.combine(day, clock), bool(match[3]))
     except ValueError:
-        raise RecurrenceError("rrule", "UNTIL is a date such as 20271231, or a time such as 20271231T200000Z.") from None
+        raise RecurrenceError("rrule", "UNTIL must be a date such as 20271231, or a time such as 20271231T200000Z.") from None

@@ -71,7 +71,8 @@ def reading(parts: Parts, first: datetime) -> Iterator[datetime]:
     interval, begin = int(parts.get("INTERVAL", "1")), period(parts, first.date())
     hours, minutes = numbers(parts, "BYHOUR") or [first.hour], numbers(parts, "BYMINUTE") or [first.minute]
     earliest = first.date().replace(month=1, day=1)
-    days = [earliest + timedelta(days=number) for number in range((HORIZON + timedelta(days=366)).days)]
+    end = (earliest + HORIZON + timedelta(days=366)).replace(month=12, day=31)  # BYSETPOS counts within whole years
+    days = [earliest + timedelta(days=number) for number in range((end - earliest).days + 1)]
     chosen = [day for day in days if (period(parts, day) - begin) % interval == 0 and is_on(parts, day, first.date())]
     for _, group in groupby(chosen, key=lambda day: period(parts, day)):
         times = [
@@ -126,6 +127,7 @@ moments = st.datetimes(datetime(2020, 1, 1), datetime(2028, 12, 31)).map(lambda 
 @example(parts={"FREQ": "YEARLY", "BYMONTH": "3", "BYDAY": "TH"}, start=datetime(1997, 3, 13, 9))
 @example(parts={"FREQ": "MONTHLY", "BYDAY": "MO,1TH"}, start=datetime(2026, 1, 1, 9))
 @example(parts={"FREQ": "YEARLY", "BYDAY": "20MO"}, start=datetime(1997, 5, 19, 9))
+@example(parts={"FREQ": "YEARLY", "BYDAY": "MO", "BYSETPOS": "-1"}, start=datetime(2020, 1, 1))
 @settings(max_examples=150, deadline=None)
 def test_a_rule_falls_where_a_second_reading_of_the_standard_has_it(parts: Parts, start: datetime) -> None:
     first = next(reading(parts, start), None)

@@ -11,7 +11,7 @@ import pytest
 
 from security.calls import MAKERS, Ids
 from security.people import People, gather
-from security.test_matrix import made_up, story
+from security.test_access_matrix import made_up, story
 from support.whole import whole
 
 Named = tuple[str, str, Callable[[Ids, Ids], Any]]

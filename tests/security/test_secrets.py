@@ -16,7 +16,7 @@ import pytest
 
 from security.access_table import rows
 from security.people import People, gather
-from security.test_matrix import call
+from security.test_access_matrix import call
 from support.http import PASSWORD
 from support.whole import whole
 

@@ -31,7 +31,7 @@ def rotated(ring: KeyRing) -> KeyRing:
     return KeyRing((*KeyRing.generate().keys, *ring.keys))
 
 
-def test_the_key_ring_is_kept_for_its_owner_only(tmp_path: Path) -> None:
+def test_the_key_ring_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     made = KeyRingFile(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -42,13 +42,13 @@ def test_the_key_ring_is_kept_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "secret", "k1:AAAA", "key1:!!!!", "key1:" + base64.b64encode(b"x" * 31).decode()])
-def test_a_bad_key_ring_is_refused_and_not_quoted(text: str) -> None:
+def test_an_invalid_key_ring_is_rejected_without_quoting_it(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         KeyRing.parse(text)
     assert not text or text.partition(":")[2] not in str(caught.value) or ":" not in text
 
 
-def test_two_keys_with_one_id_are_refused() -> None:
+def test_two_keys_with_the_same_id_are_rejected() -> None:
     text = KeyRing.generate().to_text()
     with pytest.raises(ValueError, match="same id"):
         KeyRing.parse(f"{text},{text}")
@@ -59,7 +59,7 @@ def test_a_key_ring_does_not_show_its_secrets() -> None:
     assert repr(ring.newest.secret) not in repr(ring)
 
 
-def test_a_token_is_read_by_the_ring_that_made_it_also_after_a_rotation() -> None:
+def test_a_token_is_verified_by_the_issuing_ring_also_after_a_rotation() -> None:
     ring = KeyRing.generate()
     token = JwtAccessTokenCodec(ring).issue(MEMBER, START_MS)
     for reader in (ring, rotated(ring)):
@@ -68,7 +68,7 @@ def test_a_token_is_read_by_the_ring_that_made_it_also_after_a_rotation() -> Non
         JwtAccessTokenCodec(KeyRing.generate()).verify(token, START_MS)
 
 
-def test_a_token_expires_by_our_clock() -> None:
+def test_a_token_expires_by_the_clock_port() -> None:
     tokens = JwtAccessTokenCodec(KeyRing.generate())
     token = tokens.issue(MEMBER, START_MS)
     tokens.verify(token, START_MS + 899_999)
@@ -113,14 +113,14 @@ def forged(ring: KeyRing, *, alg: str = "HS256", kid: str | None = None, drop: s
         {"iat": START_MS // 1000 + 3600},
     ],
 )
-def test_a_forged_token_is_refused(flaw: dict[str, object]) -> None:
+def test_a_forged_token_is_rejected(flaw: dict[str, object]) -> None:
     ring = KeyRing.generate()
     with pytest.raises(Unauthenticated):
         JwtAccessTokenCodec(ring).verify(forged(ring, **flaw), START_MS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("token", ["", "a.b.c", "é.é.é", "x" * 5000, "..", "e30.e30.e30", "\ud800"])
-def test_other_texts_are_no_tokens(token: str) -> None:
+def test_other_text_is_not_a_token(token: str) -> None:
     with pytest.raises(Unauthenticated):
         JwtAccessTokenCodec(KeyRing.generate()).verify(token, START_MS)
 
@@ -134,7 +134,7 @@ def test_the_key_of_a_token_is_not_the_key_of_the_ring() -> None:
         jwt.decode(token, ring.newest.secret, algorithms=["HS256"], options={"verify_aud": False})
 
 
-def test_a_sealed_secret_opens_only_where_it_belongs() -> None:
+def test_a_sealed_secret_opens_only_for_its_row() -> None:
     vault = AesVault(KeyRing.generate())
     sealed = vault.seal("hünter2", "dev_1")
     assert vault.open(sealed, "dev_1") == "hünter2"
@@ -151,12 +151,12 @@ def test_a_sealed_secret_opens_only_where_it_belongs() -> None:
         assert caught.value.code == "SECRET_UNREADABLE"
 
 
-def test_no_two_seals_are_alike() -> None:
+def test_sealing_the_same_secret_twice_gives_different_bytes() -> None:
     vault = AesVault(KeyRing.generate())
     assert vault.seal("a", "b") != vault.seal("a", "b")
 
 
-def test_after_a_rotation_old_seals_open_and_are_known_to_be_outdated() -> None:
+def test_after_a_rotation_old_secrets_open_and_need_rekeying() -> None:
     ring = KeyRing.generate()
     old, new = AesVault(ring), AesVault(rotated(ring))
     sealed = old.seal("s", "dev_1")
@@ -194,7 +194,7 @@ async def test_argon2_knows_the_right_password_and_outdated_parameters() -> None
     dear.close()
 
 
-async def test_a_flood_of_logins_is_refused_not_queued_without_end() -> None:
+async def test_a_flood_of_logins_is_rejected_instead_of_queued_without_bound() -> None:
     hasher = Argon2PasswordHasher(threads=1, queue=2, memory_kib=8, passes=1)
     results = await asyncio.gather(*(hasher.hash("x") for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(result, Unavailable) for result in results) == 17
@@ -202,7 +202,7 @@ async def test_a_flood_of_logins_is_refused_not_queued_without_end() -> None:
     hasher.close()
 
 
-def test_ids_have_the_shape_that_is_promised() -> None:
+def test_ids_have_the_documented_format() -> None:
     ids = RandomIdGenerator()
     assert all(has_id_format(prefix, ids.new_id(prefix)) for prefix in IdPrefix)
     assert {len(ids.random_digits(6)) for _ in range(2000)} == {6}
@@ -210,7 +210,7 @@ def test_ids_have_the_shape_that_is_promised() -> None:
     assert len(ids.random_bytes(32)) == 32
 
 
-def test_ids_of_what_comes_by_the_thousand_sort_by_the_time_they_were_made_at() -> None:
+def test_ids_of_frequent_resources_sort_by_creation_time() -> None:
     clock = iter(1_800_000_000_000 + 7 * number for number in range(500))
     ids = RandomIdGenerator(lambda: next(clock))
     made = [ids.new_id(IdPrefix.EXECUTION) for _ in range(500)]
@@ -219,7 +219,7 @@ def test_ids_of_what_comes_by_the_thousand_sort_by_the_time_they_were_made_at() 
     assert len({one[12:] for one in made}) == 500
 
 
-def test_ids_of_devices_and_keys_tell_nothing_of_their_time() -> None:
+def test_ids_of_devices_and_keys_do_not_reveal_their_time() -> None:
     ids = RandomIdGenerator(lambda: 1_800_000_000_000)
     for prefix in (IdPrefix.DEVICE, IdPrefix.KEY, IdPrefix.ACCOUNT, IdPrefix.GRANT):
         assert len({ids.new_id(prefix)[len(prefix) + 1 :][:3] for _ in range(300)}) > 100

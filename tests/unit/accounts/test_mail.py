@@ -16,7 +16,7 @@ from adapters.mail.smtp import SmtpMailer, SmtpServerConfig
 from domain.kernel.errors import Unavailable
 
 
-class Postbox:
+class ReceivingServer:
     def __init__(self) -> None:
         self.envelopes: list[Envelope] = []
         self.answer = "250 OK"
@@ -27,23 +27,23 @@ class Postbox:
 
 
 @pytest.fixture
-def postbox() -> Postbox:
-    return Postbox()
+def receiving_server() -> ReceivingServer:
+    return ReceivingServer()
 
 
 @pytest.fixture
-async def port(postbox: Postbox) -> AsyncIterator[int]:
+async def port(receiving_server: ReceivingServer) -> AsyncIterator[int]:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: SMTP(postbox, loop=loop), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: SMTP(receiving_server, loop=loop), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
 
 
-async def test_a_mail_arrives_whole(postbox: Postbox, port: int) -> None:
+async def test_a_mail_arrives_complete(receiving_server: ReceivingServer, port: int) -> None:
     mailer = SmtpMailer(SmtpServerConfig.parse(f"smtp://127.0.0.1:{port}"), sender="noreply@example.com")
     await mailer.send("ada@example.com", "Your code", "Hällo,\n\n123456\n")
-    [envelope] = postbox.envelopes
+    [envelope] = receiving_server.envelopes
     assert (envelope.mail_from, envelope.rcpt_tos) == ("noreply@example.com", ["ada@example.com"])
     assert isinstance(envelope.content, bytes)
     message = message_from_bytes(envelope.content, policy=policy.default)
@@ -52,13 +52,13 @@ async def test_a_mail_arrives_whole(postbox: Postbox, port: int) -> None:
     assert "Hällo" in message.get_content()
 
 
-async def test_a_server_that_refuses_is_unavailable(postbox: Postbox, port: int) -> None:
-    postbox.answer = "554 no"
+async def test_a_rejected_mail_raises_unavailable(receiving_server: ReceivingServer, port: int) -> None:
+    receiving_server.answer = "554 no"
     with pytest.raises(Unavailable):
         await SmtpMailer(SmtpServerConfig.parse(f"smtp://127.0.0.1:{port}")).send("ada@example.com", "s", "t")
 
 
-async def test_a_server_that_is_silent_is_given_up() -> None:
+async def test_a_server_that_does_not_answer_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -67,13 +67,13 @@ async def test_a_server_that_is_silent_is_given_up() -> None:
             await SmtpMailer(address, timeout_s=0.1).send("ada@example.com", "s", "t")
 
 
-async def test_an_address_cannot_smuggle_headers(postbox: Postbox, port: int) -> None:
+async def test_an_address_cannot_inject_headers(receiving_server: ReceivingServer, port: int) -> None:
     with pytest.raises(Unavailable):
         await SmtpMailer(SmtpServerConfig.parse(f"smtp://127.0.0.1:{port}")).send("a@b.de\nBcc: eve@example.com", "s", "t")
-    assert postbox.envelopes == []
+    assert receiving_server.envelopes == []
 
 
-def test_a_url_says_everything() -> None:
+def test_a_url_configures_the_server() -> None:
     address = SmtpServerConfig.parse("smtps://ada%40example.com:p%2Fw@mail.example.com")
     assert (address.host, address.port, address.tls, address.user, address.password) == (
         "mail.example.com",
@@ -86,12 +86,12 @@ def test_a_url_says_everything() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://host", "smtp://", "host:25", "smtp://host:port", "smtp://host/path"])
-def test_a_bad_url_is_refused(url: str) -> None:
+def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(ValueError):
         SmtpServerConfig.parse(url)
 
 
-async def test_without_a_server_the_mail_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_server_the_mail_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     await LogMailer().send("ada@example.com", "Your code", "123456")
     [record] = caplog.records
     assert record.levelno == logging.WARNING

@@ -77,7 +77,7 @@ async def test_deciding_needs_an_admin(world: ScheduleWorld, role: Role) -> None
         assert refused.value.code == "ROLE_REQUIRED"
 
 
-async def test_of_a_hundred_decisions_at_once_one_wins(world: ScheduleWorld) -> None:
+async def test_of_a_hundred_concurrent_decisions_one_takes_effect(world: ScheduleWorld) -> None:
     device = await flagged(world)
     approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
     tries = [world.approvals.approve(world.session(), device.device_id, approval_id) for _ in range(50)]
@@ -88,14 +88,14 @@ async def test_of_a_hundred_decisions_at_once_one_wins(world: ScheduleWorld) -> 
     assert len(world.facts("approval_decided")) == 1
 
 
-async def test_a_decision_lost_to_another_instance_undoes_the_command(world: ScheduleWorld) -> None:
+async def test_a_decision_after_that_of_another_instance_rolls_back_the_command(world: ScheduleWorld) -> None:
     device = await flagged(world)
     approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
-    release = world.commands.submit_approved
+    submit_approved = world.commands.submit_approved
 
-    class Overtaken:
+    class SubmitterWithConcurrentDecision:
         async def submit_approved(self, tx: Any, approval: Approval, *rest: Any) -> Any:
-            execution_id = await release(tx, approval, *rest)
+            execution_id = await submit_approved(tx, approval, *rest)
             from domain.approvals.policy import apply_decision
 
             await tx.approvals.decide_if_pending(
@@ -103,7 +103,7 @@ async def test_a_decision_lost_to_another_instance_undoes_the_command(world: Sch
             )
             return execution_id
 
-    world.approvals._submitter = Overtaken()
+    world.approvals._submitter = SubmitterWithConcurrentDecision()
     with pytest.raises(Conflict):
         await world.approvals.approve(world.session(), device.device_id, approval_id)
     assert await world.sent(device) == []
@@ -128,7 +128,9 @@ async def drop_definition(world: ScheduleWorld, device: Device) -> None:
     ("meanwhile", "code"),
     [(revoke_grant, "GRANT_MISSING"), (disable_device, "DEVICE_DISABLED"), (drop_definition, "UNKNOWN_COMMAND")],
 )
-async def test_what_may_no_longer_run_is_refused_and_goes_on_waiting(world: ScheduleWorld, meanwhile: Any, code: str) -> None:
+async def test_a_command_that_is_no_longer_allowed_is_denied_and_stays_pending(
+    world: ScheduleWorld, meanwhile: Any, code: str
+) -> None:
     device = await flagged(world)
     approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
     await meanwhile(world, device)
@@ -184,7 +186,7 @@ async def test_an_approval_is_found_only_on_its_device(world: ScheduleWorld) -> 
         await world.approvals.approve(world.session(), other.device_id, approval_id)
 
 
-async def test_a_member_that_left_gets_nothing_approved(world: ScheduleWorld) -> None:
+async def test_a_request_of_a_removed_member_cannot_be_approved(world: ScheduleWorld) -> None:
     device = await flagged(world)
     member = world.session(Role.MEMBER)
     await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["FLUSH"])

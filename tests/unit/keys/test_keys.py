@@ -35,12 +35,12 @@ class CountingUow:
 
 
 @given(LETTERS)
-def test_a_composed_key_is_whole(random: str) -> None:
+def test_a_composed_key_has_a_valid_format(random: str) -> None:
     check_key_format(compose_key(random))
 
 
 @given(LETTERS, st.integers(8, 53), st.sampled_from("AZaz09"))
-def test_one_wrong_character_is_noticed(random: str, at: int, other: str) -> None:
+def test_one_wrong_character_is_detected(random: str, at: int, other: str) -> None:
     key = compose_key(random)
     if key[at] != other:
         with pytest.raises(Unauthenticated):
@@ -48,7 +48,7 @@ def test_one_wrong_character_is_noticed(random: str, at: int, other: str) -> Non
 
 
 @given(st.text(max_size=80))
-def test_other_texts_are_no_keys(text: str) -> None:
+def test_other_text_is_not_a_key(text: str) -> None:
     with pytest.raises(Unauthenticated):
         check_key_format(text)
     with pytest.raises(Unauthenticated):
@@ -73,7 +73,7 @@ async def test_a_key_is_shown_once_and_only_its_hash_is_kept(world: World, owner
     assert made.secret not in repr(world.uow.emitted_events)
 
 
-async def test_a_key_is_its_account_and_itself(world: World, owner: Session) -> None:
+async def test_a_key_authenticates_as_itself_in_its_account(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
     caller = await world.callers.authenticate_key(made.secret, "192.0.2.7")
     assert (caller.account_id, caller.key_id, caller.name, caller.address) == (
@@ -84,7 +84,7 @@ async def test_a_key_is_its_account_and_itself(world: World, owner: Session) -> 
     )
 
 
-async def test_a_mistyped_key_is_refused_without_a_look_up(world: World, owner: Session) -> None:
+async def test_a_mistyped_key_is_rejected_without_a_look_up(world: World, owner: Session) -> None:
     counting = CountingUow(world.uow)
     world.callers._uow = counting
     for text in ("sk_live_short", compose_key("a" * 40)[:-1] + "!", "sk_test_" + "a" * 46):
@@ -93,7 +93,7 @@ async def test_a_mistyped_key_is_refused_without_a_look_up(world: World, owner: 
     assert counting.reads == 0
 
 
-async def test_a_disabled_or_deleted_key_is_nobody_from_the_next_call_on(world: World, owner: Session) -> None:
+async def test_a_disabled_or_deleted_key_is_rejected_from_the_next_call_on(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
     await world.keys.update(owner, made.key.key_id, enabled=False)
     with pytest.raises(Unauthenticated):
@@ -119,7 +119,7 @@ async def test_last_use_is_written_in_batches_not_per_call(world: World, owner: 
     assert kept.last_used_ms == world.clock.now_ms()
 
 
-async def test_last_use_survives_a_write_that_failed(world: World, owner: Session) -> None:
+async def test_last_use_is_kept_when_a_write_fails(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
     await world.callers.authenticate_key(made.secret, "")
 
@@ -136,7 +136,7 @@ async def test_last_use_survives_a_write_that_failed(world: World, owner: Sessio
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_members_see_keys_and_change_none(world: World, owner: Session, role: Role) -> None:
+async def test_members_see_keys_but_cannot_change_them(world: World, owner: Session, role: Role) -> None:
     made = await world.keys.create(owner, "CI")
     caller = await world.join(owner, role, "grace@example.com")
     assert len(await world.keys.list(caller)) == 1
@@ -149,7 +149,7 @@ async def test_members_see_keys_and_change_none(world: World, owner: Session, ro
             await action
 
 
-async def test_keys_of_another_account_do_not_exist(world: World, owner: Session) -> None:
+async def test_keys_of_another_account_are_not_found(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
     other = (await world.account("eve@example.com", "Other")).owner.membership
     eve = Session(other.account_id, other.user_id, other.membership_id, Role.OWNER)
@@ -159,7 +159,7 @@ async def test_keys_of_another_account_do_not_exist(world: World, owner: Session
             await action
 
 
-async def test_each_change_of_a_key_is_in_the_log(world: World, owner: Session) -> None:
+async def test_each_change_of_a_key_is_logged(world: World, owner: Session) -> None:
     made = await world.keys.create(owner, "CI")
     await world.keys.update(owner, made.key.key_id, enabled=False)
     await world.keys.update(owner, made.key.key_id, enabled=False)

@@ -50,7 +50,7 @@ async def test_members_and_viewers_read_freely_and_need_a_grant_for_commands(wor
     assert (await permit(world, world.session(role), device, "STATUS", is_query=True)).grant == grant
 
 
-async def test_a_viewer_sends_queries_only_whatever_is_granted(world: ScheduleWorld) -> None:
+async def test_a_viewer_sends_only_queries_whatever_is_granted(world: ScheduleWorld) -> None:
     device = await world.device()
     viewer = world.session(Role.VIEWER)
     await world.grant(GrantSubject(membership_id=viewer.membership_id), device.device_id, ["*"], scope=Scope.FULL)
@@ -84,7 +84,7 @@ async def test_a_project_grant_covers_each_of_its_devices(world: ScheduleWorld) 
         ({"window": NOON_ONLY}, "OUTSIDE_GRANT_WINDOW"),
     ],
 )
-async def test_each_check_refuses_with_its_own_code(world: ScheduleWorld, terms: dict[str, Any], code: str) -> None:
+async def test_each_check_denies_with_its_own_code(world: ScheduleWorld, terms: dict[str, Any], code: str) -> None:
     device = await world.device()
     key = await world.key()
     await world.grant(GrantSubject(key_id=key.key_id), device.device_id, terms.pop("commands", ["ON"]), **terms)
@@ -97,7 +97,7 @@ async def test_read_scope_covers_queries(world: ScheduleWorld) -> None:
     assert (await permit(world, key, device, "STATUS", is_query=True)).grant is not None
 
 
-async def test_reads_ask_for_expiry_alone(world: ScheduleWorld) -> None:
+async def test_reads_check_only_the_expiry(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), window=NOON_ONLY, rate_limit_per_minute=1)
     for _ in range(3):
@@ -112,7 +112,7 @@ async def test_any_grant_that_passes_is_enough(world: ScheduleWorld) -> None:
     assert (await permit(world, key, device)).grant is not None
 
 
-async def test_the_refusal_names_the_nearest_miss(world: ScheduleWorld) -> None:
+async def test_the_error_names_the_closest_denial(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["OFF"]))
     subject = GrantSubject(key_id=key.key_id)
@@ -128,7 +128,7 @@ async def test_the_refusal_names_the_nearest_miss(world: ScheduleWorld) -> None:
     assert to_iso(opens_ms) in refused.value.message
 
 
-async def test_a_window_that_opens_after_the_expiry_gives_no_false_hope(world: ScheduleWorld) -> None:
+async def test_a_window_that_opens_after_the_expiry_is_not_suggested(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), window=NOON_ONLY, expires_ms=START_MS + HOUR_MS)
     with pytest.raises(PermissionDenied, match="does not open again before it expires"):
@@ -150,7 +150,7 @@ async def test_the_limit_is_a_rolling_minute(world: ScheduleWorld) -> None:
     assert await code_of(world, key, device) == "RATE_LIMITED"
 
 
-async def test_a_refused_call_spends_nothing(world: ScheduleWorld) -> None:
+async def test_a_denied_call_uses_nothing_up(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
     assert await code_of(world, key, device, "OFF") == "COMMAND_NOT_GRANTED"
@@ -169,7 +169,7 @@ async def test_a_used_up_grant_does_not_block_another(world: ScheduleWorld) -> N
     assert await code_of(world, key, device) == "RATE_LIMITED"
 
 
-async def test_automation_may_do_what_its_maker_may_do_now(world: ScheduleWorld) -> None:
+async def test_an_automation_has_the_current_permissions_of_its_creator(world: ScheduleWorld) -> None:
     device = await world.device()
     member = world.session(Role.MEMBER).membership_id
     automation = SystemCaller(ACCOUNT, "schedule", "sched_x", on_behalf_of=member)

@@ -52,12 +52,12 @@ async def test_a_grant_is_listed_with_its_subjects_name(world: ScheduleWorld) ->
         ({"rate_limit_per_minute": 1001}, "rateLimitPerMinute"),
     ],
 )
-async def test_each_wrong_field_is_named(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
+async def test_each_invalid_field_is_named(world: ScheduleWorld, terms: dict[str, Any], field: str) -> None:
     device, key = await world.device(), await world.key()
     assert await faults(world, device.device_id, draft(key.key_id, "ON", **terms)) == [field]
 
 
-async def test_commands_must_be_there_and_well_named(world: ScheduleWorld) -> None:
+async def test_commands_are_required_and_their_names_are_checked(world: ScheduleWorld) -> None:
     device, key = await world.device(), await world.key()
     assert await faults(world, device.device_id, draft(key.key_id)) == ["commands"]
     assert await faults(world, device.device_id, draft(key.key_id, "ON", "on!", "")) == ["commands.1", "commands.2"]
@@ -94,7 +94,7 @@ async def test_granting_needs_an_admin(world: ScheduleWorld, role: Role) -> None
         await world.granting.delete(caller, device.device_id, GrantId("grt_x"))
 
 
-async def test_an_edit_keeps_what_it_does_not_name(world: ScheduleWorld) -> None:
+async def test_an_update_keeps_the_fields_it_does_not_name(world: ScheduleWorld) -> None:
     device, key = await world.device(), await world.key()
     made = await world.granting.create(
         world.session(), device.device_id, draft(key.key_id, "ON", expires_ms=START_MS + DAY_MS, active_days=(1, 2))
@@ -128,7 +128,7 @@ async def test_each_change_is_logged_and_announced(world: ScheduleWorld) -> None
     assert world.facts("grant_created")[0].address == world.session().address
 
 
-async def test_access_is_explained_without_being_spent(world: ScheduleWorld) -> None:
+async def test_explaining_access_does_not_count_against_the_rate_limit(world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=2)
     gate, explain = world.gate, world.access.explain
@@ -147,7 +147,7 @@ async def test_access_is_explained_without_being_spent(world: ScheduleWorld) -> 
     assert (await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)).allowed is True
 
 
-async def test_access_says_what_fails_for_whom(world: ScheduleWorld) -> None:
+async def test_an_explanation_names_the_failed_check_of_each_subject(world: ScheduleWorld) -> None:
     device = await world.device()
     await world.define(device, "FLUSH", requires_approval=True)
     owner, member = world.session(), world.session(Role.MEMBER)

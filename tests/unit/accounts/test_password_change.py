@@ -38,27 +38,27 @@ async def test_a_code_works_once(world: World, owner: Session) -> None:
     assert await refused(world, owner, code)
 
 
-async def test_a_code_lives_ten_minutes(world: World, owner: Session) -> None:
+async def test_a_code_is_valid_for_ten_minutes(world: World, owner: Session) -> None:
     code = await ask(world, owner)
     world.clock.forward(minutes=10)
     assert await refused(world, owner, code)
 
 
-async def test_after_five_wrong_tries_the_right_code_is_wrong(world: World, owner: Session) -> None:
+async def test_after_five_wrong_attempts_the_correct_code_is_rejected(world: World, owner: Session) -> None:
     code = await ask(world, owner)
     for _ in range(5):
         assert await refused(world, owner, another(code))
     assert await refused(world, owner, code)
 
 
-async def test_the_fifth_try_may_be_right(world: World, owner: Session) -> None:
+async def test_the_fifth_attempt_may_succeed(world: World, owner: Session) -> None:
     code = await ask(world, owner)
     for _ in range(4):
         assert await refused(world, owner, another(code))
     assert not await refused(world, owner, code)
 
 
-async def test_a_new_code_ends_the_old_one(world: World, owner: Session) -> None:
+async def test_a_new_code_invalidates_the_old_one(world: World, owner: Session) -> None:
     old = await ask(world, owner)
     world.clock.forward(minutes=1)
     new = await ask(world, owner)
@@ -66,7 +66,7 @@ async def test_a_new_code_ends_the_old_one(world: World, owner: Session) -> None
     assert not await refused(world, owner, new)
 
 
-async def test_a_minute_lies_between_two_codes(world: World, owner: Session) -> None:
+async def test_a_second_code_within_a_minute_is_rejected(world: World, owner: Session) -> None:
     await ask(world, owner)
     world.clock.forward(seconds=20)
     with pytest.raises(RateLimited) as caught:
@@ -74,14 +74,14 @@ async def test_a_minute_lies_between_two_codes(world: World, owner: Session) -> 
     assert (caught.value.code, caught.value.retry_after) == ("OTP_COOLDOWN", 40)
 
 
-async def test_a_code_of_somebody_else_is_wrong(world: World, owner: Session) -> None:
+async def test_the_code_of_another_user_is_rejected(world: World, owner: Session) -> None:
     admin = await world.join(owner, Role.ADMIN, "grace@example.com")
     theirs = await ask(world, admin)
     mine = await ask(world, owner)
     assert await refused(world, owner, theirs if theirs != mine else another(mine))
 
 
-async def test_a_mail_that_could_not_be_sent_leaves_no_cooldown(world: World, owner: Session) -> None:
+async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: World, owner: Session) -> None:
     world.mail.broken = Unavailable("no route")
     with pytest.raises(Unavailable):
         await world.passwords.send_code(owner)
@@ -89,7 +89,7 @@ async def test_a_mail_that_could_not_be_sent_leaves_no_cooldown(world: World, ow
     assert not await refused(world, owner, await ask(world, owner))
 
 
-async def test_success_ends_all_refresh_tokens_and_the_code_is_nowhere_in_the_log(world: World, owner: Session) -> None:
+async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_the_code(world: World, owner: Session) -> None:
     signed_in = await world.sessions.login("ada@example.com", PASSWORD, address="192.0.2.1")
     code = await ask(world, owner)
     await world.passwords.change_password(owner, code, NEW)
@@ -103,7 +103,7 @@ async def test_success_ends_all_refresh_tokens_and_the_code_is_nowhere_in_the_lo
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_it_needs_an_admin_or_owner(world: World, owner: Session, role: Role) -> None:
+async def test_a_password_change_needs_an_admin_or_owner(world: World, owner: Session, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")
     with pytest.raises(PermissionDenied):
         await world.passwords.send_code(caller)

@@ -15,20 +15,20 @@ from domain.kernel.ids import DeviceId
 from support.webhook_world import ACCOUNT, WebhookWorld
 
 
-def test_changes_of_access_are_told_from_other_events() -> None:
+def test_changes_of_access_are_distinguished_from_other_events() -> None:
     for kind in ("grant_created", "key_deleted", "member_changed", "device_updated", "webhook_updated", "project_deleted"):
         assert is_access_change(kind), kind
     for kind in (*PUBLIC_TYPES, "command_sent", "login_failed"):
         assert not is_access_change(kind), kind
 
 
-def test_an_interest_without_filters_wants_everything() -> None:
+def test_a_feed_filter_without_conditions_matches_everything() -> None:
     assert FeedFilter(ACCOUNT).matches("telemetry", None)
     assert not FeedFilter(ACCOUNT, frozenset({"telemetry"})).matches("relay_changed", None)
     assert not FeedFilter(ACCOUNT, device_id=DeviceId("dev_a")).matches("telemetry", DeviceId("dev_b"))
 
 
-class Ear:
+class RecordingPublisher:
     def __init__(self) -> None:
         self.messages: list[Event] = []
 
@@ -36,7 +36,7 @@ class Ear:
         self.messages.append(event)
 
 
-def test_an_event_is_encoded_once_for_all_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_is_encoded_once_for_all_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Any] = []
     monkeypatch.setattr("adapters.feed_hub._encode_json", lambda payload: encoded.append(payload) or b"{}")
     feed, event = InProcessFeedHub(), Event(1, "evt_a", ACCOUNT, None, None, "relay_changed", "", 1, "", "", {})  # type: ignore[arg-type]
@@ -53,8 +53,8 @@ async def world() -> WebhookWorld:
     return await WebhookWorld().populate()
 
 
-async def test_the_feed_hears_of_an_event_only_once_it_is_durable(world: WebhookWorld) -> None:
-    ear = Ear()
+async def test_the_feed_gets_an_event_only_after_the_commit(world: WebhookWorld) -> None:
+    ear = RecordingPublisher()
     world.recorder._feed = ear
     device = await world.device()
     ear.messages.clear()
@@ -74,8 +74,8 @@ async def test_the_feed_hears_of_an_event_only_once_it_is_durable(world: Webhook
     }
 
 
-async def test_a_change_that_is_rolled_back_leaves_no_trace(world: WebhookWorld) -> None:
-    ear = Ear()
+async def test_a_change_that_is_rolled_back_emits_nothing(world: WebhookWorld) -> None:
+    ear = RecordingPublisher()
     world.recorder._feed = ear
     with contextlib.suppress(RuntimeError):
         async with world.uow.write() as tx:
@@ -85,7 +85,7 @@ async def test_a_change_that_is_rolled_back_leaves_no_trace(world: WebhookWorld)
     assert not (await world.events.page(world.session())).events
 
 
-async def test_a_devices_log_is_its_own_and_newest_first(world: WebhookWorld) -> None:
+async def test_a_device_log_has_only_its_events_newest_first(world: WebhookWorld) -> None:
     one, two = await world.device(), await world.device()
     await world.switch(one)
     await world.switch(two)
@@ -98,7 +98,7 @@ async def test_a_devices_log_is_its_own_and_newest_first(world: WebhookWorld) ->
         await world.events.list_by_device(world.session(), "dev_00000000000000000000")
 
 
-async def test_filters_count_only_what_they_let_through(world: WebhookWorld) -> None:
+async def test_the_total_counts_only_matching_events(world: WebhookWorld) -> None:
     one, two = await world.device(), await world.device()
     for _ in range(3):
         await world.switch(one)

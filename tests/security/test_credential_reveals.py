@@ -63,7 +63,7 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> 
     owner = await program.sign_in("owner@example.com")
     await reveal(owner, {"password": PASSWORD}, 409)
 
-    refused, turned_away = "credentials_reveal_refused Reveal of credentials refused", "access_refused Refused"
+    refused, turned_away = "credentials_reveal_refused Reveal of credentials denied", "access_refused Refused"
     call = "Reveal MQTT credentials (POST /devices/{deviceId}/credentials/reveal)"
     assert await log(owner, device) == [
         f"{refused} (NOT_FOUND)",
