@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import httpx
 import pytest
 import uvloop
@@ -28,7 +27,7 @@ from sqlalchemy import text
 
 import loopback_peers
 from adapters.delivery.address_guard import AddressGuard
-from adapters.delivery.aiohttp_courier import AiohttpCourier
+from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
 from adapters.engine.native_engine import NativeSignerFactory
 from adapters.storage.sql.database import SqlDatabase
@@ -89,7 +88,7 @@ async def posting(post: Callable[[WebhookRequest], Awaitable[Any]], url: str, in
     await asyncio.gather(*(work() for _ in range(in_flight)))
 
 
-async def with_courier(kind: type[NativeCourier] | type[AiohttpCourier], url: str, in_flight: int) -> None:
+async def with_courier(kind: type[NativeCourier] | type[HttpxCourier], url: str, in_flight: int) -> None:
     courier = kind(clock=MovableClock(), guard=AddressGuard(allow_private=True))
     left = enumerate(signed_posts(url))
     done = asyncio.Event()
@@ -113,21 +112,8 @@ async def with_native(url: str, in_flight: int) -> None:
     await with_courier(NativeCourier, url, in_flight)
 
 
-async def with_plain(url: str, in_flight: int) -> None:
-    await with_courier(AiohttpCourier, url, in_flight)
-
-
-async def with_aiohttp(url: str, in_flight: int) -> None:
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
-
-        async def post(what: WebhookRequest) -> None:
-            async with asyncio.timeout(what.deadline_s):
-                async with session.post(what.url, data=what.body, headers=what.headers, allow_redirects=False) as response:
-                    await response.content.read(4_096)
-
-        await posting(post, url, in_flight)
-    await asyncio.sleep(0.05)
+async def with_reference(url: str, in_flight: int) -> None:
+    await with_courier(HttpxCourier, url, in_flight)
 
 
 async def with_httpx(url: str, in_flight: int) -> None:
@@ -144,9 +130,7 @@ async def with_httpx(url: str, in_flight: int) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [10, 50])
-@pytest.mark.parametrize(
-    "client", [with_native, with_aiohttp, with_plain, with_httpx], ids=["native", "aiohttp", "plain", "httpx"]
-)
+@pytest.mark.parametrize("client", [with_native, with_reference, with_httpx], ids=["native", "reference", "httpx"])
 def bench_2000_signed_posts(benchmark: Any, client: Any, in_flight: int, fast_url: str) -> None:
     benchmark.pedantic(lambda: uvloop.run(client(fast_url, in_flight)), rounds=2, warmup_rounds=0)
 

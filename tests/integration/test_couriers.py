@@ -31,6 +31,7 @@ from support.receiver import (
     receiving,
     resets,
     says_and_closes,
+    serving,
 )
 from support.webhook_world import MovableClock
 
@@ -226,33 +227,22 @@ async def test_a_certificate_is_checked(kind: type[NativeCourier], certificates:
 
 
 async def test_the_deadline_covers_a_tls_handshake_that_stalls(courier: Counter) -> None:
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def ignore_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
-            await reader.read()  # the client's hello, and no answer
-        writer.close()
+            await reader.read()
 
-    server = await asyncio.start_server(mute, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    reply = await courier.post(post(f"https://127.0.0.1:{port}/", SHORT_S))
-    server.close()
-    await server.wait_closed()
+    async with serving(ignore_hello) as address:
+        reply = await courier.post(post(f"https://{address}/", SHORT_S))
     assert "No complete answer within 0.4 seconds" in str(reply.error)
 
 
-@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_the_deadline_covers_a_request_that_is_not_read(courier: Counter) -> None:
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def stop_reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reader._transport.pause_reading()  # type: ignore[attr-defined]
-        await over.wait()
-        writer.close()
+        await asyncio.sleep(3_600)
 
-    over = asyncio.Event()
-    server = await asyncio.start_server(deaf, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    reply = await courier.post(replace(post(f"http://127.0.0.1:{port}/", SHORT_S), body=bytes(20_000_000)))
-    over.set()
-    server.close()
-    await server.wait_closed()
+    async with serving(stop_reading) as address:
+        reply = await courier.post(replace(post(f"http://{address}/", SHORT_S), body=bytes(20_000_000)))
     assert "No complete answer within 0.4 seconds" in str(reply.error)
 
 

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from adapters.delivery.aiohttp_courier import AiohttpCourier
+from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
-KINDS: list[type[NativeCourier] | type[AiohttpCourier]] = [NativeCourier, AiohttpCourier]
-Made: TypeAlias = NativeCourier | AiohttpCourier
+KINDS: list[type[NativeCourier] | type[HttpxCourier]] = [NativeCourier, HttpxCourier]
+Made: TypeAlias = NativeCourier | HttpxCourier
 PATIENCE = 30.0
 
 

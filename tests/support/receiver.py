@@ -79,33 +79,46 @@ class Receiver:
         return self.got
 
 
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """`host:port` of a server that gives each connection to `handle`. At the end every connection is closed."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handle(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(run(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.close()
+        await server.wait_closed()
+        while tasks:
+            await asyncio.sleep(0)  # a task that has not begun could not close its connection
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close their sockets in the next round of the loop
+
+
 @contextlib.asynccontextmanager
 async def receiving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     receiver = Receiver(behave)
-    tasks: set[asyncio.Task[Any]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        try:
-            await receiver.serve(reader, writer)
-        except asyncio.CancelledError:
-            writer.close()
-        finally:
-            tasks.discard(task)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    host, port = server.sockets[0].getsockname()
-    receiver.url = f"http{'s' if tls else ''}://{host}:{port}/hook"
-    try:
+    async with serving(receiver.serve, tls) as address:
+        receiver.url = f"http{'s' if tls else ''}://{address}/hook"
         yield receiver
-    finally:
-        server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await server.wait_closed()
 
 
 def answers(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: float = 0.0) -> Behaviour:

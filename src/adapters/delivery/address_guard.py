@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -102,12 +101,6 @@ class AddressGuard:
         """Raises ForbiddenAddress. `address` as a resolver or a socket gives it."""
         if not self.allow_private and not is_public(ipaddress.ip_address(address)):
             raise ForbiddenAddressError(f"the address {address} is not a public one, deliveries do not go there")
-
-    def open_socket(self, target: tuple[int, int, int, str, tuple[str | int, ...]]) -> socket.socket:
-        """A socket for what `getaddrinfo` found, if it may be connected to: the last look before the connection."""
-        family, kind, protocol, _, place = target
-        self.check_address(str(place[0]))
-        return socket.socket(family=family, type=kind, proto=protocol)
 
     def _port_rejection(self, port: int) -> str | None:
         if self.allow_private or port >= FIRST_UNPRIVILEGED_PORT or port in DEFAULT_PORTS or port in self.low_ports:

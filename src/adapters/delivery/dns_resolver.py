@@ -1,34 +1,38 @@
-"""Names to addresses, on threads of our own.
+"""Resolves host names for deliveries, on threads of its own, and rejects names that lead to a forbidden address.
 
-The system's resolver blocks its thread, for half a minute on a dead name server; on the loop's shared threads a few such names
-would hold up everybody. Here one name takes at most one thread, whoever asks for it meanwhile waits for the same answer.
+The system's resolver blocks its thread, for up to half a minute when a name server is dead. On the event loop's shared threads a
+few such names would delay everything else. Here one name occupies at most one thread, and concurrent requests for the same name
+share one lookup.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
 
 MAX_THREADS = 64
 
-HostLookup = Callable[[str, int], Awaitable[Sequence[tuple[int, str]]]]
-"""(host, port) → (address family, address) of each address of the host. Raises OSError."""
+HostLookup = Callable[[str, int], Awaitable[Sequence[str]]]
+"""(host name, port) → its IP addresses as text, in the order to try them. Raises OSError."""
+
+
+class UnknownHostError(OSError):
+    """The host name cannot be resolved. `args[0]` is the name."""
 
 
 class SystemHostLookup:
-    """A `Lookup` by getaddrinfo."""
+    """A `HostLookup` by getaddrinfo (RFC 3493)."""
 
     def __init__(self, threads: int = MAX_THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="webhook-dns")
-        self._pending: dict[str, asyncio.Task[list[tuple[int, str]]]] = {}
+        self._pending: dict[str, asyncio.Task[Sequence[str]]] = {}
 
-    async def __call__(self, host: str, port: int) -> Sequence[tuple[int, str]]:
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
         task = self._pending.get(host)
         if task is None:
             task = asyncio.create_task(self._look_up(host, port), name=f"dns {host}")
@@ -41,39 +45,57 @@ class SystemHostLookup:
             task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _look_up(self, host: str, port: int) -> list[tuple[int, str]]:
-        def ask() -> list[tuple[int, str]]:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return [(int(family), str(place[0])) for family, _, _, _, place in found]
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        def look_up() -> Sequence[str]:
+            return [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, look_up)
 
-    def _on_done(self, host: str, task: asyncio.Task[list[tuple[int, str]]]) -> None:
+    def _on_done(self, host: str, task: asyncio.Task[Sequence[str]]) -> None:
         self._pending.pop(host, None)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; if nobody did, it is no news
+            task.exception()  # every waiter has received it; without a waiter it must not be logged as never retrieved
 
 
-class GuardedResolver(AbstractResolver):
-    """Refuses a name as soon as one of its addresses is special: an honest name has none."""
+class GuardedResolver:
+    """Resolves a host to the addresses that a connection may use. Rejects the host as soon as one of its addresses is special: a
+    name that is set up correctly has none."""
 
-    def __init__(self, guard: AddressGuard, lookup: HostLookup) -> None:
+    def __init__(self, guard: AddressGuard, lookup: HostLookup | None = None) -> None:
+        """`lookup`: None for the system's resolver."""
         self._guard = guard
-        self._lookup = lookup
+        self._own_lookup = SystemHostLookup() if lookup is None else None
+        self._lookup: HostLookup = lookup or self._own_lookup or SystemHostLookup()
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
-        found = await self._lookup(host, port)
-        if not found:
-            raise OSError(None, f"the name {host} has no address")
-        for _, address in found:
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """At least one address, as text. `host` is a name or an address. Raises UnknownHostError and ForbiddenAddressError."""
+        addresses = [host] if _is_address(host) else await self._look_up(host, port)
+        for address in addresses:
+            self._guard.check_address(address)  # once more, right before the connection
+        return addresses
+
+    def close(self) -> None:
+        if self._own_lookup is not None:
+            self._own_lookup.close()
+
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        try:
+            addresses = await self._lookup(host, port)
+        except (OSError, ValueError) as error:  # ValueError: a label that IDNA cannot encode
+            raise UnknownHostError(host) from error
+        if not addresses:
+            raise UnknownHostError(host)
+        for address in addresses:
             try:
                 self._guard.check_address(address)
             except ForbiddenAddressError as error:
                 raise ForbiddenAddressError(f"the name {host} leads to a forbidden address: {error}") from None
-        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=flags) for kind, address in found
-        ]
+        return addresses
 
-    async def close(self) -> None:
-        """The lookup belongs to whoever made it."""
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

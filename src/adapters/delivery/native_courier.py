@@ -7,7 +7,6 @@ anew, each address is judged, and it connects to what it is told and to nothing 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -16,7 +15,7 @@ from yarl import URL
 
 from adapters.delivery import error_messages
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError
-from adapters.delivery.dns_resolver import GuardedResolver, HostLookup, SystemHostLookup
+from adapters.delivery.dns_resolver import GuardedResolver, HostLookup, UnknownHostError
 from adapters.delivery.error_messages import describe_native_failure, format_message
 from adapters.engine import _native
 from domain.kernel.clock import Clock
@@ -44,8 +43,7 @@ class NativeCourier:
         """`extra_ca`: certificates (PEM) that are believed beside the system's. Raises ValueError when they cannot be read."""
         self._clock = clock
         self._guard = guard
-        self._own_lookup = SystemHostLookup() if lookup is None else None
-        self._resolver = GuardedResolver(guard, lookup or self._own_lookup or SystemHostLookup())
+        self._resolver = GuardedResolver(guard, lookup)
         self._courier = _native.Courier(extra_ca, MAX_CONCURRENT_PER_WEBHOOK)
         self._on_responses: ResponseCallback | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,8 +89,7 @@ class NativeCourier:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=1.0)
-        if self._own_lookup is not None:
-            self._own_lookup.close()
+        self._resolver.close()
 
     def _receive(self) -> None:
         came, questions = self._courier.take()
@@ -110,24 +107,14 @@ class NativeCourier:
 
     async def _resolve(self, number: int, host: str, port: int) -> None:
         try:
-            addresses = await self._resolve_host(host, port)
-            for address in addresses:
-                self._guard.check_address(address)  # the last look before the connection
-            self._courier.direct(number, addresses)
+            self._courier.direct(number, await self._resolver.resolve(host, port))
         except ForbiddenAddressError as error:
             self._courier.refuse(number, format_message(error_messages.FORBIDDEN_ADDRESS, error))
-        except (OSError, ValueError):
+        except UnknownHostError:
             self._courier.refuse(number, format_message(error_messages.UNKNOWN_HOST, host))
         except Exception as error:
             log.exception("a host could not be looked up", host=host)
             self._courier.refuse(number, f"The delivery failed: {type(error).__name__}.")
-
-    async def _resolve_host(self, host: str, port: int) -> list[str]:
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return [found["host"] for found in await self._resolver.resolve(host, port)]
-        return [host]
 
 
 @lru_cache(maxsize=4_096)

@@ -109,9 +109,9 @@ def create_courier(settings: Settings, clock: Clock) -> Courier:
     try:
         extra_ca = b"" if path is None else path.read_bytes()
         if settings.engine == "reference":
-            from adapters.delivery.aiohttp_courier import AiohttpCourier
+            from adapters.delivery.httpx_courier import HttpxCourier
 
-            return AiohttpCourier(clock=clock, guard=guard, extra_ca=extra_ca)
+            return HttpxCourier(clock=clock, guard=guard, extra_ca=extra_ca)
         from adapters.delivery.native_courier import NativeCourier
 
         return NativeCourier(clock=clock, guard=guard, extra_ca=extra_ca)
