@@ -1,4 +1,4 @@
-"""Storage in dictionaries, for unit tests: the same behaviour as the database, gone when the process ends."""
+"""In-memory storage for unit tests: the same behaviour as the database, lost when the process ends."""
 
 from support.memory_storage.unit_of_work import MemoryTransaction, MemoryUnitOfWork
 

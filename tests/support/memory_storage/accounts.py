@@ -1,4 +1,4 @@
-"""Accounts, people, memberships and projects."""
+"""Accounts, users, memberships and projects."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PROJECTS: Table[ProjectId, Project] = Table("projects")
 
 
 class MemoryAccountRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, account: Account) -> None:
         self._database.writable_rows(ACCOUNTS)[account.account_id] = account
@@ -37,8 +37,8 @@ class MemoryAccountRepository:
 
 
 class MemoryUserRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, user: User) -> None:
         self._require_unique_email(user)
@@ -76,8 +76,8 @@ class MemoryUserRepository:
 
 
 class MemoryMembershipRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, membership: Membership) -> None:
         pair = (membership.account_id, membership.user_id)
@@ -110,15 +110,15 @@ class MemoryMembershipRepository:
         return [m for m in self._database.rows(MEMBERSHIPS).values() if m.account_id == account_id]
 
 
-def delete_membership(book: Database, membership_id: MembershipId) -> None:
-    delete_grants(book, lambda grant: grant.subject.membership_id == membership_id)
-    book.delete(REFRESH_TOKENS, [key for key, t in book.rows(REFRESH_TOKENS).items() if t.membership_id == membership_id])
-    book.delete(MEMBERSHIPS, [membership_id])
+def delete_membership(database: Database, membership_id: MembershipId) -> None:
+    delete_grants(database, lambda grant: grant.subject.membership_id == membership_id)
+    database.delete(REFRESH_TOKENS, [key for key, t in database.rows(REFRESH_TOKENS).items() if t.membership_id == membership_id])
+    database.delete(MEMBERSHIPS, [membership_id])
 
 
 class MemoryProjectRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, project: Project) -> None:
         self._database.writable_rows(PROJECTS)[project.project_id] = project

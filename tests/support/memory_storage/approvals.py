@@ -13,8 +13,8 @@ APPROVALS: Table[ApprovalId, Approval] = Table("approvals")
 
 
 class MemoryApprovalRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, approval: Approval) -> None:
         self._database.writable_rows(APPROVALS)[approval.approval_id] = approval

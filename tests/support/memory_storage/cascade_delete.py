@@ -1,4 +1,4 @@
-"""What goes with a device when it is deleted; a database does this by its foreign keys."""
+"""Deletes the dependants of a device, as a database does by foreign keys."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from support.memory_storage.telemetry import DEVICE_METRICS, LATEST
 from support.memory_storage.webhooks import DELIVERIES, delete_deliveries
 
 
-def delete_definitions(book: Database, chosen: Callable[[CommandDefinition], bool]) -> None:
-    book.delete(DEFINITIONS, [key for key, definition in book.rows(DEFINITIONS).items() if chosen(definition)])
+def delete_definitions(database: Database, chosen: Callable[[CommandDefinition], bool]) -> None:
+    database.delete(DEFINITIONS, [key for key, definition in database.rows(DEFINITIONS).items() if chosen(definition)])
 
 
-def delete_device_dependants(book: Database, device: Device) -> None:
+def delete_device_dependants(database: Database, device: Device) -> None:
     gone = device.device_id
-    delete_definitions(book, lambda definition: definition.device_id == gone)
-    delete_grants(book, lambda grant: grant.device_id == gone)
-    book.delete(EXECUTIONS, [key for key, e in book.rows(EXECUTIONS).items() if e.device_id == gone])
-    book.delete(APPROVALS, [key for key, a in book.rows(APPROVALS).items() if a.device_id == gone])
-    book.delete(RULES, [key for key, rule in book.rows(RULES).items() if rule.device_id == gone])
-    for schedule in list(book.rows(SCHEDULES).values()):
+    delete_definitions(database, lambda definition: definition.device_id == gone)
+    delete_grants(database, lambda grant: grant.device_id == gone)
+    database.delete(EXECUTIONS, [key for key, e in database.rows(EXECUTIONS).items() if e.device_id == gone])
+    database.delete(APPROVALS, [key for key, a in database.rows(APPROVALS).items() if a.device_id == gone])
+    database.delete(RULES, [key for key, rule in database.rows(RULES).items() if rule.device_id == gone])
+    for schedule in list(database.rows(SCHEDULES).values()):
         if schedule.device_id == gone:
-            delete_schedule(book, schedule.schedule_id)
-    delete_deliveries(book, [d.no for d in book.rows(DELIVERIES).values() if d.device_id == gone])
-    delete_device_values(book, device.device_no)
+            delete_schedule(database, schedule.schedule_id)
+    delete_deliveries(database, [d.no for d in database.rows(DELIVERIES).values() if d.device_id == gone])
+    delete_device_values(database, device.device_no)
 
 
-def delete_device_values(book: Database, device_no: int) -> None:
-    book.delete(DEVICE_METRICS, [key for key in book.rows(DEVICE_METRICS) if key[0] == device_no])
-    book.delete(LATEST, [device_no])
+def delete_device_values(database: Database, device_no: int) -> None:
+    database.delete(DEVICE_METRICS, [key for key in database.rows(DEVICE_METRICS) if key[0] == device_no])
+    database.delete(LATEST, [device_no])

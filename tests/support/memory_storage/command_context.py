@@ -1,4 +1,4 @@
-"""What one command is decided by, gathered from the shelves."""
+"""Everything that one command is decided by, from the single repositories."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ EXECUTIONS: Table[ExecutionId, Execution] = Table("executions")
 
 
 class MemoryCommandDefinitionRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, definition: CommandDefinition) -> None:
         self._store(definition)
@@ -58,8 +58,8 @@ class MemoryCommandDefinitionRepository:
 
 
 class MemoryExecutionRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add_many(self, executions: Sequence[Execution]) -> None:
         for execution in executions:

@@ -19,8 +19,8 @@ DEVICE_TYPES: Table[DeviceTypeId, DeviceType] = Table("device_types")
 
 
 class MemoryDeviceRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, device: Device) -> Device:
         stored = replace(device, device_no=self._database.next_value("device_no"))
@@ -136,8 +136,8 @@ class MemoryDeviceRepository:
 
 
 class MemoryDeviceCredentialsRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get_for_update(self, device_id: DeviceId) -> DeviceCredentials | None:
         return self._database.rows(CREDENTIALS).get(device_id)
@@ -172,8 +172,8 @@ class MemoryDeviceCredentialsRepository:
 
 
 class MemoryDeviceTypeRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, device_type: DeviceType) -> None:
         self._database.writable_rows(DEVICE_TYPES)[device_type.device_type_id] = device_type

@@ -13,8 +13,8 @@ EVENTS: Table[int, Event] = Table("events")
 
 
 class MemoryEventRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def append_many(self, events: Sequence[Event]) -> Sequence[Event]:
         stored = [replace(event, position=self._database.next_value("position")) for event in events]

@@ -15,8 +15,8 @@ GRANT_USES: Table[GrantId, tuple[int, ...]] = Table("grant_uses")
 
 
 class MemoryGrantRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, grant: Grant) -> None:
         self._database.writable_rows(GRANTS)[grant.grant_id] = grant
@@ -99,7 +99,7 @@ def _applies_to(grant: Grant, device_id: DeviceId, project_id: ProjectId) -> boo
     return grant.device_id == device_id or (grant.device_id is None and grant.project_id == project_id)
 
 
-def delete_grants(book: Database, chosen: Callable[[Grant], bool]) -> None:
-    gone = [grant.grant_id for grant in book.rows(GRANTS).values() if chosen(grant)]
-    book.delete(GRANTS, gone)
-    book.delete(GRANT_USES, gone)
+def delete_grants(database: Database, chosen: Callable[[Grant], bool]) -> None:
+    gone = [grant.grant_id for grant in database.rows(GRANTS).values() if chosen(grant)]
+    database.delete(GRANTS, gone)
+    database.delete(GRANT_USES, gone)

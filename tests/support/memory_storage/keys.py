@@ -16,8 +16,8 @@ API_KEYS: Table[KeyId, ApiKey] = Table("keys")
 
 
 class MemoryApiKeyRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, key: ApiKey) -> None:
         if await self.find_by_hash(key.secret_hash) is not None:

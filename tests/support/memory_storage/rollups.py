@@ -12,8 +12,8 @@ ROLLUPS_DUE: Table[tuple[int, int], int] = Table("rollups_due")
 
 
 class MemoryRollupRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def mark_due(self, hours: Sequence[tuple[int, int]], at_ms: int) -> None:
         due = self._database.writable_rows(ROLLUPS_DUE)

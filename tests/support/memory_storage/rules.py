@@ -13,8 +13,8 @@ RULES: Table[RuleId, Rule] = Table("rules")
 
 
 class MemoryRuleRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, rule: Rule) -> Rule:
         stored = replace(rule, rule_no=self._database.next_value("rule_no"))

@@ -16,8 +16,8 @@ _LIVE = (ScheduleStatus.PENDING, ScheduleStatus.ACTIVE)
 
 
 class MemoryScheduleRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, schedule: Schedule) -> None:
         self._require_free_slot(schedule)
@@ -82,6 +82,6 @@ class MemoryScheduleRepository:
                 raise errors.slot_taken_error()
 
 
-def delete_schedule(book: Database, schedule_id: ScheduleId) -> None:
-    book.delete(FIRED_EDGES, [key for key in book.rows(FIRED_EDGES) if key[0] == schedule_id])
-    book.delete(SCHEDULES, [schedule_id])
+def delete_schedule(database: Database, schedule_id: ScheduleId) -> None:
+    database.delete(FIRED_EDGES, [key for key in database.rows(FIRED_EDGES) if key[0] == schedule_id])
+    database.delete(SCHEDULES, [schedule_id])

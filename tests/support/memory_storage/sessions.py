@@ -17,8 +17,8 @@ STORED_RESPONSES: Table[tuple[str, str], StoredResponse] = Table("answers")
 
 
 class MemoryRefreshTokenRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, token: RefreshToken) -> None:
         self._database.writable_rows(REFRESH_TOKENS)[token.token_hash] = token
@@ -52,8 +52,8 @@ class MemoryRefreshTokenRepository:
 
 
 class MemoryOneTimeCodeRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get_for_update(self, user_id: UserId) -> OneTimeCode | None:
         return self._database.rows(ONE_TIME_CODES).get(user_id)
@@ -63,8 +63,8 @@ class MemoryOneTimeCodeRepository:
 
 
 class MemoryLoginFailureRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get_for_update(self, subject: str) -> LoginFailures | None:
         return self._database.rows(LOGIN_FAILURES).get(subject)
@@ -88,8 +88,8 @@ class MemoryLoginFailureRepository:
 
 
 class MemoryStoredResponseRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get(self, caller: str, key: str) -> StoredResponse | None:
         return self._database.rows(STORED_RESPONSES).get((caller, key))

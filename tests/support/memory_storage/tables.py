@@ -1,7 +1,7 @@
-"""Dictionaries that are never changed in place: a transaction copies a shelf when it first writes to it.
+"""Dictionaries that are never changed in place: a transaction copies a table when it first writes to it.
 
-So a reader that has the old dictionaries in hand has a snapshot, and rolling back means throwing the copies away. Values are
-frozen dataclasses, which both may share. A dictionary keeps the order of insertion, which is what "oldest first" means here.
+A reader with the old dictionaries has a snapshot, and a rollback drops the copies. Values are frozen dataclasses, which both may
+share. A dictionary keeps the order of insertion, which means "oldest first" here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class Table(Generic[K, V]):
-    """The name of a dictionary, with the types of what is in it."""
+    """The name of a dictionary, with the types of its keys and values."""
 
     __slots__ = ("name",)
 
@@ -30,10 +30,10 @@ Tables = dict[str, dict[Any, Any]]
 
 
 class Database:
-    """One transaction's view of all shelves."""
+    """One transaction's view of all tables."""
 
-    def __init__(self, pages: Tables, *, writable: bool) -> None:
-        self.tables = dict(pages)
+    def __init__(self, tables: Tables, *, writable: bool) -> None:
+        self.tables = dict(tables)
         self._copied: set[str] = set()
         self._writable = writable
         self._closed = False
@@ -41,32 +41,32 @@ class Database:
     def close(self) -> None:
         self._closed = True
 
-    def rows(self, shelf: Table[K, V]) -> Mapping[K, V]:
+    def rows(self, table: Table[K, V]) -> Mapping[K, V]:
         if self._closed:
             raise TransactionClosedError
-        return cast("Mapping[K, V]", self.tables.get(shelf.name, {}))
+        return cast("Mapping[K, V]", self.tables.get(table.name, {}))
 
-    def writable_rows(self, shelf: Table[K, V]) -> dict[K, V]:
-        """The shelf's dictionary, to be written to. Raises ReadOnly in a reading transaction."""
+    def writable_rows(self, table: Table[K, V]) -> dict[K, V]:
+        """The table's dictionary, for writing. Raises ReadOnlyTransactionError in a reading transaction."""
         if self._closed:
             raise TransactionClosedError
         if not self._writable:
             raise ReadOnlyTransactionError
-        if shelf.name not in self._copied:
-            self.tables[shelf.name] = dict(self.tables.get(shelf.name, {}))
-            self._copied.add(shelf.name)
-        return cast("dict[K, V]", self.tables[shelf.name])
+        if table.name not in self._copied:
+            self.tables[table.name] = dict(self.tables.get(table.name, {}))
+            self._copied.add(table.name)
+        return cast("dict[K, V]", self.tables[table.name])
 
     def next_value(self, counter: str) -> int:
-        """Integers from 1, never the same one twice."""
+        """Unique integers from 1."""
         counters = self.writable_rows(SEQUENCES)
         counters[counter] = counters.get(counter, 0) + 1
         return counters[counter]
 
-    def delete(self, shelf: Table[K, V], keys: list[K]) -> int:
-        """Delete these keys; how many went."""
+    def delete(self, table: Table[K, V], keys: list[K]) -> int:
+        """Delete these keys; returns the number of deleted rows."""
         if not keys:
-            self.writable_rows(shelf)
+            self.writable_rows(table)
             return 0
-        rows = self.writable_rows(shelf)
+        rows = self.writable_rows(table)
         return sum(rows.pop(key, None) is not None for key in keys)

@@ -15,8 +15,8 @@ TOMBSTONES: Table[int, int] = Table("graves")
 
 
 class MemoryReadingRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add_many(self, rows: Sequence[PackedRow]) -> None:
         kept = self._database.writable_rows(READINGS)

@@ -1,4 +1,4 @@
-"""The unit of work over dictionaries: writers one after the other, readers on the dictionaries as they were."""
+"""The in-memory unit of work: one writer at a time; readers keep the tables they began with."""
 
 from __future__ import annotations
 
@@ -40,40 +40,42 @@ from support.memory_storage.webhooks import MemoryDeliveryRepository, MemoryWebh
 
 
 class MemoryTransaction:
-    def __init__(self, book: Database, recorder: DomainEventDispatcher[MemoryTransaction] | None, *, writable: bool) -> None:
-        self._event_dispatcher = recorder
+    def __init__(
+        self, database: Database, dispatcher: DomainEventDispatcher[MemoryTransaction] | None, *, writable: bool
+    ) -> None:
+        self._event_dispatcher = dispatcher
         self._writable = writable
         self.emitted_events: list[DomainEvent] = []
         self.after_commit_calls: list[Callable[[], None]] = []
-        self.accounts = MemoryAccountRepository(book)
-        self.users = MemoryUserRepository(book)
-        self.memberships = MemoryMembershipRepository(book)
-        self.projects = MemoryProjectRepository(book)
-        self.refresh_tokens = MemoryRefreshTokenRepository(book)
-        self.one_time_codes = MemoryOneTimeCodeRepository(book)
-        self.login_failures = MemoryLoginFailureRepository(book)
-        self.stored_responses = MemoryStoredResponseRepository(book)
-        self.api_keys = MemoryApiKeyRepository(book)
-        self.devices = MemoryDeviceRepository(book)
-        self.credentials = MemoryDeviceCredentialsRepository(book)
-        self.device_types = MemoryDeviceTypeRepository(book)
-        self.events = MemoryEventRepository(book)
-        self.grants = MemoryGrantRepository(book)
-        self.approvals = MemoryApprovalRepository(book)
-        self.definitions = MemoryCommandDefinitionRepository(book)
-        self.executions = MemoryExecutionRepository(book)
+        self.accounts = MemoryAccountRepository(database)
+        self.users = MemoryUserRepository(database)
+        self.memberships = MemoryMembershipRepository(database)
+        self.projects = MemoryProjectRepository(database)
+        self.refresh_tokens = MemoryRefreshTokenRepository(database)
+        self.one_time_codes = MemoryOneTimeCodeRepository(database)
+        self.login_failures = MemoryLoginFailureRepository(database)
+        self.stored_responses = MemoryStoredResponseRepository(database)
+        self.api_keys = MemoryApiKeyRepository(database)
+        self.devices = MemoryDeviceRepository(database)
+        self.credentials = MemoryDeviceCredentialsRepository(database)
+        self.device_types = MemoryDeviceTypeRepository(database)
+        self.events = MemoryEventRepository(database)
+        self.grants = MemoryGrantRepository(database)
+        self.approvals = MemoryApprovalRepository(database)
+        self.definitions = MemoryCommandDefinitionRepository(database)
+        self.executions = MemoryExecutionRepository(database)
         self.command_contexts = MemoryCommandContextRepository(self.devices, self.definitions, self.executions, self.grants)
-        self.schedules = MemoryScheduleRepository(book)
-        self.rules = MemoryRuleRepository(book)
-        self.readings = MemoryReadingRepository(book)
-        self.rollups = MemoryRollupRepository(book)
-        self.webhooks = MemoryWebhookRepository(book)
-        self.deliveries = MemoryDeliveryRepository(book)
+        self.schedules = MemoryScheduleRepository(database)
+        self.rules = MemoryRuleRepository(database)
+        self.readings = MemoryReadingRepository(database)
+        self.rollups = MemoryRollupRepository(database)
+        self.webhooks = MemoryWebhookRepository(database)
+        self.deliveries = MemoryDeliveryRepository(database)
 
-    async def emit(self, fact: DomainEvent) -> None:
+    async def emit(self, event: DomainEvent) -> None:
         if not self._writable:
             raise ReadOnlyTransactionError
-        self.emitted_events.append(fact)
+        self.emitted_events.append(event)
 
     async def flush_events(self) -> None:
         if self._event_dispatcher is not None and self.emitted_events:
@@ -86,12 +88,14 @@ class MemoryTransaction:
 
 
 class MemoryUnitOfWork:
-    """Without a recorder, facts are kept in `facts` and go nowhere else. `patience_s` bounds the wait for other writers."""
+    """Without a dispatcher, `emitted_events` keeps the events. `acquire_timeout_s` limits the wait for other writers."""
 
-    def __init__(self, recorder: DomainEventDispatcher[MemoryTransaction] | None = None, *, patience_s: float = 5.0) -> None:
+    def __init__(
+        self, dispatcher: DomainEventDispatcher[MemoryTransaction] | None = None, *, acquire_timeout_s: float = 5.0
+    ) -> None:
         self.emitted_events: list[DomainEvent] = []
-        self._event_dispatcher = recorder
-        self._acquire_timeout_s = patience_s
+        self._event_dispatcher = dispatcher
+        self._acquire_timeout_s = acquire_timeout_s
         self._tables: Tables = {}
         self._write_lock = asyncio.Lock()
         self._writer: asyncio.Task[object] | None = None
@@ -100,16 +104,16 @@ class MemoryUnitOfWork:
     async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[MemoryTransaction]:
         await self._acquire_write_lock()
         try:
-            book = Database(self._tables, writable=True)
-            tx = MemoryTransaction(book, self._event_dispatcher, writable=True)
+            database = Database(self._tables, writable=True)
+            tx = MemoryTransaction(database, self._event_dispatcher, writable=True)
             try:
                 yield tx
                 if caller is not None and caller.claim is not None:
                     await tx.stored_responses.mark_committed(caller.claim)
                 await tx.flush_events()
             finally:
-                book.close()
-            self._tables = book.tables
+                database.close()
+            self._tables = database.tables
             self.emitted_events += tx.emitted_events
         finally:
             self._writer = None
@@ -118,11 +122,11 @@ class MemoryUnitOfWork:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[MemoryTransaction]:
-        book = Database(self._tables, writable=False)
+        database = Database(self._tables, writable=False)
         try:
-            yield MemoryTransaction(book, self._event_dispatcher, writable=False)
+            yield MemoryTransaction(database, self._event_dispatcher, writable=False)
         finally:
-            book.close()
+            database.close()
 
     async def _acquire_write_lock(self) -> None:
         if self._writer is not None and self._writer is asyncio.current_task():

@@ -1,4 +1,4 @@
-"""Webhooks, what is owed to them, and each attempt."""
+"""Webhooks, deliveries and attempts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _API_KEYS: Table[KeyId, ApiKey] = Table("keys")
 
 
 class MemoryWebhookRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add(self, webhook: Webhook) -> None:
         self._database.writable_rows(WEBHOOKS)[webhook.webhook_id] = webhook
@@ -66,19 +66,19 @@ class MemoryWebhookRepository:
         delete_webhook(self._database, webhook_id)
 
 
-def delete_webhook(book: Database, webhook_id: WebhookId) -> None:
-    book.delete(WEBHOOKS, [webhook_id])
+def delete_webhook(database: Database, webhook_id: WebhookId) -> None:
+    database.delete(WEBHOOKS, [webhook_id])
 
 
-def delete_deliveries(book: Database, numbers: list[int]) -> int:
+def delete_deliveries(database: Database, numbers: list[int]) -> int:
     gone = set(numbers)
-    book.delete(ATTEMPTS, [key for key, attempt in book.rows(ATTEMPTS).items() if attempt.delivery_no in gone])
-    return book.delete(DELIVERIES, numbers)
+    database.delete(ATTEMPTS, [key for key, attempt in database.rows(ATTEMPTS).items() if attempt.delivery_no in gone])
+    return database.delete(DELIVERIES, numbers)
 
 
 class MemoryDeliveryRepository:
-    def __init__(self, book: Database) -> None:
-        self._database = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add_many(self, deliveries: Sequence[Delivery]) -> None:
         webhooks = self._database.rows(WEBHOOKS)
@@ -168,5 +168,5 @@ class MemoryDeliveryRepository:
 
 
 def _ready_ms(delivery: Delivery) -> int:
-    """When it may be claimed: when it is due, or when the lease of whoever has it runs out."""
+    """When it may be claimed: when it is due, or when its lease ends."""
     return delivery.due_ms if delivery.claimed_until_ms is None else delivery.claimed_until_ms
