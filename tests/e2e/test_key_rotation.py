@@ -1,4 +1,4 @@
-"""`latchboard keys` beside a running service: nobody is logged out, every secret opens, and a kill loses nothing."""
+"""`latchboard keys` with a running service: sessions stay valid, every secret opens, and a kill loses nothing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from support.service import PASSWORD, Api, Service, environment, program
 from support.storage import emptied
 from support.ways import DATABASES
 
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 
 
-async def run(service: Service, *arguments: str) -> tuple[int, str]:
+async def run_keys(service: Service, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *program(),
         "keys",
@@ -33,15 +33,15 @@ async def run(service: Service, *arguments: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    return process.returncode or 0, said.decode()
+    output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    return process.returncode or 0, output.decode()
 
 
 def ring(service: Service) -> KeyRing:
     return KeyRing.parse((service.data_dir / "secret_keys").read_text())
 
 
-async def revealed(api: Api, device_id: str) -> str:
+async def reveal_password(api: Api, device_id: str) -> str:
     answer = await api.post(f"/devices/{device_id}/credentials/reveal", {"password": PASSWORD})
     return str(answer["mqttPassword"])
 
@@ -62,66 +62,66 @@ async def test_keys_rotate_while_the_service_runs(tmp_path: Path, database: dict
         async with service.api() as owner:
             pump = await a_device(owner)
             before = ring(service)
-            code, said = await run(service, "rotate")
-            assert code == 0, said
-            assert "1 of 1 secrets were sealed anew" in said
+            code, output = await run_keys(service, "rotate")
+            assert code == 0, output
+            assert "1 of 1 secrets were sealed again" in output
             after = ring(service)
             assert after.keys[1:] == before.keys
             assert (service.data_dir / "secret_keys").stat().st_mode & 0o077 == 0
 
-            # The old token still lets in, secrets open, new tokens and new secrets are under the new key, and devices still connect.
+            # The old token is valid, secrets open, new tokens and new secrets use the new key, and devices connect.
             assert (await owner.get("/auth/me"))["role"] == "Owner"
-            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
             async with pump.online(service) as line:
                 await line.report(temperature=20)
             other = await a_device(owner, "After")
-            code, said = await run(service, "list")
+            code, output = await run_keys(service, "list")
             assert code == 0
-            assert [after.newest.key_id, "2", "newest"] in [line.split() for line in said.splitlines()]
+            assert [after.newest.key_id, "2", "newest"] in [line.split() for line in output.splitlines()]
 
-            code, said = await run(service, "retire")
+            code, output = await run_keys(service, "retire")
             assert code == 1
-            assert "more hours" in said
+            assert "more hours" in output
             assert ring(service) == after
 
             os.utime(service.data_dir / "secret_keys", (time.time() - 26 * 3600,) * 2)
-            code, said = await run(service, "retire")
-            assert (code, ring(service).keys) == (0, after.keys[:1]), said
+            code, output = await run_keys(service, "retire")
+            assert (code, ring(service).keys) == (0, after.keys[:1]), output
             assert (await owner.get("/auth/me"))["role"] == "Owner"
             service.restart()
             service._token = None
         async with service.api() as owner:
-            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
-            assert await revealed(owner, other.device_id) == other.credentials["mqttPassword"]
+            assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            assert await reveal_password(owner, other.device_id) == other.credentials["mqttPassword"]
         assert not service.errors()
 
 
-async def test_a_killed_rotation_is_finished_by_the_next(tmp_path: Path) -> None:
+async def test_the_next_rotation_finishes_a_killed_one(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
             pumps = [await a_device(owner, f"Pump {number}") for number in range(3)]
             before = ring(service)
-            # The new key is in the file and nothing is sealed with it yet: where a kill -9 leaves the longest way to go.
+            # The new key is in the file and nothing is sealed with it yet: the earliest point at which a kill can leave the rotation.
             fresh = before.with_new_key()
             staged = service.data_dir / "secret_keys.new"
             staged.write_text(fresh.to_text() + "\n")
             staged.chmod(0o600)
             staged.replace(service.data_dir / "secret_keys")
-            code, said = await run(service, "rotate")
+            code, output = await run_keys(service, "rotate")
             assert code == 0
-            assert "has been finished; no further key was made" in said
+            assert "Finished an earlier rotation" in output
             assert ring(service) == fresh
             assert used_keys(service) == {fresh.newest.key_id}
             for pump in pumps:
-                assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+                assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
 
 
 @in_a_thorough_run
-async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
+async def test_a_kill_at_any_moment_loses_no_secret(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
             pump = await a_device(owner)
-            for moment in effort((0.5, 0.8), (0.3, 0.5, 0.6, 0.7, 0.9)):
+            for delay_s in effort((0.5, 0.8), (0.3, 0.5, 0.6, 0.7, 0.9)):
                 process = await asyncio.create_subprocess_exec(
                     *program(),
                     "keys",
@@ -131,29 +131,29 @@ async def test_kills_at_any_moment_lose_no_secret(tmp_path: Path) -> None:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )
-                await asyncio.sleep(moment)
+                await asyncio.sleep(delay_s)
                 if process.returncode is None:
                     process.send_signal(signal.SIGKILL)
                 await process.wait()
-                assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
-            assert (await run(service, "rotate"))[0] == 0
-            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+                assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            assert (await run_keys(service, "rotate"))[0] == 0
+            assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
 
 
 @in_a_thorough_run
-async def test_a_ring_in_the_environment_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_key_ring_in_the_environment_is_refused_with_instructions(tmp_path: Path) -> None:
     old = KeyRing.generate()
     with Service(tmp_path, LATCHBOARD_SECRET_KEYS=old.to_text().replace("\n", ",")) as service:
         async with service.api() as owner:
             pump = await a_device(owner)
-        code, said = await run(service, "rotate")
+        code, output = await run_keys(service, "rotate")
         assert code == 1
-        assert "--no-new-key" in said.replace("\n", "")
+        assert "--no-new-key" in output.replace("\n", "")
         new = old.with_new_key()
         service.stop()
         service.settings["LATCHBOARD_SECRET_KEYS"] = new.to_text().replace("\n", ",")
         service.start()
-        assert (await run(service, "rotate", "--no-new-key"))[0] == 0
+        assert (await run_keys(service, "rotate", "--no-new-key"))[0] == 0
         assert used_keys(service) == {new.newest.key_id}
         async with service.api() as owner:
-            assert await revealed(owner, pump.device_id) == pump.credentials["mqttPassword"]
+            assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]

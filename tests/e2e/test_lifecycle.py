@@ -1,4 +1,4 @@
-"""Each way in which a device is shut out, as the device, the feed and the log see it; and the way back."""
+"""Revoking, disabling and deleting a device, as the device, the feed and the event log see it; and how a device comes back."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ import pytest
 from support.device import Device, a_device
 from support.service import Api, Service
 
-WAYS = [{"version": 4}, {"version": 5}, {"version": 4, "websocket": True}, {"version": 5, "websocket": True}]
-ACTS = {"revoke": ("POST", "/revoke"), "disable": ("PATCH", "/toggle"), "delete": ("DELETE", "")}
+CONNECTIONS = [{"version": 4}, {"version": 5}, {"version": 4, "websocket": True}, {"version": 5, "websocket": True}]
+ACTIONS = {"revoke": ("POST", "/revoke"), "disable": ("PATCH", "/toggle"), "delete": ("DELETE", "")}
 
 
 async def presence(owner: Api, device_id: str) -> list[str]:
-    """The device's changes, oldest first, as the account's log tells them."""
+    """The online and offline events of the device in the event log, oldest first."""
     page = await owner.get("/events", params={"deviceId": device_id, "limit": 200})
     return [each["eventType"] for each in reversed(page["data"]) if each["eventType"] in ("device_online", "device_offline")]
 
 
-async def brought_back(owner: Api, device: Device, act: str) -> Device:
-    if act == "disable":
+async def readmit(owner: Api, device: Device, action: str) -> Device:
+    if action == "disable":
         assert (await owner.patch(f"{device.path}/toggle"))["deviceStatus"] == "ACTIVE"
         return device
     return Device(device.device_id, await owner.post(f"{device.path}/credentials"))
 
 
-async def heard_until_asked(service: Service, owner: Api, device: Device) -> list[str]:
-    """What waits for the device below its prefix, up to a command that is sent only then."""
-    heard: list[str] = []
+async def topics_until_command(service: Service, owner: Api, device: Device) -> list[str]:
+    """The topics below the device's prefix that it receives after it subscribes, up to a command that is sent then."""
+    topics: list[str] = []
     async with device.client(service) as client:
         await client.subscribe(device.topic("#"), qos=1)
-        asked = await owner.post(f"{device.path}/command", {"cmd": "STATUS"})
+        command = await owner.post(f"{device.path}/command", {"cmd": "STATUS"})
         async for message in client.messages:
-            heard.append(str(message.topic).removeprefix(device.topic("")))
-            if asked["executionId"] in bytes(message.payload).decode():
-                return heard
+            topics.append(str(message.topic).removeprefix(device.topic("")))
+            if command["executionId"] in bytes(message.payload).decode():
+                return topics
     raise AssertionError("the connection ended")
 
 
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: "/".join(map(str, way.values())))
-async def test_whoever_is_shut_out_is_cut_and_stays_out(service: Service, owner: Api, way: dict[str, Any], act: str) -> None:
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("connection", CONNECTIONS, ids=lambda connection: "/".join(map(str, connection.values())))
+async def test_a_revoked_disabled_or_deleted_device_is_disconnected_and_cannot_connect(
+    service: Service, owner: Api, connection: dict[str, Any], action: str
+) -> None:
     pump, bystander = await a_device(owner), await a_device(owner)
-    method, path = ACTS[act]
+    method, path = ACTIONS[action]
     async with bystander.online(service) as other, service.feed(owner, f"?deviceId={pump.device_id}") as feed:
-        async with pump.online(service, **way) as line:
+        async with pump.online(service, **connection) as line:
             await feed.next("device_online", reason="connected")
             await line.publish("status", b"online", retain=True)
             await line.switched(True)
@@ -55,28 +57,28 @@ async def test_whoever_is_shut_out_is_cut_and_stays_out(service: Service, owner:
             await line.cut(within_s=1.0)
         assert (await feed.next("device_offline"))["reason"] == "revoked"
         with pytest.raises(aiomqtt.MqttError):
-            async with pump.client(service, **way):
+            async with pump.client(service, **connection):
                 pass
         assert await other.settled(owner) == []
     assert await presence(owner, pump.device_id) == ["device_online", "device_offline"]
 
 
-@pytest.mark.parametrize("act", ["revoke", "disable"])
-async def test_whoever_comes_back_finds_nothing_retained_but_its_own_plan(service: Service, owner: Api, act: str) -> None:
+@pytest.mark.parametrize("action", ["revoke", "disable"])
+async def test_a_readmitted_device_receives_no_retained_message_but_its_plan(service: Service, owner: Api, action: str) -> None:
     pump, later = await a_device(owner), int(time.time()) + 3_600
     await owner.post(f"{pump.path}/schedules", {"slot": 0, "onTs": later, "offTs": later + 60}, expect=201)
-    method, path = ACTS[act]
+    method, path = ACTIONS[action]
     async with pump.online(service) as line:
         await line.publish("status", b"online", retain=True)
         await line.switched(True)
         await line.publish("sched/rev", {"rev": 1}, retain=True)
         await owner.call(method, pump.path + path, None, 200)
         await line.cut(within_s=1.0)
-    pump = await brought_back(owner, pump, act)
-    assert set(await heard_until_asked(service, owner, pump)) == {"sched", "cmd"}
+    pump = await readmit(owner, pump, action)
+    assert set(await topics_until_command(service, owner, pump)) == {"sched", "cmd"}
 
 
-async def test_a_deleted_device_is_unknown_to_every_endpoint(service: Service, owner: Api) -> None:
+async def test_every_endpoint_answers_404_for_a_deleted_device(service: Service, owner: Api) -> None:
     pump, later = await a_device(owner), int(time.time()) + 3_600
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
@@ -96,7 +98,7 @@ async def test_a_deleted_device_is_unknown_to_every_endpoint(service: Service, o
     await owner.delete(pump.path, expect=404)
 
 
-async def test_disabled_and_revoked_devices_take_no_commands(service: Service, owner: Api) -> None:
+async def test_commands_to_disabled_and_revoked_devices_are_refused(service: Service, owner: Api) -> None:
     pump = await a_device(owner)
     await owner.patch(f"{pump.path}/toggle")
     await owner.post(f"{pump.path}/command", {"cmd": "ON"}, expect=403)

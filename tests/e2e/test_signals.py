@@ -1,4 +1,4 @@
-"""However often somebody asks it to stop, it ends; and in good order as long as they ask once."""
+"""The service stops in good order on SIGTERM and SIGINT, also when a signal arrives twice."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_same_wish_told_twice_is_one_orderly_stop(service: Service, number: signal.Signals) -> None:
-    """As `timeout` and some shells do: they signal the process and its group."""
+def test_a_signal_sent_twice_at_once_is_one_orderly_stop(service: Service, number: signal.Signals) -> None:
+    """`timeout` and some shells signal the process and its group."""
     assert service.process is not None
     service.process.send_signal(number)
     service.process.send_signal(number)
@@ -34,10 +34,10 @@ def test_the_same_wish_told_twice_is_one_orderly_stop(service: Service, number: 
     assert "stopped" in service.log()
 
 
-def test_it_starts_again_at_once_on_what_it_left(service: Service) -> None:
+def test_the_service_starts_again_after_a_stop(service: Service) -> None:
     assert service.process is not None
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(STOPS_WITHIN_S) == 0
-    began = time.monotonic()
+    started_at = time.monotonic()
     service.start()
-    assert time.monotonic() - began < 30  # a bound, not a measurement: docs/reference/performance.md has those
+    assert time.monotonic() - started_at < 30  # a bound, not a measurement: docs/reference/performance.md has those

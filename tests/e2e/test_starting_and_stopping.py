@@ -1,4 +1,4 @@
-"""A start that cannot succeed says what is wrong and what to set, and leaves no traceback. A stop finishes what is in hand."""
+"""A start that fails says what is wrong and what to do, without a traceback. A stop finishes the requests in flight."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from support.receiver import never_answers, receiving
 from support.service import PASSWORD, PORTS, STOPS_WITHIN_S, Api, Service
 
 
-def refused(service: Service, code: int, *words: str) -> None:
-    got, said = service.refuses()
-    assert (got, "Traceback" in said) == (code, False), said
+def assert_refused(service: Service, code: int, *words: str) -> None:
+    got, output = service.refuses()
+    assert (got, "Traceback" in output) == (code, False), output
     for word in words:
-        assert word in said
+        assert word in output
 
 
 @pytest.mark.parametrize("variable", PORTS)
-def test_a_port_that_is_in_use_is_named_with_its_variable(tmp_path: Path, variable: str) -> None:
+def test_a_port_in_use_is_reported_with_its_variable(tmp_path: Path, variable: str) -> None:
     service = Service(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", service.settings[variable]))
         taken.listen()
-        refused(service, 1, str(service.settings[variable]), variable)
+        assert_refused(service, 1, str(service.settings[variable]), variable)
 
 
-def test_every_wrong_setting_is_named_with_its_value(tmp_path: Path) -> None:
+def test_every_wrong_setting_is_reported_with_its_value(tmp_path: Path) -> None:
     wrong = {
         "LATCHBOARD_HTTP_PORT": "eighty",
         "LATCHBOARD_MQTT_PORT": "70000",
@@ -43,49 +43,49 @@ def test_every_wrong_setting_is_named_with_its_value(tmp_path: Path) -> None:
         "LATCHBOARD_LOG_LEVEL": "LOUD",
         "LATCHBOARD_WEBHOOK_ALLOW_PRIVATE": "perhaps",
     }
-    refused(Service(tmp_path, **wrong), 2, *wrong.keys(), *wrong.values())
+    assert_refused(Service(tmp_path, **wrong), 2, *wrong.keys(), *wrong.values())
 
 
-def test_settings_that_belong_together_are_asked_for_together(tmp_path: Path) -> None:
+def test_settings_that_belong_together_are_required_together(tmp_path: Path) -> None:
     service = Service(tmp_path)
     del service.settings["LATCHBOARD_OWNER_PASSWORD"]
-    refused(service, 2, "LATCHBOARD_OWNER_EMAIL", "LATCHBOARD_OWNER_PASSWORD")
+    assert_refused(service, 2, "LATCHBOARD_OWNER_EMAIL", "LATCHBOARD_OWNER_PASSWORD")
 
 
-def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_data_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file, not a directory")
-    refused(Service(tmp_path), 1, str(tmp_path / "data"), "LATCHBOARD_DATA_DIR")
+    assert_refused(Service(tmp_path), 1, str(tmp_path / "data"), "LATCHBOARD_DATA_DIR")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_data_directory_without_write_access_is_reported(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     service = Service(tmp_path, LATCHBOARD_DATA_DIR=tmp_path / "closed" / "data")
-    refused(service, 1, str(tmp_path / "closed"), "LATCHBOARD_DATA_DIR")
+    assert_refused(service, 1, str(tmp_path / "closed"), "LATCHBOARD_DATA_DIR")
 
 
-def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path) -> None:
     service = Service(tmp_path)
     with service:
         service.stop()
     database = service.data_dir / "latchboard.db"
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    refused(service, 1, "9999", "newer")
+    assert_refused(service, 1, "9999", "newer")
     with contextlib.closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "latchboard.db").write_bytes(b"these are my holiday notes\n" * 400)
     service = Service(tmp_path)
-    refused(service, 1, "latchboard.db", "file is not a database", "backup")
+    assert_refused(service, 1, "latchboard.db", "file is not a database", "backup")
     assert "SELECT" not in service.log()
-    assert '"stopped"' not in service.log(), "what never started does not stop"
+    assert '"stopped"' not in service.log(), "a service that never started does not stop"
 
 
-def test_without_the_native_engine_it_says_how_to_get_it_or_do_without(tmp_path: Path) -> None:
+def test_a_missing_native_engine_is_reported_with_both_remedies(tmp_path: Path) -> None:
     blocker = tmp_path / "blocker"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(
@@ -96,11 +96,11 @@ def test_without_the_native_engine_it_says_how_to_get_it_or_do_without(tmp_path:
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Blocker())\n"
     )
-    refused(Service(tmp_path, blocker), 1, "make setup", "LATCHBOARD_ENGINE=reference")
+    assert_refused(Service(tmp_path, blocker), 1, "make setup", "LATCHBOARD_ENGINE=reference")
 
 
-def test_a_worker_that_fails_again_and_again_ends_the_service_with_1_and_says_which(tmp_path: Path) -> None:
-    """So that whoever watches the process starts it anew, instead of half a service that looks alive."""
+def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_name(tmp_path: Path) -> None:
+    """A process manager can then restart the service, instead of half a service that looks alive."""
     fault = tmp_path / "fault"
     fault.mkdir()
     (fault / "sitecustomize.py").write_text(
@@ -113,24 +113,24 @@ def test_a_worker_that_fails_again_and_again_ends_the_service_with_1_and_says_wh
         "supervisor.RESTART_BACKOFF = Backoff((0.01,))\n"
     )
     service = Service(tmp_path, fault)
-    code, said = service.refuses()
+    code, output = service.refuses()
     assert code == 1
-    assert "retention: OSError: the disk is on fire" in said.splitlines()[-1]
-    assert "stopped" in said  # in good order: what was acknowledged is written
+    assert "retention: OSError: the disk is on fire" in output.splitlines()[-1]
+    assert "stopped" in output  # an orderly stop writes what was acknowledged
 
 
-def test_a_second_service_on_the_same_database_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_a_second_service_on_the_same_database_is_refused_while_the_first_runs(tmp_path: Path) -> None:
     second = Service(tmp_path / "second", LATCHBOARD_DATA_DIR=tmp_path / "first" / "data")
     with Service(tmp_path / "first") as first:
         assert first.process is not None
-        refused(second, 1, f"process {first.process.pid}", "latchboard.db", "LATCHBOARD_DATA_DIR")
+        assert_refused(second, 1, f"process {first.process.pid}", "latchboard.db", "LATCHBOARD_DATA_DIR")
         assert first.is_running
         first.kill()
         with second:
-            refused(first, 1, "Another Latchboard")
+            assert_refused(first, 1, "Another Latchboard")
 
 
-async def test_without_its_secret_keys_it_starts_says_what_is_lost_and_lets_it_be_made_anew(tmp_path: Path) -> None:
+async def test_a_service_without_its_secret_keys_starts_and_lets_credentials_be_generated_again(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
             pump, key = await a_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
@@ -152,27 +152,28 @@ async def test_without_its_secret_keys_it_starts_says_what_is_lost_and_lets_it_b
             assert await robot.get("/devices") == []
 
 
-async def counting(line: Line, acknowledged: list[int]) -> None:
+async def report_numbers(line: Line, acknowledged: list[int]) -> None:
     with contextlib.suppress(aiomqtt.MqttError):
         for number in range(1_000_000):
             await line.report(count=number)
             acknowledged.append(number)
 
 
-async def reading(service: Service, headers: dict[str, str]) -> None:
+async def poll_devices(service: Service, headers: dict[str, str]) -> None:
     async with httpx.AsyncClient(base_url=service.url, headers=headers, timeout=10) as raw:
         while service.is_running:
             with contextlib.suppress(httpx.TransportError):
                 await raw.get("/api/v1/devices")
 
 
-async def patient(owner: Api, path: str) -> None:
+async def wait_for_result(owner: Api, path: str) -> None:
     with contextlib.suppress(httpx.TransportError):
         await owner.send("POST", path, {"cmd": "ON", "waitSeconds": 30})
 
 
-async def test_sigterm_under_load_stops_in_time_and_loses_nothing(tmp_path: Path) -> None:
-    """Devices report, clients read, one waits for a result that does not come, a receiver does not answer, a feed is open."""
+async def test_a_stop_under_load_ends_in_time_and_loses_no_acknowledged_message(tmp_path: Path) -> None:
+    """Devices report, clients poll, one client waits for a result that never comes, a webhook receiver does not answer, and a feed
+    is open."""
     with Service(tmp_path, LATCHBOARD_INGEST_LIMIT=0) as service:
         async with service.api() as owner, receiving(never_answers()) as receiver:
             meters = [await a_device(owner, f"Meter {number}") for number in range(3)]
@@ -184,18 +185,18 @@ async def test_sigterm_under_load_stops_in_time_and_loses_nothing(tmp_path: Path
             async with contextlib.AsyncExitStack() as stack:
                 await stack.enter_async_context(service.feed(owner))
                 lines = [await stack.enter_async_context(meter.online(service, obeys=False)) for meter in meters]
-                load = [asyncio.create_task(counting(*pair)) for pair in zip(lines, acknowledged, strict=True)]
-                load += [asyncio.create_task(reading(service, owner.headers)) for _ in range(4)]
-                load.append(asyncio.create_task(patient(owner, f"{meters[0].path}/command")))
+                load = [asyncio.create_task(report_numbers(*pair)) for pair in zip(lines, acknowledged, strict=True)]
+                load += [asyncio.create_task(poll_devices(service, owner.headers)) for _ in range(4)]
+                load.append(asyncio.create_task(wait_for_result(owner, f"{meters[0].path}/command")))
                 await lines[0].order("ON")
                 await receiver.wait_for(1)
                 async with asyncio.timeout(15):
                     while min(map(len, acknowledged)) < 30:
                         await asyncio.sleep(0.01)
 
-                took = await asyncio.to_thread(service.stop)
+                stop_s = await asyncio.to_thread(service.stop)
 
-                assert took < STOPS_WITHIN_S
+                assert stop_s < STOPS_WITHIN_S
                 await ended(*load)
             await asyncio.to_thread(service.start)
             for meter, numbers in zip(meters, acknowledged, strict=True):

@@ -1,4 +1,4 @@
-"""What the command line does to the database by itself, also while the service runs: SQLite lets two processes take turns."""
+"""Commands that change accounts and users in the database, also while the service runs: SQLite serializes the two processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def create_account(settings: Settings, name: str, email: str, password: st
     async with open_operator_service(settings) as operator:
         created = await operator.create_account(name=name, email=email, password=password)
     if created is None:
-        raise StartupError("The account was not made.")
+        raise StartupError("The account was not created.")
     return created.account.account_id
 
 
@@ -60,8 +60,8 @@ async def set_password(settings: Settings, email: str, password: str) -> None:
 
 
 async def issue_owner_token(settings: Settings) -> str:
-    """An access token of the first account's Owner. Who can read this data directory holds its keys, so this gives nobody more
-    than they have; it ends in 15 minutes like any other, and membership is checked at each call."""
+    """An access token for the Owner of the first account. It grants nothing new: whoever can read the data directory has its
+    keys. The token expires after 15 minutes like any other, and each request checks the membership."""
     if not settings.data_dir.is_dir():
         raise StartupError(
             f"There is no data directory {settings.data_dir}. "
@@ -70,5 +70,5 @@ async def issue_owner_token(settings: Settings) -> str:
     async with open_operator_service(settings) as operator:
         owner = await operator.find_first_owner()
     if owner is None:
-        raise StartupError("There is no account yet; start the service once, or use `latchboard account create`.")
+        raise StartupError("There is no account yet. Start the service once, or run `latchboard account create`.")
     return JwtAccessTokenCodec(load_key_ring(settings)).issue(owner, SystemClock().now_ms())

@@ -1,7 +1,8 @@
-"""`latchboard backup`: the database and the keys that open its secrets, as they were at one moment, also while the service runs.
+"""`latchboard backup`: copies the database and the keys that decrypt its secrets, also while the service runs.
 
-What comes out is a data directory: to restore it, let the service start on it. SQLite's own backup reads one snapshot beside the
-writer; nobody waits for it. The keys are copied after it: a ring only grows until `keys retire`, so they open all of the copy.
+The result is a data directory: to restore it, start the service on a copy. The backup API of SQLite reads one snapshot and blocks
+no writer. The keys are copied after the database: a key ring only grows until `keys retire`, so they decrypt everything in the
+copy.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ class BackupResult:
     folder: Path
     size_bytes: int
     includes_keys: bool
-    """False where the ring is in LATCHBOARD_SECRET_KEYS: that has to be kept by other means."""
+    """False when the key ring is in LATCHBOARD_SECRET_KEYS, which needs a backup of its own."""
 
 
 def create_backup(settings: Settings, folder: Path) -> BackupResult:
-    """Raises StartRefused; `folder` is left without a database then."""
+    """Raises StartupError; `folder` then contains no database."""
     source = SqlDatabase(settings.effective_database_url, pool_size=1).file
     if source is None:
-        raise StartupError("This copies SQLite only. For PostgreSQL use pg_dump, and keep the secret_keys beside it.")
+        raise StartupError("This command copies SQLite only. For PostgreSQL use pg_dump, and keep secret_keys with the dump.")
     if not source.is_file():
         raise StartupError(f"There is no database {source}. Set LATCHBOARD_DATA_DIR to the service's data directory.")
     keys = settings.data_dir / "secret_keys"
     try:
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         if any(folder.iterdir()):
-            raise StartupError(f"{folder} is not empty. Name a new directory: no backup is written over another.")
+            raise StartupError(f"{folder} is not empty. Name a new directory: a backup never overwrites another.")
         folder.chmod(0o700)
         copy = _copy_database(source, folder / "latchboard.db")
         if settings.secret_keys is None:
             _write_new_file(folder / "secret_keys", keys.read_bytes())
     except (OSError, sqlite3.Error) as error:
-        raise StartupError(f"The backup in {folder} was not made: {error}.") from None
+        raise StartupError(f"The backup in {folder} failed: {error}.") from None
     return BackupResult(folder, copy.stat().st_size, settings.secret_keys is None)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees when the service has started: where it is, how to get in, and three lines to try it with."""
+"""The text on the terminal after the start: addresses, the first login, and three commands to try the service."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.text import Text
 from app.cli.first_account import FIRST_LOGIN_FILE, FirstLogin
 from app.config.settings import Settings
 
-WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared with, not bound to
-"""Addresses that mean every one of the machine, and how the machine itself reaches them."""
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
+"""Addresses that mean all interfaces → the address by which this machine reaches itself."""
 
 
 def http_url(settings: Settings) -> str:
@@ -35,28 +35,28 @@ def print_banner(settings: Settings, login: FirstLogin | None, *, demo: bool = F
 
 
 def quick_start_commands(url: str, email: str, password: str) -> tuple[str, str, str]:
-    """For a shell with curl and sed; the program itself plays the device."""
+    """Commands for a shell with curl and sed; the simulator provides the device."""
     json = "-H 'Content-Type: application/json'"
     login = f"""-d '{{"email":"{email}","password":"{password}"}}'"""
     device = """-d '{"name":"Pump","boardType":"ESP32","appType":"PUMP"}'"""
-    order = """-d '{"cmd":"ON","waitSeconds":10}'"""
-    me = '-H "Authorization: Bearer $TOKEN"'
+    command = """-d '{"cmd":"ON","waitSeconds":10}'"""
+    auth = '-H "Authorization: Bearer $TOKEN"'
     return (
         f"TOKEN=$(curl -s {url}/api/v1/auth/login {json} {login} | {_extract_json_field('accessToken')})",
-        f"DEVICE=$(curl -s {url}/api/v1/devices/register {me} {json} {device} | {_extract_json_field('deviceId')}); "
-        f"curl -s -X POST {url}/api/v1/devices/$DEVICE/credentials {me}",
+        f"DEVICE=$(curl -s {url}/api/v1/devices/register {auth} {json} {device} | {_extract_json_field('deviceId')}); "
+        f"curl -s -X POST {url}/api/v1/devices/$DEVICE/credentials {auth}",
         f"{program_name()} simulate --url {url} --token $TOKEN --device $DEVICE --seconds 60 & "
-        f"curl -s {url}/api/v1/devices/$DEVICE/command {me} {json} {order}",
+        f"curl -s {url}/api/v1/devices/$DEVICE/command {auth} {json} {command}",
     )
 
 
 def _extract_json_field(name: str) -> str:
-    """One text field of a JSON answer, for shells without jq."""
+    """A sed command that prints one text field of a JSON response, for shells without jq."""
     return f"""sed 's/.*"{name}": *"\\([^"]*\\)".*/\\1/'"""
 
 
 def program_name() -> str:
-    """How this program was called, shortened where it lies below the current directory."""
+    """The command that started this program, relative to the current directory when it is below it."""
     path = Path(sys.argv[0])
     if path.name != "latchboard":
         return "latchboard"
@@ -76,23 +76,25 @@ def _address_table(settings: Settings, url: str) -> Table:
         tls = f"   mqtts://{host}:{settings.mqtt_tls_port}" if settings.mqtt_tls_port is not None else ""
         table.add_row("MQTT", f"mqtt://{host}:{settings.mqtt_port}   ws://{host}:{settings.mqtt_ws_port}/mqtt{tls}")
         if host in ("127.0.0.1", "localhost", "[::1]") and settings.mqtt_host not in WILDCARD_HOSTS:
-            table.add_row("", Text("this machine only; LATCHBOARD_MQTT_HOST=0.0.0.0 lets the network in", style="dim"))
+            table.add_row(
+                "", Text("this machine only; set LATCHBOARD_MQTT_HOST=0.0.0.0 to accept devices from the network", style="dim")
+            )
     else:
-        table.add_row("MQTT", "external broker" if settings.has_broker else "none: another instance holds the devices")
+        table.add_row("MQTT", "external broker" if settings.has_broker else "none: another instance serves the devices")
     table.add_row("Data", str(settings.data_dir.resolve()))
     return table
 
 
 def _print_login(console: Console, settings: Settings, login: FirstLogin | None) -> None:
-    kept = settings.data_dir / FIRST_LOGIN_FILE
+    file = settings.data_dir / FIRST_LOGIN_FILE
     if login is not None and login.password is not None:
         console.print()
-        console.print(Text("First login, shown this once", style="bold yellow"), Text(f"(also in {kept})", style="dim"))
+        console.print(Text("First login, shown only once", style="bold yellow"), Text(f"(also in {file})", style="dim"))
         console.print(Text(f"  email    {login.email}\n  password {login.password}"))
     elif login is not None:
-        console.print(Text(f"\nThe account of {login.email} was made, with the password you set."))
-    elif kept.exists():
-        console.print(Text(f"\nThe first login is in {kept}; delete the file once you have changed the password.", style="dim"))
+        console.print(Text(f"\nCreated the account of {login.email} with the password from the settings."))
+    elif file.exists():
+        console.print(Text(f"\nThe first login is in {file}; delete the file after you have changed the password.", style="dim"))
 
 
 def _reachable_host(host: str) -> str:

@@ -1,4 +1,4 @@
-"""`latchboard doctor`: looks at everything a start needs, one line each, and changes nothing but what a start would make."""
+"""`latchboard doctor`: checks everything that a start needs. It creates only what a start would create."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from domain.kernel.clock import from_iso, to_iso
 from domain.kernel.errors import DomainError
 
 EARLIEST_PLAUSIBLE_MS = from_iso("2026-01-01T00:00:00Z")
-"""A clock before this one is wrong: there was no Latchboard yet."""
+"""A clock before this date is wrong: Latchboard did not exist yet."""
 CONNECT_TIMEOUT_S = 3.0
 
 
@@ -43,20 +43,20 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
         ("HTTP port", lambda: _check_http_port(settings, running)),
         ("clock", _check_clock),
     ]
-    return [await _run_check(what, check) for what, check in checks]
+    return [await _run_check(name, check) for name, check in checks]
 
 
-async def _run_check(what: str, check: Callable[[], Awaitable[str]]) -> DiagnosticResult:
+async def _run_check(name: str, check: Callable[[], Awaitable[str]]) -> DiagnosticResult:
     try:
-        return DiagnosticResult(what, True, await check())
+        return DiagnosticResult(name, True, await check())
     except (DomainError, StartupError) as error:
-        return DiagnosticResult(what, False, str(error))
+        return DiagnosticResult(name, False, str(error))
     except Exception as error:
-        return DiagnosticResult(what, False, f"{type(error).__name__}: {error}")
+        return DiagnosticResult(name, False, f"{type(error).__name__}: {error}")
 
 
 async def _is_service_running(settings: Settings) -> bool:
-    """Whether the service itself is running at its address."""
+    """Whether a service answers at the HTTP address of these settings."""
     try:
         async with httpx.AsyncClient(timeout=CONNECT_TIMEOUT_S) as client:
             return (await client.get(f"{http_url(settings)}/healthz")).status_code == 200
@@ -74,10 +74,10 @@ async def _check_keys(settings: Settings) -> str:
         database = SqlDatabase(settings.effective_database_url, pool_size=1).file
         if database is not None and database.exists():
             raise StartupError(
-                f"{settings.data_dir / 'secret_keys'} is missing beside a database. Restore it from its backup: a start "
-                "makes a new one, which opens none of the stored MQTT passwords and webhook secrets."
+                f"{settings.data_dir / 'secret_keys'} is missing, but there is a database. Restore it from a backup: a start "
+                "creates a new one, which decrypts none of the stored MQTT passwords and webhook secrets."
             )
-    return f"{len(load_key_ring(settings).keys)} in the ring"
+    return f"{len(load_key_ring(settings).keys)} keys in the ring"
 
 
 async def _check_database(settings: Settings) -> str:
@@ -97,7 +97,7 @@ async def _check_engine(settings: Settings) -> str:
 
 async def _check_broker(settings: Settings, running: bool) -> str:
     if not settings.has_broker:
-        return "none: another instance holds the devices"
+        return "none: another instance serves the devices"
     if settings.broker != "embedded":
         url = urlsplit(settings.broker)
         host, port = url.hostname or "127.0.0.1", broker_port(url)
@@ -105,10 +105,12 @@ async def _check_broker(settings: Settings, running: bool) -> str:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(host, port)
         except OSError as error:
-            why = error.strerror or f"no answer within {CONNECT_TIMEOUT_S:.0f} s"
-            raise StartupError(f"{host}:{port} takes no connections: {why}. Start it, or correct LATCHBOARD_BROKER.") from None
+            reason = error.strerror or f"no answer within {CONNECT_TIMEOUT_S:.0f} s"
+            raise StartupError(
+                f"{host}:{port} accepts no connections: {reason}. Start the broker, or correct LATCHBOARD_BROKER."
+            ) from None
         writer.close()
-        return f"external, {host}:{port} takes connections"
+        return f"external, {host}:{port} accepts connections"
     if running:
         return "embedded, in the running service"
     ports = {"LATCHBOARD_MQTT_PORT": settings.mqtt_port, "LATCHBOARD_MQTT_WS_PORT": settings.mqtt_ws_port}
@@ -129,7 +131,9 @@ async def _check_http_port(settings: Settings, running: bool) -> str:
 async def _check_clock() -> str:
     now_ms = SystemClock().now_ms()
     if now_ms < EARLIEST_PLAUSIBLE_MS:
-        raise StartupError(f"It says {to_iso(now_ms)}, which cannot be. Schedules and tokens need the right time: set up NTP.")
+        raise StartupError(
+            f"The clock shows {to_iso(now_ms)}, which is wrong. Schedules and tokens need the right time: set up NTP."
+        )
     return to_iso(now_ms)
 
 
@@ -140,4 +144,6 @@ def _require_free_port(host: str, port: int, variable: str) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise StartupError(f"{host}:{port}: {error.strerror}. Free it, or set {variable} to another.") from None
+            raise StartupError(
+                f"{host}:{port}: {error.strerror}. Stop the program that uses it, or set {variable} to another port."
+            ) from None

@@ -1,4 +1,4 @@
-"""The first account of an empty installation. Its password is shown once, and kept in a file that only the owner can read."""
+"""Creates the first account of an empty installation. The password is printed once and written to a file with mode 0600."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ log = structlog.get_logger("start")
 class FirstLogin:
     email: str
     password: str | None = field(repr=False)
-    """None when the operator chose it: what is known already is not shown again."""
+    """None when the operator set it: a known password is not shown."""
 
     path: Path | None = None
 
 
 async def create_first_account(program: Program) -> FirstLogin | None:
-    """The login that was made; None when there is an account already. Raises Invalid for an unusable email or password."""
-    operator, chosen = program.services.operator, program.settings
+    """Returns the new login, or None when an account exists already. Raises ValidationFailed for an email or password."""
+    operator, settings = program.services.operator, program.settings
     if not await operator.has_no_accounts():
         _warn_about_missing_keys(program)
         return None
-    email = chosen.owner_email or DEFAULT_EMAIL
-    made_up = None if chosen.owner_password else program.adapters.ids.random_alphanumeric(GENERATED_PASSWORD_LENGTH)
-    password = made_up or (chosen.owner_password.get_secret_value() if chosen.owner_password else "")
+    email = settings.owner_email or DEFAULT_EMAIL
+    generated = None if settings.owner_password else program.adapters.ids.random_alphanumeric(GENERATED_PASSWORD_LENGTH)
+    password = generated or (settings.owner_password.get_secret_value() if settings.owner_password else "")
     created = await operator.create_account(name=ACCOUNT_NAME, email=email, password=password, only_first=True)
     if created is None:
-        return None  # another instance was quicker
-    if made_up is None:
+        return None  # another instance has created it
+    if generated is None:
         return FirstLogin(email, None)
-    path = chosen.data_dir / FIRST_LOGIN_FILE
-    _write_login_file(path, email, made_up)
-    return FirstLogin(email, made_up, path)
+    path = settings.data_dir / FIRST_LOGIN_FILE
+    _write_login_file(path, email, generated)
+    return FirstLogin(email, generated, path)
 
 
 def _warn_about_missing_keys(program: Program) -> None:
     ring = program.adapters.key_ring
     if isinstance(ring, KeyRingFile) and ring.was_created:
         log.warning(
-            f"{ring.path} was missing and has been made anew, but the database is older: the MQTT passwords and webhook secrets "
-            "in it cannot be read. Stop the service and restore the file from its backup, or generate those credentials anew."
+            f"{ring.path} was missing and has been created, but the database is older: its MQTT passwords and webhook secrets "
+            "cannot be read. Stop the service and restore the file from a backup, or generate new credentials and secrets."
         )
 
 

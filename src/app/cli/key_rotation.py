@@ -1,8 +1,8 @@
-"""Rotating the installation's secret keys, also while the service runs, and after being killed half way.
+"""Rotates the secret keys of the installation, also while the service runs, and continues after an interruption.
 
-The order makes every moment safe: the new key is durable in the ring's file before anything is sealed with it, and an old one is
-taken away only after nothing has needed it for a day. What is still sealed with an older key says that a rotation has not ended,
-and the next one goes on with it instead of adding one more key.
+Every intermediate state is safe: the new key is durable in the key ring file before anything is sealed with it, and an old key is
+removed only after nothing has needed it for a day. Secrets that are still sealed with an older key mean that a rotation has not
+finished; the next rotation continues it instead of adding another key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from domain.kernel.clock import HOUR_MS, Clock
 from domain.secrets.rekey import RekeyReport, RekeyService
 
 OLD_KEY_RETENTION_MS = 25 * HOUR_MS
-"""Remembered answers live 24 hours, access tokens 15 minutes; the rest is for clocks."""
+"""Stored responses live 24 hours and access tokens 15 minutes; the rest allows for clock differences."""
 
 KEYS_IN_ENVIRONMENT_MESSAGE = (
     "The key ring is given in LATCHBOARD_SECRET_KEYS, which this command cannot change. Put a new key in front of it "
@@ -34,14 +34,14 @@ KEYS_IN_ENVIRONMENT_MESSAGE = (
 )
 
 ProgressCallback = Callable[[int, int], None]
-"""(seen, of how many)"""
+"""Arguments: secrets checked, secrets in total."""
 
 
 @dataclass(frozen=True, slots=True)
 class RotationResult:
     newest_key_id: str
     created_key: bool
-    """False: an earlier rotation was gone on with, or none was wanted."""
+    """False when an earlier rotation was continued, or when no new key was wanted."""
 
     report: RekeyReport
     older_key_ids: tuple[str, ...]
@@ -62,7 +62,7 @@ class _RotationContext:
 
 
 async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCallback) -> RotationResult:
-    """Raises StartRefused where it cannot be done, and what the database raises."""
+    """Seal every secret with the newest key, after adding one if `new_key`. Raises StartupError, and what the database raises."""
     async with _open_keys(settings) as keys:
         file = keys.ring if isinstance(keys.ring, KeyRingFile) else None
         if file is None:
@@ -72,22 +72,22 @@ async def rotate_keys(settings: Settings, *, new_key: bool, progress: ProgressCa
         try:
             with file.exclusive_lock():
                 unfinished = _count_outdated(await keys.rekey_service.survey(), file)
-                make_one = new_key and not unfinished
-                if make_one:
+                create_key = new_key and not unfinished
+                if create_key:
                     file.replace(KeyRing(file.keys).with_new_key())
-                return await _rekey(keys, make_one, progress)
+                return await _rekey(keys, create_key, progress)
         except RotationInProgressError:
-            raise StartupError("Another rotation is under way. Wait until it has ended; see: latchboard keys list") from None
+            raise StartupError("Another rotation is running. Wait for its end; see: latchboard keys list") from None
 
 
 async def retire_keys(settings: Settings) -> list[str]:
-    """Take away every older key that nothing needs any more; their ids. Raises StartRefused that says what needs them."""
+    """Remove the older keys and return their ids. Raises StartupError while something may still need one of them."""
     async with _open_keys(settings) as keys:
         file = keys.ring
         if not isinstance(file, KeyRingFile):
             raise StartupError(
-                "The key ring is given in LATCHBOARD_SECRET_KEYS: take the old keys out of it there. `latchboard keys list` says "
-                "which ones are needed."
+                "The key ring is given in LATCHBOARD_SECRET_KEYS: remove the old keys there. `latchboard keys list` shows "
+                "which keys are needed."
             )
         try:
             with file.exclusive_lock():
@@ -97,45 +97,45 @@ async def retire_keys(settings: Settings) -> list[str]:
                     file.replace(KeyRing(file.keys[:1]))
                 return older
         except RotationInProgressError:
-            raise StartupError("A rotation is under way. Wait until it has ended.") from None
+            raise StartupError("A rotation is running. Wait for its end.") from None
 
 
 async def list_key_usage(settings: Settings) -> list[KeyUsage]:
-    """Every key of the ring, newest first, and then those that are missing from it and still needed."""
+    """Every key of the ring, newest first, then keys that are needed and missing from the ring."""
     async with _open_keys(settings) as keys:
-        tally = await keys.rekey_service.survey()
+        report = await keys.rekey_service.survey()
         known = [key.key_id for key in keys.ring.keys]
-        missing = sorted(set(tally.by_key) - set(known))
-        return [KeyUsage(key_id, key_id == known[0], tally.by_key[key_id]) for key_id in (*known, *missing)]
+        missing = sorted(set(report.by_key) - set(known))
+        return [KeyUsage(key_id, key_id == known[0], report.by_key[key_id]) for key_id in (*known, *missing)]
 
 
-def _require_unneeded(tally: RekeyReport, older: list[str], file: KeyRingFile, clock: Clock) -> None:
-    needed = {key_id: tally.by_key[key_id] for key_id in older if tally.by_key[key_id]}
+def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile, clock: Clock) -> None:
+    needed = {key_id: report.by_key[key_id] for key_id in older if report.by_key[key_id]}
     if needed:
-        said = ", ".join(f"{key_id}: {count}" for key_id, count in needed.items())
-        raise StartupError(f"Secrets are still sealed with older keys ({said}). Run: latchboard keys rotate --no-new-key")
-    left_ms = file.modified_ms + OLD_KEY_RETENTION_MS - clock.now_ms()
-    if left_ms > 0:
+        counts = ", ".join(f"{key_id}: {count}" for key_id, count in needed.items())
+        raise StartupError(f"Secrets are still sealed with older keys ({counts}). Run: latchboard keys rotate --no-new-key")
+    remaining_ms = file.modified_ms + OLD_KEY_RETENTION_MS - clock.now_ms()
+    if remaining_ms > 0:
         raise StartupError(
-            f"Tokens and remembered answers may need the older keys for {-(-left_ms // HOUR_MS)} more hours. "
-            "Nothing was changed; run this again then."
+            f"Tokens and stored responses may need the older keys for {-(-remaining_ms // HOUR_MS)} more hours. "
+            "Nothing was changed. Run this command again after that time."
         )
 
 
 async def _rekey(keys: _RotationContext, new_key: bool, progress: ProgressCallback) -> RotationResult:
-    """Twice: what the service sealed with the key before while the first round passed is found by the second."""
+    """Rekey twice: the second pass finds what the service sealed with the previous key during the first pass."""
     total = await keys.rekey_service.count_secrets()
-    tally = await keys.rekey_service.run(lambda seen: progress(seen, total))
+    report = await keys.rekey_service.run(lambda seen: progress(seen, total))
     again = await keys.rekey_service.run(lambda seen: None)
-    tally.rekeyed += again.rekeyed
-    tally.unreadable = again.unreadable
+    report.rekeyed += again.rekeyed
+    report.unreadable = again.unreadable
     ring = keys.ring
-    return RotationResult(ring.newest.key_id, new_key, tally, tuple(key.key_id for key in ring.keys[1:]))
+    return RotationResult(ring.newest.key_id, new_key, report, tuple(key.key_id for key in ring.keys[1:]))
 
 
-def _count_outdated(tally: RekeyReport, ring: KeyProvider) -> int:
-    """Secrets under an older key of the ring; what no key opens cannot hold a rotation up for ever."""
-    return sum(tally.by_key[key.key_id] for key in ring.keys[1:])
+def _count_outdated(report: RekeyReport, ring: KeyProvider) -> int:
+    """Secrets sealed with an older key of the ring. Those that no key opens do not count, or a rotation would never end."""
+    return sum(report.by_key[key.key_id] for key in ring.keys[1:])
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`latchboard keys`: the ring of secret keys, looked at and rotated."""
+"""`latchboard keys`: lists and rotates the secret keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ stdout_console = Console(highlight=False, soft_wrap=True)
 
 @keys.command("list")
 def keys_list() -> None:
-    """Show the keys by id, newest first, and how many stored secrets each one seals."""
+    """List the keys, newest first, and how many stored secrets each one seals."""
     from app.cli.key_rotation import list_key_usage
 
     chosen = load_settings_or_exit()
@@ -30,13 +30,13 @@ def keys_list() -> None:
 
 @keys.command("rotate")
 def keys_rotate(
-    no_new_key: Annotated[bool, typer.Option("--no-new-key", help="Only seal everything with the newest key there is.")] = False,
+    no_new_key: Annotated[bool, typer.Option("--no-new-key", help="Seal everything with the newest key and add none.")] = False,
 ) -> None:
-    """Put a new key in front and seal every stored secret with it; also beside a running service, again if interrupted."""
+    """Add a new key and seal every stored secret with it. The service may run meanwhile; after an interruption, run it again."""
     from app.cli.key_rotation import rotate_keys
 
     chosen = load_settings_or_exit()
-    columns = (TextColumn("sealing anew"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("sealing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
         task = bar.add_task("secrets", total=None)
         done = run_async(
@@ -45,22 +45,25 @@ def keys_rotate(
     if done.created_key:
         stdout_console.print(f"{done.newest_key_id} is the new key.")
     elif not no_new_key:
-        stdout_console.print(f"An earlier rotation to {done.newest_key_id} has been finished; no further key was made.")
-    stdout_console.print(f"{done.report.rekeyed} of {done.report.checked} secrets were sealed anew.")
+        stdout_console.print(f"Finished an earlier rotation to {done.newest_key_id}; no other key was added.")
+    stdout_console.print(f"{done.report.rekeyed} of {done.report.checked} secrets were sealed again.")
     if done.older_key_ids:
         named = ", ".join(done.older_key_ids)
-        stdout_console.print(f"Older keys, kept for tokens and remembered answers: {named}. In 25 hours: latchboard keys retire")
+        stdout_console.print(
+            f"Older keys, kept for tokens and stored responses: {named}. After 25 hours, run: latchboard keys retire"
+        )
     if done.report.unreadable:
         named = ", ".join(done.report.unreadable[:10])
         exit_with(
-            f"{len(done.report.unreadable)} secrets open with no key of the ring ({named}). Generate these anew.", EXIT_FAILURE
+            f"{len(done.report.unreadable)} secrets open with no key of the ring ({named}). Generate new ones.",
+            EXIT_FAILURE,
         )
 
 
 @keys.command("retire")
 def keys_retire() -> None:
-    """Take away the older keys, once nothing needs them."""
+    """Remove the older keys, once nothing needs them."""
     from app.cli.key_rotation import retire_keys
 
-    gone = run_async(retire_keys(load_settings_or_exit()))
-    stdout_console.print(f"Taken away: {', '.join(gone)}." if gone else "There are no older keys.")
+    removed = run_async(retire_keys(load_settings_or_exit()))
+    stdout_console.print(f"Removed: {', '.join(removed)}." if removed else "There are no older keys.")

@@ -1,6 +1,6 @@
-"""The command line: `latchboard serve` and what an operator needs around it.
+"""The command line: `latchboard serve`, and the commands of an operator.
 
-Exit codes: 0 it was done or stopped as asked, 2 wrong settings or usage, 1 anything else.
+Exit codes: 0 for success or a requested stop, 2 for wrong settings or usage, 1 for any other error.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-accounts = typer.Typer(help="Accounts of this installation.", no_args_is_help=True)
-users = typer.Typer(help="People of an account.", no_args_is_help=True)
+accounts = typer.Typer(help="Manage the accounts of this installation.", no_args_is_help=True)
+users = typer.Typer(help="Manage the users of an account.", no_args_is_help=True)
 app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
 
 stdout_console = Console(highlight=False, soft_wrap=True)
 
-Email = Annotated[str, typer.Option(help="The email address to sign in with.")]
+Email = Annotated[str, typer.Option(help="Email address of the user.")]
 Password = Annotated[
     str,
     typer.Option(
@@ -72,7 +72,7 @@ def serve() -> None:
 
 @app.command()
 def demo() -> None:
-    """Run the service with ten simulated devices, two rules and a schedule, in a data directory of its own."""
+    """Run the service with ten simulated devices, two rules and a schedule, in a separate data directory."""
     chosen = load_settings_or_exit()
     changes: dict[str, Any] = {"webhook_allow_private": True}
     if "data_dir" not in chosen.model_fields_set:
@@ -83,7 +83,7 @@ def demo() -> None:
 
 @accounts.command("create")
 def account_create(name: Annotated[str, typer.Option(help="Name of the account.")], email: Email, password: Password) -> None:
-    """Make an account with its Owner."""
+    """Create an account with an Owner."""
     from app.cli.accounts import create_account
 
     account_id = run_async(create_account(load_settings_or_exit(), name, email, password))
@@ -92,7 +92,7 @@ def account_create(name: Annotated[str, typer.Option(help="Name of the account."
 
 @accounts.command("list")
 def account_list() -> None:
-    """Show all accounts."""
+    """List all accounts."""
     from app.cli.accounts import list_accounts
 
     for account_id, name in run_async(list_accounts(load_settings_or_exit())):
@@ -103,19 +103,19 @@ def account_list() -> None:
 def user_add(
     email: Email,
     password: Password,
-    role: Annotated[Role, typer.Option(help="What the person may do.")] = Role.MEMBER,
-    account: Annotated[str | None, typer.Option(help="Account id; not needed while there is only one.")] = None,
+    role: Annotated[Role, typer.Option(help="Role of the user.")] = Role.MEMBER,
+    account: Annotated[str | None, typer.Option(help="Account id; needed only with more than one account.")] = None,
 ) -> None:
-    """Add a person to an account."""
+    """Add a user to an account."""
     from app.cli.accounts import add_user
 
     run_async(add_user(load_settings_or_exit(), account, email, password, role))
-    stdout_console.print(f"{email} was added as {role}.")
+    stdout_console.print(f"Added {email} as {role}.")
 
 
 @users.command("password")
 def user_password(email: Email, password: Password) -> None:
-    """Set a person's password anew; all their sessions end."""
+    """Set a new password for a user. All sessions of the user end."""
     from app.cli.accounts import set_password
 
     run_async(set_password(load_settings_or_exit(), email, password))
@@ -139,33 +139,33 @@ def openapi(
 
 @app.command()
 def config() -> None:
-    """Show the settings in force, secrets masked."""
+    """Show all settings, their sources and values; secrets are masked."""
     chosen = load_settings_or_exit()
-    said = setting_sources()
+    sources = setting_sources()
     for name, value in chosen.masked().items():
-        stdout_console.print(f"{name:<36}{said[name]:<17}{value or '–'}", markup=False)
-    for strange in unknown_variable_warnings():
-        stdout_console.print(strange)
+        stdout_console.print(f"{name:<36}{sources[name]:<17}{value or '–'}", markup=False)
+    for message in unknown_variable_warnings():
+        stdout_console.print(message)
 
 
 @app.command()
-def backup(folder: Annotated[Path, typer.Argument(help="A directory that is new or empty.", metavar="DIRECTORY")]) -> None:
-    """Copy the SQLite database and its secret keys, also while the service runs. The copy is a data directory to start on."""
+def backup(folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIRECTORY")]) -> None:
+    """Copy the SQLite database and its secret keys. The service may run meanwhile. The copy is a data directory."""
     from app.cli.backup import create_backup
 
     try:
-        made = create_backup(load_settings_or_exit(), folder)
-    except StartupError as refused:
-        exit_with(str(refused), EXIT_FAILURE)
-    keys = "latchboard.db and secret_keys" if made.includes_keys else "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
+        result = create_backup(load_settings_or_exit(), folder)
+    except StartupError as error:
+        exit_with(str(error), EXIT_FAILURE)
+    keys = "latchboard.db and secret_keys" if result.includes_keys else "latchboard.db; keep LATCHBOARD_SECRET_KEYS with it"
     stdout_console.print(
-        f"{made.folder}: {keys}, {made.size_bytes / 1_000_000:.1f} MB. To restore, start on a copy of it as data directory."
+        f"{result.folder}: {keys}, {result.size_bytes / 1_000_000:.1f} MB. To restore it, start on a copy of this directory."
     )
 
 
 @app.command()
 def doctor() -> None:
-    """Check everything a start needs: data directory, keys, database, engine, broker, ports, clock."""
+    """Check everything that a start needs: data directory, keys, database, engine, broker, ports, clock."""
     from app.cli.doctor import run_checks
 
     logging.configure_logging("console", "ERROR")
@@ -183,35 +183,36 @@ def _run_service(chosen: Settings, *, demo: bool) -> None:
     from app.wiring.adapters import with_free_ports
 
     logging.configure_logging(chosen.log_format, chosen.log_level)
-    for strange in unknown_variable_warnings():
-        structlog.get_logger("settings").warning(f"ignored: {strange}")
+    for message in unknown_variable_warnings():
+        structlog.get_logger("settings").warning(f"ignored: {message}")
     try:
         code = run_async(run(with_free_ports(chosen), demo=demo))
-    except typer.Exit as refused:
-        code = refused.exit_code
+    except typer.Exit as exit_request:
+        code = exit_request.exit_code
     _exit_process(code)
 
 
 def _exit_process(code: int) -> NoReturn:
-    """Also when a thread is left over (of a database that did not close in time): a plain exit would wait for it for ever."""
+    """Exit even if a thread is left, for example of a database that did not close in time: a normal exit would wait for it
+    forever."""
     left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     if not left:
         raise typer.Exit(code)
-    structlog.get_logger("service").debug("threads are left over", threads=left)
+    structlog.get_logger("service").debug("threads are still running", threads=left)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 async def _create_data_dir(data_dir: Path) -> None:
-    """Made with the mode of every data directory, also where only a directory below it is used."""
+    """The demo uses a directory below the data directory; this creates the parent with mode 0700 too."""
     from app.wiring.adapters import prepare_data_dir
 
     prepare_data_dir(data_dir)
 
 
 async def _build_openapi_document() -> dict[str, Any]:
-    """Of a service that is constructed and never opened; its data directory goes away again."""
+    """Build the document from a program that is composed in a temporary directory and never started."""
     from adapters.http.openapi.document import build_document
     from app.wiring.compose import compose
 

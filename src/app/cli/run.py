@@ -1,4 +1,4 @@
-"""What every command of the command line does alike: read the settings, run, and end with one clear message."""
+"""What all commands share: load the settings, run a coroutine, and exit with one clear message."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def load_settings_or_exit() -> Settings:
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run it; what is refused ends the program with one clear message."""
+    """Run `work`. An error of ours exits the program with its message; any other error propagates."""
     try:
         return uvloop.run(work)
     except Exception as error:
-        said = startup_error_message(error) or (error.message if isinstance(error, DomainError) else None)
-        if said is None:
+        message = startup_error_message(error) or (error.message if isinstance(error, DomainError) else None)
+        if message is None:
             raise
-        exit_with(said, EXIT_USAGE if isinstance(error, SettingsError) else EXIT_FAILURE)
+        exit_with(message, EXIT_USAGE if isinstance(error, SettingsError) else EXIT_FAILURE)
 
 
 def exit_with(message: str, code: int) -> NoReturn:

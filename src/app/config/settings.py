@@ -27,11 +27,11 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 _URL_SECRET = re.compile(r"(://[^:/@]*:)[^@]*(@)")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
-"""0 takes any free port; the banner and the log say which."""
+"""0 selects any free port; the banner and the log show which."""
 
 
 class SettingsError(Exception):
-    """One line per wrong setting; the command line prints it and exits with 2."""
+    """One line per wrong setting. The command line prints them and exits with 2."""
 
 
 class Settings(BaseSettings):
@@ -45,45 +45,53 @@ class Settings(BaseSettings):
         hide_input_in_errors=False,
     )
 
-    data_dir: Path = Field(default=Path("data"), description="Database, keys, first-start file; created with mode 0700.")
-    http_host: str = Field(default="127.0.0.1", description="REST, feed, dashboard.")
+    data_dir: Path = Field(
+        default=Path("data"), description="Directory for database, keys and first login; created with mode 0700."
+    )
+    http_host: str = Field(default="127.0.0.1", description="Address of the API, the feed and the dashboard.")
     http_port: Port = 8080
-    mqtt_host: str = Field(default="127.0.0.1", description="The embedded broker.")
+    mqtt_host: str = Field(default="127.0.0.1", description="Address of the embedded broker.")
     mqtt_port: Port = 1883
     mqtt_ws_port: Port = 8083
-    mqtt_tls_port: Port | None = Field(default=None, description="Off without; needs certificate and key.")
+    mqtt_tls_port: Port | None = Field(default=None, description="MQTT over TLS; needs certificate and key.")
     mqtt_tls_certificate: Path | None = None
     mqtt_tls_key: Path | None = None
-    mqtt_public_host: str = Field(default_factory=socket.gethostname, description="What credentials and config blocks name.")
+    mqtt_public_host: str = Field(default_factory=socket.gethostname, description="Host name that device credentials contain.")
     broker: str = Field(default="embedded", description="`embedded`, mqtt://user:password@host:1883, or `none`.")
-    mosquitto_password_file: Path | None = Field(default=None, description="External broker: where device logins are written.")
+    mosquitto_password_file: Path | None = Field(default=None, description="External Mosquitto: file for device credentials.")
     mosquitto_acl_file: Path | None = None
     mosquitto_pid_file: Path | None = None
-    database_url: SecretStr | None = Field(default=None, description="SQLite in the data directory, or postgresql+asyncpg://…")
+    database_url: SecretStr | None = Field(
+        default=None, description="postgresql+asyncpg://…; default: SQLite in the data directory."
+    )
     engine: Literal["native", "reference"] = "native"
-    owner_email: str | None = Field(default=None, description="Owner of the account that an empty database gets.")
+    owner_email: str | None = Field(default=None, description="Owner of the first account in an empty database.")
     owner_password: SecretStr | None = None
-    secret_keys: SecretStr | None = Field(default=None, description="Key ring, newest first; made and kept without.")
+    secret_keys: SecretStr | None = Field(
+        default=None, description="Key ring, newest key first; default: a file in the data directory."
+    )
     smtp_url: SecretStr | None = Field(default=None, description="smtp://user:password@host:587")
     smtp_from: str | None = None
-    webhook_allow_private: bool = Field(default=False, description="http and private addresses for webhooks: development only.")
-    webhook_low_ports: str = Field(default="", description="Ports below 1024 beside 80 and 443 for webhooks, comma-separated.")
-    webhook_ca_file: Path | None = Field(default=None, description="Certificates (PEM) believed beside the system's.")
-    homeassistant: SecretStr | None = Field(default=None, description="Home Assistant's broker, mqtt://user:password@host:1883.")
-    homeassistant_key: SecretStr | None = Field(default=None, description="The API key that Home Assistant acts as.")
+    webhook_allow_private: bool = Field(
+        default=False, description="Allow http and private addresses for webhooks; for development only."
+    )
+    webhook_low_ports: str = Field(default="", description="Webhook ports below 1024 besides 80 and 443, comma-separated.")
+    webhook_ca_file: Path | None = Field(default=None, description="More trusted certificates for webhooks (PEM).")
+    homeassistant: SecretStr | None = Field(default=None, description="Broker of Home Assistant, mqtt://user:password@host:1883.")
+    homeassistant_key: SecretStr | None = Field(default=None, description="API key that Home Assistant acts with.")
     homeassistant_prefix: str = Field(default="homeassistant", pattern=r"^[A-Za-z0-9_-]{1,32}(/[A-Za-z0-9_-]{1,32}){0,3}$")
-    cors_origins: str = Field(default="", description="Origins that browsers may call from, comma-separated; none by default.")
-    trusted_proxies: str = Field(
-        default="", description="Addresses or networks, comma-separated, whose word on where a request comes from is taken."
-    )
+    cors_origins: str = Field(default="", description="Origins allowed in browsers, comma-separated; default: none.")
+    trusted_proxies: str = Field(default="", description="Addresses or networks of trusted reverse proxies, comma-separated.")
     forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
-        default="X-Forwarded-For", description="The one header that these proxies write."
+        default="X-Forwarded-For", description="The header that these proxies write."
     )
-    ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages a second and device; 0 is no limit.")
-    readings_days: int = Field(default=30, ge=1, le=3_650, description="How long raw telemetry is kept.")
-    rollups_days: int = Field(default=365, ge=1, le=3_650, description="How long hourly roll-ups of telemetry are kept.")
+    ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages per second and device; 0: no limit.")
+    readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
+    rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
     events_days: int = Field(default=365, ge=1, le=3_650)
-    log_format: Literal["console", "json"] | None = Field(default=None, description="console on a terminal, else json.")
+    log_format: Literal["console", "json"] | None = Field(
+        default=None, description="Default: console on a terminal, json elsewhere."
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @field_validator("log_level", mode="before")
@@ -95,15 +103,15 @@ class Settings(BaseSettings):
     @classmethod
     def _check_broker(cls, value: str) -> str:
         if value not in ("embedded", "none"):
-            _check_mqtt_url(value, "is `embedded`, `none`, or")
+            _check_mqtt_url(value, "must be `embedded`, `none`, or")
         return value
 
     @field_validator("mqtt_public_host")
     @classmethod
     def _check_host(cls, value: str) -> str:
-        """It stands in configurations of five languages: what is no part of a name or an address has no business there."""
+        """The name appears in configurations of five languages, so only characters of host names and addresses are allowed."""
         if not _HOST.fullmatch(value) and not _is_ip_address(value):
-            raise ValueError("is a host name or an address by itself, such as mqtt.example.com: no scheme, port or brackets")
+            raise ValueError("must be a host name or an address such as mqtt.example.com: no scheme, port or brackets")
         return value
 
     @field_validator("trusted_proxies")
@@ -117,7 +125,7 @@ class Settings(BaseSettings):
     def _check_low_ports(cls, value: str) -> str:
         for port in filter(None, (part.strip() for part in value.split(","))):
             if not port.isdigit() or not 0 < int(port) < 1_024:
-                raise ValueError("is a list of ports from 1 to 1023, such as 81,591")
+                raise ValueError("must be a list of ports from 1 to 1023, such as 81,591")
         return value
 
     @field_validator("owner_email")
@@ -139,7 +147,7 @@ class Settings(BaseSettings):
     def _check_homeassistant_url(cls, value: SecretStr | None) -> SecretStr | None:
         if value is None:
             return None
-        _check_mqtt_url(value.get_secret_value(), "is")
+        _check_mqtt_url(value.get_secret_value(), "must be")
         return value
 
     @field_validator("database_url")
@@ -147,7 +155,7 @@ class Settings(BaseSettings):
     def _check_database_url(cls, value: SecretStr | None) -> SecretStr | None:
         known = ("sqlite+aiosqlite:///", "postgresql+asyncpg://")
         if value is not None and not value.get_secret_value().startswith(known):
-            raise ValueError("begins with sqlite+aiosqlite:/// or postgresql+asyncpg://")
+            raise ValueError("must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://")
         return value
 
     @model_validator(mode="after")
@@ -155,11 +163,13 @@ class Settings(BaseSettings):
         if self.mqtt_tls_port is not None and (self.mqtt_tls_certificate is None or self.mqtt_tls_key is None):
             raise ValueError("LATCHBOARD_MQTT_TLS_PORT needs LATCHBOARD_MQTT_TLS_CERTIFICATE and LATCHBOARD_MQTT_TLS_KEY (PEM)")
         if not self.has_broker and not self.effective_database_url.startswith("postgresql"):
-            raise ValueError("LATCHBOARD_BROKER=none needs the PostgreSQL of another instance; set LATCHBOARD_DATABASE_URL")
+            raise ValueError(
+                "LATCHBOARD_BROKER=none needs the PostgreSQL database of another instance; set LATCHBOARD_DATABASE_URL"
+            )
         if (self.homeassistant is None) != (self.homeassistant_key is None):
-            raise ValueError("LATCHBOARD_HOMEASSISTANT and LATCHBOARD_HOMEASSISTANT_KEY go together; set both or neither")
+            raise ValueError("set both LATCHBOARD_HOMEASSISTANT and LATCHBOARD_HOMEASSISTANT_KEY, or neither")
         if (self.owner_email is None) != (self.owner_password is None):
-            raise ValueError("LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD go together; set both or neither")
+            raise ValueError("set both LATCHBOARD_OWNER_EMAIL and LATCHBOARD_OWNER_PASSWORD, or neither")
         if self.rollups_days < self.readings_days:
             raise ValueError("LATCHBOARD_ROLLUPS_DAYS must be at least LATCHBOARD_READINGS_DAYS; raise it or lower the other")
         return self
@@ -177,18 +187,18 @@ class Settings(BaseSettings):
 
     @property
     def has_broker(self) -> bool:
-        """False for an instance beside the one that devices talk to."""
+        """False for an instance that serves no devices."""
         return self.broker != "none"
 
     @property
     def effective_database_url(self) -> str:
-        """The database's URL, also where none is set."""
+        """The URL of the database, with its default."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite+aiosqlite:///{self.data_dir / 'latchboard.db'}"
 
     def masked(self) -> dict[str, str]:
-        """By variable name, secrets hidden, as `latchboard config` shows them."""
+        """Variable name → value with secrets masked, as `latchboard config` prints them."""
         shown: dict[str, str] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
@@ -202,30 +212,32 @@ class Settings(BaseSettings):
         return shown
 
 
-def load_settings(**chosen: Any) -> Settings:
-    """Raises SettingsError that names each wrong setting, its value and what is allowed."""
+def load_settings(**overrides: Any) -> Settings:
+    """Raises SettingsError, which names each wrong setting, its value and what is allowed."""
     try:
-        strange = [f"{TOML}: {said}" for said in unknown_variable_messages(variables_by_source({})[TOML], _known_variables())]
-        made = Settings(**chosen)
+        faults = [
+            f"{TOML}: {message}" for message in unknown_variable_messages(variables_by_source({})[TOML], _known_variables())
+        ]
+        settings = Settings(**overrides)
     except ValidationError as error:
-        strange += [_format_error(item) for item in error.errors(include_url=False)]
+        faults += [_format_error(item) for item in error.errors(include_url=False)]
     except (OSError, ValueError) as error:
         raise SettingsError(f"The settings could not be read: {error}") from None
-    if strange:
-        raise SettingsError("\n".join(strange))
-    return made
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return settings
 
 
 def unknown_variable_warnings(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What is said of `LATCHBOARD_*` in the environment and in `.env` that means nothing: a typo would otherwise be ignored."""
-    said = variables_by_source(environ)
-    return unknown_variable_messages(said[ENVIRONMENT] | said[DOTENV], _known_variables())
+    """Messages about `LATCHBOARD_*` variables in the environment and in `.env` that are not settings."""
+    by_source = variables_by_source(environ)
+    return unknown_variable_messages(by_source[ENVIRONMENT] | by_source[DOTENV], _known_variables())
 
 
 def setting_sources() -> dict[str, str]:
-    """By variable name, where its value comes from."""
-    said = variables_by_source()
-    return {name: source_of(name, said) for name in sorted(_known_variables())}
+    """Variable name → the source of its value."""
+    by_source = variables_by_source()
+    return {name: source_of(name, by_source) for name in sorted(_known_variables())}
 
 
 def _known_variables() -> set[str]:
@@ -235,8 +247,8 @@ def _known_variables() -> set[str]:
 def _check_mqtt_url(value: str, allowed: str) -> None:
     fault = f"{allowed} a URL such as mqtt://user:password@host:1883; write @ : / % # in the password percent-encoded"
     try:
-        place = urlsplit(value)
-        if place.scheme not in ("mqtt", "mqtts") or not place.hostname or place.port == 0 or place.path.strip("/"):
+        url = urlsplit(value)
+        if url.scheme not in ("mqtt", "mqtts") or not url.hostname or url.port == 0 or url.path.strip("/"):
             raise ValueError(fault)
     except ValueError:
         raise ValueError(fault) from None
@@ -244,13 +256,15 @@ def _check_mqtt_url(value: str, allowed: str) -> None:
 
 def _is_ip_address(text: str) -> bool:
     try:
-        return bool(ipaddress.ip_address(text)) and "%" not in text  # a zone is of one machine, and may hold any sign
+        return (
+            bool(ipaddress.ip_address(text)) and "%" not in text
+        )  # a zone id names an interface of one machine, and may contain any character
     except ValueError:
         return False
 
 
 def _apply_domain_rule(check: Callable[[str], str], value: str) -> None:
-    """The domain's own rule, in the words of a setting."""
+    """Apply a rule of the domain to a setting."""
     try:
         check(value)
     except ValidationFailed as error:

@@ -1,7 +1,7 @@
-"""Where each setting was said, and what was said that means nothing: a misspelt name is a setting that does not hold.
+"""Where each setting comes from, and which variables are not settings, for example because of a typing error.
 
-In `latchboard.toml`, where nobody else writes, such a name stops the start. The environment and `.env` are shared with others
-(Kubernetes puts LATCHBOARD_SERVICE_HOST into them), so there it is warned about.
+An unknown name in `latchboard.toml` is an error, because the file is only ours. In the environment and in `.env` it is a warning:
+other programs write there too (Kubernetes sets LATCHBOARD_SERVICE_HOST).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dotenv import dotenv_values
 PREFIX = "LATCHBOARD_"
 ENVIRONMENT, DOTENV, TOML = "environment", ".env", "latchboard.toml"
 COMMAND_VARIABLES = frozenset({"LATCHBOARD_PASSWORD", "LATCHBOARD_NEW_PASSWORD"})
-"""Variables of single commands; no settings."""
+"""Variables that single commands read; they are not settings."""
 
 
 def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
-    """By place, the first that says wins: the variables said there, in capitals. Raises OSError, ValueError."""
+    """Source → variables set there, in capitals. An earlier source has precedence. Raises OSError, ValueError."""
     toml = Path(TOML)
     return {
         ENVIRONMENT: {name.upper() for name in environ},
@@ -30,16 +30,16 @@ def variables_by_source(environ: Mapping[str, str] = os.environ) -> dict[str, se
     }
 
 
-def source_of(name: str, said: Mapping[str, Collection[str]]) -> str:
-    return next((place for place, names in said.items() if name in names), "default")
+def source_of(name: str, by_source: Mapping[str, Collection[str]]) -> str:
+    return next((source for source, names in by_source.items() if name in names), "default")
 
 
-def unknown_variable_messages(said: Iterable[str], known: Collection[str]) -> list[str]:
-    """One text a name that is ours by its prefix and no setting; with the setting that was meant, where one is near."""
-    strange = sorted(name for name in said if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
-    return [f"{name} is no setting{_suggestion(name, known)}" for name in strange]
+def unknown_variable_messages(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """One message for each name with our prefix that is not a setting, with the most similar setting if there is one."""
+    unknown = sorted(name for name in names if name.startswith(PREFIX) and name not in known and name not in COMMAND_VARIABLES)
+    return [f"{name} is not a setting{_suggestion(name, known)}" for name in unknown]
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.7)
-    return f"; is {PREFIX}{near[0]} meant?" if near else ""
+    similar = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.7)
+    return f"; did you mean {PREFIX}{similar[0]}?" if similar else ""

@@ -1,7 +1,7 @@
-"""One service on one SQLite file. Two would both run its schedules, switch by its rules and post its webhooks.
+"""Allows one service per SQLite file. Two services would both fire its schedules, apply its rules and send its webhooks.
 
-The claim is a lock that the kernel holds for this process: it ends with it, however that ends. The file that stays means nothing;
-the next service takes it over. Commands of the command line need no claim: they take turns with the service, write by write.
+The operating system holds the lock for this process and releases it when the process ends in any way. The lock file stays and
+means nothing by itself. Commands of the command line need no lock: SQLite serializes their writes with those of the service.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from app.runtime.errors import StartupError
 
 
 class InstanceLock:
-    """`database`: SQLite's file; None where the database itself arbitrates."""
+    """`database`: the SQLite file; None for PostgreSQL, which elects the leader itself."""
 
     def __init__(self, database: Path | None) -> None:
         self._path = None if database is None else database.with_name(f"{database.name}.lock")
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Raises StartRefused while another service has it."""
+        """Raises StartupError while another service holds the lock."""
         if self._path is None or self._descriptor is not None:
             return
         try:
@@ -38,9 +38,8 @@ class InstanceLock:
             process = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise StartupError(
-                f"Another Latchboard (process {process}) runs on {self._path.with_suffix('')}. "
-                "Stop it first, or give this one a database of its own with LATCHBOARD_DATA_DIR; several on one database take "
-                "PostgreSQL."
+                f"Another Latchboard service (process {process}) uses {self._path.with_suffix('')}. "
+                "Stop it first, or set LATCHBOARD_DATA_DIR to another directory. Several services need PostgreSQL."
             ) from None
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,7 +1,7 @@
-"""From nothing to ready, and back, in that order: database, engine, devices' logins, broker, workers, HTTP. Then the reverse.
+"""Starts the parts in order (database, engine, device credentials, broker, workers, HTTP) and stops them in the reverse order.
 
-SIGTERM and SIGINT: no more requests, what is in hand is finished, everything that changed since the last checkpoint is written,
-within five seconds. A second signal ends the program at once.
+On SIGTERM or SIGINT the service accepts no more requests, finishes the requests in flight, and writes all changes since the last
+checkpoint, within five seconds. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ StartedHook = Callable[[Program, int], Awaitable[None]]
 
 
 async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> None:
-    """Serve until a signal. `prepare` is called when the database is open and nobody is served yet, `started` with the HTTP port
-    once the service is ready."""
+    """Serve until a signal. `prepare` runs after the database has opened and before anything else starts; `started` gets the HTTP
+    port when the service is ready."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     on_signal = _SignalHandler(stop)
@@ -49,22 +49,22 @@ async def run(program: Program, prepare: PrepareHook, started: StartedHook) -> N
     _raise_open_file_limit()
     hypercorn_http11.patch_hypercorn()
     listener = _bind_http_socket(program.settings.http_host, program.settings.http_port)
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     ready = False
     try:
         await start(program, prepare)
         server = asyncio.create_task(_serve_http(program, listener, stop), name="http")
         garbage_collector.freeze()
-        log.info("ready", seconds=round(time.perf_counter() - began, 2))
+        log.info("ready", seconds=round(time.perf_counter() - started_at, 2))
         ready = True
         await started(program, listener.getsockname()[1])
         await server
         _raise_if_unexpected_exit(program, stop)
     finally:
-        seconds = await _stop(program)
+        stop_s = await _stop(program)
         listener.close()
         if ready:
-            log.info("stopped", seconds=seconds)
+            log.info("stopped", seconds=stop_s)
 
 
 async def start(program: Program, prepare: PrepareHook) -> None:
@@ -73,33 +73,35 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     adapters.instance_lock.acquire()
     await adapters.database.start()
     await prepare(program)
-    workers, herald = program.workers, program.workers.postgres_listener
-    if workers.log_follower is not None and herald is not None:
-        await herald.open()
+    workers, postgres_listener = program.workers, program.workers.postgres_listener
+    if workers.log_follower is not None and postgres_listener is not None:
+        await postgres_listener.open()
         await workers.log_follower.seek_to_end()
-    if adapters.standby_link is None or herald is None or herald.leader_lock is None:
+    if adapters.standby_link is None or postgres_listener is None or postgres_listener.leader_lock is None:
         replayed = await _open_device_link(program)
         program.supervisor.start()
-    elif herald.leader_lock.acquired.is_set():
+    elif postgres_listener.leader_lock.acquired.is_set():
         program.supervisor.start()
         replayed = await become_leader(program)
     else:
         replayed = await _restore_engine(program)
         program.supervisor.start()
-        program.supervisor.add([StandbyWorker(herald.leader_lock.acquired, lambda: become_leader(program))])
-        log.warning("another instance holds the devices; this one serves people, and takes them over when the other is gone")
+        program.supervisor.add([StandbyWorker(postgres_listener.leader_lock.acquired, lambda: become_leader(program))])
+        log.warning(
+            "another instance is leader and holds the devices; this one serves the API and takes over when the leader is gone"
+        )
     log.info("started", replayed=replayed, engine=adapters.engine.name)
 
 
 async def _open_device_link(program: Program) -> int:
-    """The engine brought up to date, then whoever may connect told to the link, then the link opened."""
+    """Restore the engine, send the device credentials to the link, then open the link. Returns the number of replayed rows."""
     adapters, services = program.adapters, program.services
     replayed = await _restore_engine(program)
     await services.credential_sync.sync_all()
     if services.credential_sync.unreadable_count:
         log.warning(
-            "devices cannot connect: their passwords were sealed with keys that are not in the ring. Restore secret_keys, or "
-            "generate their credentials anew",
+            "devices cannot connect: their passwords were sealed with keys that are not in the key ring. Restore secret_keys, or "
+            "generate new credentials for them",
             devices=services.credential_sync.unreadable_count,
         )
     await program.workers.feed_interest.refresh()
@@ -108,34 +110,35 @@ async def _open_device_link(program: Program) -> int:
 
 
 async def _restore_engine(program: Program) -> int:
-    done = await restore_engine(program.adapters.engine.engine, program.services.uow)
-    if done.unreadable_devices:
+    result = await restore_engine(program.adapters.engine.engine, program.services.uow)
+    if result.unreadable_devices:
         log.error(
-            "readings of devices are spoiled in the database and were passed over; their last values may be old until they "
-            "report again. Look after the disk, and restore a backup if more is missing",
-            devices=len(done.unreadable_devices),
-            device_numbers=sorted(done.unreadable_devices)[:20],
+            "some readings in the database are damaged and were skipped; the last values of these devices may be old until they "
+            "report again. Check the disk, and restore a backup if more data is missing",
+            devices=len(result.unreadable_devices),
+            device_numbers=sorted(result.unreadable_devices)[:20],
         )
-    return done.replayed_rows
+    return result.replayed_rows
 
 
 async def become_leader(program: Program) -> int:
-    """The devices are ours from now on, whether the one who held them before said goodbye or not."""
+    """Take over the devices, whether or not the previous leader ended in good order."""
     adapters = program.adapters
     if adapters.standby_link is not None:
         adapters.standby_link.activate()
     async with program.services.engine_commit_lock:
         replayed = await _open_device_link(program)
     program.supervisor.add(program.workers.start_on_leadership())
-    log.info("the devices are let in", replayed=replayed)
+    log.info("devices can connect", replayed=replayed)
     return replayed
 
 
 async def _stop(program: Program) -> float:
-    """The seconds it took. Also after a start that failed half way; each step is tried whatever became of the others."""
+    """Stop all parts, also after a start that failed half way. A step runs even if an earlier step failed. Returns the
+    seconds."""
     adapters = program.adapters
     adapters.feed.stop()
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for step in (
         program.supervisor.stop,
         adapters.link.stop,
@@ -144,19 +147,19 @@ async def _stop(program: Program) -> float:
         lambda: _release_leadership(program),
         adapters.database.stop,
     ):
-        left_s = max(0.2, STOP_TIMEOUT_S - (time.perf_counter() - began))
+        timeout_s = max(0.2, STOP_TIMEOUT_S - (time.perf_counter() - started_at))
         try:
-            async with asyncio.timeout(left_s):
+            async with asyncio.timeout(timeout_s):
                 await step()
         except Exception:
-            log.exception("a step of stopping failed; the next start makes up for what was not written")
+            log.exception("a step of the stop failed; the next start recovers what was not written")
     adapters.hasher.close()
     adapters.instance_lock.release()
-    return round(time.perf_counter() - began, 2)
+    return round(time.perf_counter() - started_at, 2)
 
 
 async def _release_leadership(program: Program) -> None:
-    """Last of all: until here the devices, and what they said last, were this instance's."""
+    """Release leadership last: until then, no other instance may take over the devices."""
     if program.workers.postgres_listener is not None:
         await program.workers.postgres_listener.close()
 
@@ -169,7 +172,9 @@ async def _flush_pending_writes(program: Program) -> None:
         await program.services.sessions.flush_throttled_logins()
         await program.services.denial_log.flush(everything=True)
     except Unavailable as error:
-        log.warning("the last checkpoint could not be written; the next start replays", error=str(error))
+        log.warning(
+            "the last checkpoint could not be written; the next start replays the readings since the one before", error=str(error)
+        )
 
 
 def hypercorn_config(listener: socket.socket) -> Config:
@@ -206,12 +211,12 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
 
 
 def _raise_if_unexpected_exit(program: Program, stop: asyncio.Event) -> None:
-    """Raises Unavailable when the service has ended otherwise than by a signal."""
+    """Raises Unavailable when the service ended for another reason than a signal."""
     if program.supervisor.shutdown_requested.is_set():
-        ailing = "; ".join(f"{worker}: {trouble}" for worker, trouble in program.supervisor.current_errors().items())
-        raise Unavailable(f"A worker failed again and again, so the service ended ({ailing}). The log says more; start it anew.")
+        errors = "; ".join(f"{worker}: {error}" for worker, error in program.supervisor.current_errors().items())
+        raise Unavailable(f"A worker kept failing, so the service ended ({errors}). See the log, then start the service again.")
     if not stop.is_set():
-        raise Unavailable("The HTTP server ended by itself. The log says why; start the service anew.")
+        raise Unavailable("The HTTP server ended unexpectedly. See the log for the reason, then start the service again.")
 
 
 def _bind_http_socket(host: str, port: int) -> socket.socket:
@@ -223,8 +228,8 @@ def _bind_http_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise PortInUseError(
-            f"{host}:{port} cannot be listened on for HTTP ({error.strerror}). "
-            "Stop what uses it, or set LATCHBOARD_HTTP_PORT (and LATCHBOARD_HTTP_HOST) to another address."
+            f"Cannot listen on {host}:{port} for HTTP: {error.strerror}. "
+            "Stop the program that uses it, or set LATCHBOARD_HTTP_PORT (and LATCHBOARD_HTTP_HOST) to another address."
         ) from None
     listener.listen(1024)
     listener.setblocking(False)
@@ -232,15 +237,15 @@ def _bind_http_socket(host: str, port: int) -> socket.socket:
 
 
 def _raise_open_file_limit() -> None:
-    """Each device is an open file; the soft limit is often 1024 where the hard one is a million."""
+    """Each device is an open file, and the soft limit is often 1,024 while the hard limit is a million."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _SignalHandler:
-    """The first one stops in good order. A later one ends at once; what comes with the first is the same wish told twice (a shell
-    and `timeout` both signal the process and its group)."""
+    """The first signal stops the service in good order; a later one ends the process at once. A second signal within
+    DUPLICATE_SIGNAL_S counts as the first: a shell and `timeout` both signal the process and its group."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -251,10 +256,10 @@ class _SignalHandler:
             self._first_signal_at = time.monotonic()
             self._stop.set()
         elif time.monotonic() - self._first_signal_at > DUPLICATE_SIGNAL_S:
-            os._exit(1)  # no farewell: what was acknowledged is durable, and threads of the database would hold a plain exit up
+            os._exit(1)  # acknowledged data is durable, and a normal exit would wait for database threads
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """Python 3.11's streams report a connection that a stop cancelled as a failed callback; 3.12 no longer does."""
+    """Python 3.11 reports a connection that the stop cancelled as a failed callback; 3.12 does not."""
     if not isinstance(context.get("exception"), asyncio.CancelledError):
         loop.default_exception_handler(context)

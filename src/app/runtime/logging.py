@@ -1,6 +1,6 @@
-"""One log for everything, also for the libraries: lines for people on a terminal, JSON for machines.
+"""One log for the program and its libraries: text lines on a terminal, JSON elsewhere.
 
-A failure is logged with its calls and never with the values in them: among those are passwords and keys.
+A traceback shows the calls and never the values of variables: these may be passwords and keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOISY_LOGGERS = (
 
 
 def configure_logging(log_format: str | None, level: str) -> None:
-    """`log_format` None: console on a terminal, else json."""
+    """`log_format`: `console` or `json`; with None, console on a terminal and json elsewhere."""
     as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

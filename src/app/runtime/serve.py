@@ -1,4 +1,4 @@
-"""One run of the service, from its settings to its exit code: composed, served, greeted, and with its demo if there is one."""
+"""Runs the service once: composes the program, serves until a signal, prints the banner, and runs the demo when asked to."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = structlog.get_logger("service")
 
 
 async def serve(settings: Settings, *, demo: bool = False) -> int:
-    """Until a signal. Returns the exit code; raises what the lifecycle's `refusal` can word."""
+    """Serve until a signal. Returns the exit code. Raises what `startup_error_message` has a message for."""
     program = compose(settings)
-    show: list[asyncio.Task[None]] = []
+    demo_tasks: list[asyncio.Task[None]] = []
     login: list[FirstLogin | None] = []
 
     async def prepare(program: Program) -> None:
@@ -31,15 +31,15 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
     async def started(program: Program, port: int) -> None:
         banner.print_banner(settings.model_copy(update={"http_port": port}), login[0], demo=demo)
         if demo:
-            from app.simulator.demo import DemoFleet  # with an MQTT client, which the service itself does without
+            from app.simulator.demo import DemoFleet  # only the demo needs the simulator
 
-            show.append(asyncio.create_task(DemoFleet(program).run(), name="demo"))
-            show[0].add_done_callback(_log_demo_failure)
+            demo_tasks.append(asyncio.create_task(DemoFleet(program).run(), name="demo"))
+            demo_tasks[0].add_done_callback(_log_demo_failure)
 
     try:
         await lifecycle.run(program, prepare, started)
     finally:
-        for task in show:
+        for task in demo_tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asyncio.wait_for(task, DEMO_STOP_TIMEOUT_S)
@@ -48,4 +48,4 @@ async def serve(settings: Settings, *, demo: bool = False) -> int:
 
 def _log_demo_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.error("the demo's devices stopped; the service goes on", exc_info=task.exception())
+        log.error("the demo failed; the service continues", exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""A lock that a request waits for with an end: whoever does not get it in time is told to come back."""
+"""A lock with an acquire timeout for requests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from domain.kernel.errors import Unavailable
 
 
 class TimeoutLock:
-    """The domain's `Turnstile` for requests, over a lock that a worker holds for as long as it must."""
+    """Wraps a lock that a worker may hold for long. Entering raises Unavailable after `timeout_s`."""
 
-    def __init__(self, lock: asyncio.Lock, patience_s: float = 5.0) -> None:
+    def __init__(self, lock: asyncio.Lock, timeout_s: float = 5.0) -> None:
         self._lock = lock
-        self._timeout_s = patience_s
+        self._timeout_s = timeout_s
 
     async def __aenter__(self) -> None:
         try:

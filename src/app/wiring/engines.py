@@ -1,4 +1,4 @@
-"""Which engine evaluates: native, or the readable reference. There is no silent fallback from one to the other."""
+"""Selects the engine: native (Rust) or reference (Python). There is no silent fallback from one to the other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
 from domain.webhooks.signing import SignerFactory
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
-"""Where the Rust sources lie when the program runs from a checkout; an installed wheel has none, and nothing to compare."""
+"""The checkout that holds the Rust sources; an installed wheel has none, and the freshness check is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """One engine for the fleet, `fresh` ones for trials, and its window evaluator and signers."""
+    """The engine of the fleet, a factory of engines for rule dry runs, and the grant evaluator and signers of the same kind."""
 
     name: str
     engine: TelemetryEngine
@@ -27,7 +27,7 @@ class EngineParts:
 
 
 def load_engine(name: str) -> EngineParts:
-    """Raises EngineMissing or EngineStale."""
+    """Raises EngineMissingError or EngineStaleError."""
     return _load_native() if name == "native" else _load_reference()
 
 

@@ -1,4 +1,5 @@
-"""The inside, wired: every service with the ports it needs, and the bells by which one part wakes another part's loop."""
+"""Constructs the services of the domain with the ports that they need, and the events by which one part wakes the worker of
+another."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ from domain.webhooks.send_queues import EndpointQueues
 
 @dataclass(slots=True)
 class WakeEvents:
-    """One for each loop that sleeps until something is due."""
+    """One event for each worker that sleeps until something is due."""
 
     dispatch: WakeEvent = field(default_factory=WakeEvent)
     approvals: WakeEvent = field(default_factory=WakeEvent)
@@ -77,7 +78,7 @@ class WakeEvents:
 
 class Services:
     def __init__(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
-        """One way of wiring, top to bottom in the order of the parts' stack."""
+        """The order follows the stack of the parts: each service uses services constructed before it."""
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
         self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
@@ -90,7 +91,7 @@ class Services:
         )
         self.uow = adapters.database.unit_of_work(self.event_recorder)
         self.leader_uow = self.uow if adapters.fence is None else FencedUnitOfWork(self.uow, adapters.fence)
-        """For what only the instance that holds the devices writes."""
+        """For writes that only the leader makes."""
         self._wire_accounts(adapters)
         self.authorizer = Authorizer(evaluator=adapters.engine.grant_evaluator)
         self._wire_devices(settings, adapters, wake_events)
@@ -269,5 +270,5 @@ class Services:
 
 
 def _encode_telemetry(at_ms: int, values: Mapping[str, MetricValue]) -> bytes:
-    """A native telemetry payload, for trials over history."""
+    """Encode values as a native telemetry payload, so that a rule dry run can replay history."""
     return json.dumps({"ts": at_ms, "m": dict(values)}).encode()

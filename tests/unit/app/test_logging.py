@@ -1,4 +1,4 @@
-"""The log may be shown to others: what went wrong, not with what."""
+"""A log may be shown to others: it contains the failed calls and no values of variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.runtime import logging as service_logging
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
+def restored_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -23,24 +23,24 @@ def as_before() -> Iterator[None]:
 
 
 def sign_in(password: str) -> None:
-    raise RuntimeError("the directory of users does not answer")
+    raise RuntimeError("the user directory does not answer")
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
-def test_a_failure_shows_its_calls_and_no_values(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_shows_the_calls_and_no_values(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     service_logging.configure_logging(log_format, "INFO")
     try:
         sign_in("correct " + "horse")
     except RuntimeError:
         structlog.get_logger("door").exception("signing in failed", user="usr_1")
-    said = capsys.readouterr().err
-    assert "the directory of users does not answer" in said
-    assert "in sign_in" in said
-    assert "usr_1" in said
-    assert "correct horse" not in said
+    output = capsys.readouterr().err
+    assert "the user directory does not answer" in output
+    assert "in sign_in" in output
+    assert "usr_1" in output
+    assert "correct horse" not in output
 
 
-def test_a_line_for_machines_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_json_log_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     service_logging.configure_logging("json", "INFO")
     structlog.get_logger("door").info("opened", device_id="dev_1")
     logging.getLogger("a.package").warning("careful: %s", "hot")

@@ -11,23 +11,25 @@ from domain.devices.firmware_config import BrokerEndpoint
 
 
 @pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_without_any_setting_everything_has_a_default() -> None:
-    chosen = load_settings()
-    assert (chosen.http_host, chosen.http_port, chosen.mqtt_port, chosen.mqtt_ws_port) == ("127.0.0.1", 8080, 1883, 8083)
-    assert (chosen.engine, chosen.broker, chosen.mqtt_tls_port) == ("native", "embedded", None)
-    assert chosen.effective_database_url == "sqlite+aiosqlite:///data/latchboard.db"
+def test_every_setting_has_a_default() -> None:
+    settings = load_settings()
+    assert (settings.http_host, settings.http_port, settings.mqtt_port, settings.mqtt_ws_port) == ("127.0.0.1", 8080, 1883, 8083)
+    assert (settings.engine, settings.broker, settings.mqtt_tls_port) == ("native", "embedded", None)
+    assert settings.effective_database_url == "sqlite+aiosqlite:///data/latchboard.db"
 
 
-def test_the_environment_goes_before_dotenv_and_that_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_dotenv_and_dotenv_overrides_the_toml_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("latchboard.toml").write_text('http_port = 1001\nmqtt_port = 1002\nlog_level = "DEBUG"\n')
     Path(".env").write_text("LATCHBOARD_HTTP_PORT=2001\nLATCHBOARD_MQTT_PORT=2002\n")
     monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "3001")
-    chosen = load_settings()
-    assert (chosen.http_port, chosen.mqtt_port, chosen.log_level) == (3001, 2002, "DEBUG")
+    settings = load_settings()
+    assert (settings.http_port, settings.mqtt_port, settings.log_level) == (3001, 2002, "DEBUG")
 
 
 @pytest.mark.parametrize(
@@ -58,24 +60,24 @@ def test_the_environment_goes_before_dotenv_and_that_before_the_file(tmp_path: P
         ("OWNER_PASSWORD", "short", "8 to 256"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_name_and_what_is_allowed(
+def test_a_wrong_value_is_refused_with_its_name_and_the_allowed_values(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, allowed: str
 ) -> None:
     monkeypatch.setenv(f"LATCHBOARD_{name}", value)
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as error:
         load_settings()
-    assert f"LATCHBOARD_{name}" in str(refused.value)
-    assert allowed in str(refused.value)
+    assert f"LATCHBOARD_{name}" in str(error.value)
+    assert allowed in str(error.value)
 
 
 @pytest.mark.parametrize("host", ["mqtt.example.com", "10.0.0.2", "fd00::2", "my_broker", "xn--mller-kva.example."])
-def test_devices_may_be_told_any_name_or_address(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_the_public_host_may_be_any_host_name_or_address(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("LATCHBOARD_MQTT_PUBLIC_HOST", host)
     assert broker_endpoint(load_settings()) == BrokerEndpoint(host, 1883, 8083, None)
 
 
 @pytest.mark.parametrize(
-    ("broker", "said", "reached"),
+    ("broker", "explicit", "reached"),
     [
         ("embedded", {}, BrokerEndpoint(socket.gethostname(), 1883, 8083)),
         ("mqtt://u:p@broker:2883", {}, BrokerEndpoint("broker", 2883, 8083)),
@@ -84,28 +86,28 @@ def test_devices_may_be_told_any_name_or_address(monkeypatch: pytest.MonkeyPatch
         ("mqtts://u:p@broker", {}, BrokerEndpoint("broker", 1883, 8083, 8883)),
     ],
 )
-def test_devices_are_told_the_broker_they_are_to_reach(
-    monkeypatch: pytest.MonkeyPatch, broker: str, said: dict[str, str], reached: BrokerEndpoint
+def test_credentials_name_the_broker_that_devices_can_reach(
+    monkeypatch: pytest.MonkeyPatch, broker: str, explicit: dict[str, str], reached: BrokerEndpoint
 ) -> None:
     monkeypatch.setenv("LATCHBOARD_BROKER", broker)
-    for name, value in said.items():
+    for name, value in explicit.items():
         monkeypatch.setenv(f"LATCHBOARD_{name}", value)
     assert broker_endpoint(load_settings()) == reached
 
 
-def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_wrong_values_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "x")
     monkeypatch.setenv("LATCHBOARD_ENGINE", "y")
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as error:
         load_settings()
-    assert len(str(refused.value).splitlines()) == 2
+    assert len(str(error.value).splitlines()) == 2
 
 
-def test_a_secret_stays_out_of_messages_and_out_of_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_appear_neither_in_messages_nor_in_the_printed_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATCHBOARD_DATABASE_URL", "mysql://ada:hunter2@db/latch")
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as error:
         load_settings()
-    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in str(error.value)
     monkeypatch.setenv("LATCHBOARD_DATABASE_URL", "postgresql+asyncpg://ada:hunter2@db/latch")
     monkeypatch.setenv("LATCHBOARD_BROKER", "mqtt://service:hunter2@host:1883")
     monkeypatch.setenv("LATCHBOARD_OWNER_EMAIL", "ada@example.com")
@@ -115,32 +117,34 @@ def test_a_secret_stays_out_of_messages_and_out_of_what_is_shown(monkeypatch: py
     assert shown["LATCHBOARD_DATABASE_URL"] == "postgresql+asyncpg://ada:***@db/latch"
 
 
-def test_a_misspelt_variable_is_named() -> None:
+def test_a_misspelt_variable_is_reported() -> None:
     environ = {"LATCHBOARD_HTTP_PROT": "1", "LATCHBOARD_HTTP_PORT": "2", "PATH": "/bin"}
-    assert unknown_variable_warnings(environ) == ["LATCHBOARD_HTTP_PROT is no setting; is LATCHBOARD_HTTP_PORT meant?"]
+    assert unknown_variable_warnings(environ) == ["LATCHBOARD_HTTP_PROT is not a setting; did you mean LATCHBOARD_HTTP_PORT?"]
 
 
-def test_a_misspelt_name_in_dotenv_is_named_and_in_the_file_of_settings_refused() -> None:
+def test_a_misspelt_name_is_a_warning_in_dotenv_and_an_error_in_the_toml_file() -> None:
     Path(".env").write_text("LATCHBOARD_MQTT_PRT=1\nOTHERS_PORT=2\n")
-    assert unknown_variable_warnings({}) == ["LATCHBOARD_MQTT_PRT is no setting; is LATCHBOARD_MQTT_PORT meant?"]
+    assert unknown_variable_warnings({}) == ["LATCHBOARD_MQTT_PRT is not a setting; did you mean LATCHBOARD_MQTT_PORT?"]
     Path("latchboard.toml").write_text('htp_port = 1\nengine = "fast"\n')
-    with pytest.raises(SettingsError, match=r"LATCHBOARD_HTP_PORT is no setting; is LATCHBOARD_HTTP_PORT meant\?") as refused:
+    with pytest.raises(
+        SettingsError, match=r"LATCHBOARD_HTP_PORT is not a setting; did you mean LATCHBOARD_HTTP_PORT\?"
+    ) as error:
         load_settings()
-    assert "LATCHBOARD_ENGINE = 'fast'" in str(refused.value)
+    assert "LATCHBOARD_ENGINE = 'fast'" in str(error.value)
 
 
-def test_variables_of_commands_and_of_the_machine_are_left_alone() -> None:
+def test_variables_of_single_commands_cause_no_warning() -> None:
     assert unknown_variable_warnings({"LATCHBOARD_NEW_PASSWORD": "x", "LATCHBOARD_PASSWORD": "y"}) == []
-    assert unknown_variable_warnings({"LATCHBOARD_SERVICE_HOST": "10.0.0.1"}) == ["LATCHBOARD_SERVICE_HOST is no setting"]
+    assert unknown_variable_warnings({"LATCHBOARD_SERVICE_HOST": "10.0.0.1"}) == ["LATCHBOARD_SERVICE_HOST is not a setting"]
 
 
-def test_it_is_known_where_each_value_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_of_each_value_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("latchboard.toml").write_text("http_port = 1001\nmqtt_port = 1002\n")
     Path(".env").write_text("LATCHBOARD_HTTP_PORT=2001\nLATCHBOARD_MQTT_WS_PORT=2003\n")
     monkeypatch.setenv("LATCHBOARD_MQTT_WS_PORT", "3003")
-    said = setting_sources()
+    explicit = setting_sources()
     names = ("HTTP_PORT", "MQTT_PORT", "MQTT_WS_PORT", "ENGINE")
-    assert [said[f"LATCHBOARD_{name}"] for name in names] == [".env", "latchboard.toml", "environment", "default"]
+    assert [explicit[f"LATCHBOARD_{name}"] for name in names] == [".env", "latchboard.toml", "environment", "default"]
 
 
 def test_every_variable_of_the_contract_is_a_setting() -> None:

@@ -1,4 +1,4 @@
-"""Faults are written in one line, and a slip of the pen is named instead of ignored."""
+"""The fault option is one line of text, and a typing error is reported."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import pytest
 from app.simulator.faults import FaultInjectionOptions, InvalidFaultError
 
 
-def test_every_fault_can_be_asked_for() -> None:
+def test_every_fault_can_be_requested() -> None:
     faults = FaultInjectionOptions.parse("silent=5%, slow=0.1:300ms,duplicate=100%,late=0,reconnect=30s,dirty=2m,storm=1.5h")
     assert faults == FaultInjectionOptions(0.05, 1.0, 0.0, 0.1, 0.3, 30.0, 120.0, 5_400.0)
 
 
-def test_nothing_goes_wrong_by_itself() -> None:
+def test_an_empty_text_injects_no_fault() -> None:
     assert FaultInjectionOptions.parse("") == FaultInjectionOptions()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("silly=5%", "'silly' is not a fault"),
         ("silent", "silent= is not a share"),
@@ -31,6 +31,6 @@ def test_nothing_goes_wrong_by_itself() -> None:
         ("late=1%,late=2%", "late is given twice"),
     ],
 )
-def test_what_is_no_fault_is_refused_with_what_would_be(text: str, said: str) -> None:
-    with pytest.raises(InvalidFaultError, match="^" + said):
+def test_a_wrong_fault_is_refused_with_the_allowed_form(text: str, message: str) -> None:
+    with pytest.raises(InvalidFaultError, match="^" + message):
         FaultInjectionOptions.parse(text)

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from app.runtime import supervisor
+from app.runtime import supervisor as supervisor_module
 from app.runtime.supervisor import Supervisor
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
@@ -13,12 +13,12 @@ from domain.kernel.errors import Unavailable
 WITHIN_S = 5.0
 
 
-class Stumbling:
-    """Fails so many times, then works."""
+class FailingWorker:
+    """Fails `failures` times, then works until cancelled."""
 
-    def __init__(self, name: str = "stumbling", failures: int = 1, error: Exception | None = None) -> None:
+    def __init__(self, name: str = "failing", failures: int = 1, error: Exception | None = None) -> None:
         self.name = name
-        self._error = error or ValueError("stumbled")
+        self._error = error or ValueError("broken")
         self.starts = 0
         self.working = asyncio.Event()
         self.finished = False
@@ -35,7 +35,7 @@ class Stumbling:
             self.finished = True
 
 
-class Returning:
+class ReturningWorker:
     name = "returning"
 
     def __init__(self) -> None:
@@ -46,82 +46,82 @@ class Returning:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "RESTART_BACKOFF", Backoff((0.001,)))
-    monkeypatch.setattr(supervisor, "log", MagicMock())  # drawing tracebacks takes longer than all of it
+def fast_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "RESTART_BACKOFF", Backoff((0.001,)))
+    monkeypatch.setattr(supervisor_module, "log", MagicMock())  # rendering tracebacks takes longer than the tests
 
 
-async def test_a_worker_that_fails_is_started_again_and_reported() -> None:
-    loop = Stumbling(failures=3)
-    watched = Supervisor([loop])
-    watched.start()
-    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
-    assert loop.starts == 4
-    assert watched.supervised[0].failures == 3
-    assert watched.current_errors() == {"stumbling": "ValueError: stumbled"}
-    await watched.stop()
+async def test_a_worker_that_fails_is_restarted_and_reported() -> None:
+    worker = FailingWorker(failures=3)
+    supervisor = Supervisor([worker])
+    supervisor.start()
+    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    assert worker.starts == 4
+    assert supervisor.supervised[0].failures == 3
+    assert supervisor.current_errors() == {"failing": "ValueError: broken"}
+    await supervisor.stop()
 
 
-async def test_a_worker_that_has_run_steadily_is_healthy_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STABLE_AFTER_S", 0.01)
-    loop = Stumbling()
-    watched = Supervisor([loop])
-    watched.start()
-    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
+async def test_a_worker_that_has_run_for_a_while_is_healthy_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "STABLE_AFTER_S", 0.01)
+    worker = FailingWorker()
+    supervisor = Supervisor([worker])
+    supervisor.start()
+    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
     async with asyncio.timeout(WITHIN_S):
-        while watched.current_errors():
+        while supervisor.current_errors():
             await asyncio.sleep(0.01)
-    await watched.stop()
+    await supervisor.stop()
 
 
 async def test_a_worker_that_returns_counts_as_failed() -> None:
-    loop = Returning()
-    watched = Supervisor([loop])
-    watched.start()
+    worker = ReturningWorker()
+    supervisor = Supervisor([worker])
+    supervisor.start()
     async with asyncio.timeout(WITHIN_S):
-        while loop.starts < 2:
+        while worker.starts < 2:
             await asyncio.sleep(0.001)
-    assert "returned" in watched.current_errors()["returning"]
-    await watched.stop()
+    assert "returned" in supervisor.current_errors()["returning"]
+    await supervisor.stop()
 
 
-async def test_stopping_lets_each_worker_finish_what_it_has_in_hand() -> None:
-    loops = [Stumbling(str(number), failures=0) for number in range(3)]
-    watched = Supervisor(loops)
-    watched.start()
-    for loop in loops:
-        await asyncio.wait_for(loop.working.wait(), WITHIN_S)
-    await watched.stop()
-    assert all(loop.finished for loop in loops)
+async def test_a_stop_lets_each_worker_clean_up() -> None:
+    workers = [FailingWorker(str(number), failures=0) for number in range(3)]
+    supervisor = Supervisor(workers)
+    supervisor.start()
+    for worker in workers:
+        await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    await supervisor.stop()
+    assert all(worker.finished for worker in workers)
 
 
-async def test_a_worker_that_only_fails_is_given_up_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "MAX_CONSECUTIVE_FAILURES", 5)
-    hopeless, troubled = Stumbling("hopeless", failures=1_000_000), Stumbling("troubled", failures=3)
-    watched = Supervisor([troubled, hopeless])
-    watched.start()
-    await asyncio.wait_for(watched.shutdown_requested.wait(), WITHIN_S)
-    assert hopeless.starts >= 5
-    assert troubled.working.is_set()
-    await watched.stop()
+async def test_a_worker_that_keeps_failing_requests_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "MAX_CONSECUTIVE_FAILURES", 5)
+    broken, recovering = FailingWorker("broken", failures=1_000_000), FailingWorker("recovering", failures=3)
+    supervisor = Supervisor([recovering, broken])
+    supervisor.start()
+    await asyncio.wait_for(supervisor.shutdown_requested.wait(), WITHIN_S)
+    assert broken.starts >= 5
+    assert recovering.working.is_set()
+    await supervisor.stop()
 
 
-async def test_failures_far_apart_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "MAX_CONSECUTIVE_FAILURES", 2)
-    monkeypatch.setattr(supervisor, "STABLE_AFTER_S", 0.0)
-    loop = Stumbling(failures=4)
-    watched = Supervisor([loop])
-    watched.start()
-    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
-    assert not watched.shutdown_requested.is_set()
-    await watched.stop()
+async def test_failures_with_stable_runs_in_between_request_no_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "MAX_CONSECUTIVE_FAILURES", 2)
+    monkeypatch.setattr(supervisor_module, "STABLE_AFTER_S", 0.0)
+    worker = FailingWorker(failures=4)
+    supervisor = Supervisor([worker])
+    supervisor.start()
+    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    assert not supervisor.shutdown_requested.is_set()
+    await supervisor.stop()
 
 
-async def test_what_is_lacking_from_outside_is_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "MAX_CONSECUTIVE_FAILURES", 2)
-    loop = Stumbling(failures=4, error=Unavailable("The database is away."))
-    watched = Supervisor([loop])
-    watched.start()
-    await asyncio.wait_for(loop.working.wait(), WITHIN_S)
-    assert not watched.shutdown_requested.is_set()
-    await watched.stop()
+async def test_an_unavailable_database_requests_no_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "MAX_CONSECUTIVE_FAILURES", 2)
+    worker = FailingWorker(failures=4, error=Unavailable("The database does not answer."))
+    supervisor = Supervisor([worker])
+    supervisor.start()
+    await asyncio.wait_for(worker.working.wait(), WITHIN_S)
+    assert not supervisor.shutdown_requested.is_set()
+    await supervisor.stop()

@@ -1,4 +1,4 @@
-"""A request waits for the engine's turnstile with an end."""
+"""A request waits for the engine commit lock for a bounded time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from app.runtime.timeout_lock import TimeoutLock
 from domain.kernel.errors import Unavailable
 
 
-async def test_who_waits_too_long_is_told_to_come_back_and_the_lock_stays_its_holders() -> None:
+async def test_a_request_that_waits_too_long_is_refused_and_the_holder_keeps_the_lock() -> None:
     lock = asyncio.Lock()
-    patient = TimeoutLock(lock, patience_s=0.02)
+    timeout_lock = TimeoutLock(lock, timeout_s=0.02)
     async with lock:
         with pytest.raises(Unavailable):
-            await patient.__aenter__()
+            await timeout_lock.__aenter__()
         assert lock.locked()
-    async with patient:
+    async with timeout_lock:
         assert lock.locked()
     assert not lock.locked()
