@@ -23,7 +23,7 @@ async def feed(request: pytest.FixtureRequest) -> AsyncIterator[FeedWorld]:
 
 async def test_a_session_gets_the_state_and_then_what_happens_each_with_a_cursor(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}") as client:
         state = await client.next()
         assert state["type"] == "initial_state"
@@ -39,8 +39,8 @@ async def test_a_session_gets_the_state_and_then_what_happens_each_with_a_cursor
 
 @pytest.mark.parametrize("how", ["query", "bearer", "header", "first message", "first message with key"])
 async def test_there_are_several_ways_to_say_who_one_is(feed: FeedWorld, how: str) -> None:
-    token = feed.callers.let_in("ada")
-    secret = feed.callers.let_key_in(await feed.world.key())
+    token = feed.callers.accept_token("ada")
+    secret = feed.callers.accept_key(await feed.world.key())
     options: dict[str, Any] = {}
     query, first = "", None
     if how == "query":
@@ -70,7 +70,7 @@ async def test_who_says_something_else_first_is_sent_away_with_4001(feed: FeedWo
 
 
 async def test_an_unknown_type_in_the_filter_is_refused(feed: FeedWorld) -> None:
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}&types=relay_changed,weather") as client:
         assert await client.closed() == 1008
 
@@ -79,7 +79,7 @@ async def test_a_key_sees_only_what_its_grants_cover_and_nothing_more_once_one_g
     seen, hidden = await feed.world.device(), await feed.world.device()
     key_id = await feed.world.key()
     grant = await feed.world.grant(key_id, seen)
-    async with feed.client(f"?token={feed.callers.let_key_in(key_id)}") as client:
+    async with feed.client(f"?token={feed.callers.accept_key(key_id)}") as client:
         state = await client.next()
         assert [device["deviceId"] for device in state["devices"]] == [seen.device_id]
         await feed.world.switch(hidden)
@@ -98,7 +98,7 @@ async def test_a_grant_that_runs_out_ends_what_a_key_sees(feed: FeedWorld) -> No
     device = await feed.world.device()
     key_id = await feed.world.key()
     await feed.world.grant(key_id, device, expires_ms=feed.world.clock.now_ms() + 60_000)
-    async with feed.client(f"?token={feed.callers.let_key_in(key_id)}") as client:
+    async with feed.client(f"?token={feed.callers.accept_key(key_id)}") as client:
         await client.next()
         await feed.world.switch(device)
         await client.next()
@@ -110,14 +110,14 @@ async def test_a_grant_that_runs_out_ends_what_a_key_sees(feed: FeedWorld) -> No
 @pytest.mark.parametrize("how", ["disabled", "deleted"])
 async def test_a_revoked_key_is_closed_with_4003(feed: FeedWorld, how: str) -> None:
     key_id = await feed.world.key()
-    async with feed.client(f"?token={feed.callers.let_key_in(key_id)}") as client:
+    async with feed.client(f"?token={feed.callers.accept_key(key_id)}") as client:
         await client.next()
         await end_key(feed, key_id, how)
         assert await client.closed() == 4003
 
 
 async def test_a_member_who_is_removed_is_closed_with_4003(feed: FeedWorld) -> None:
-    token = feed.callers.let_in("bob", Role.MEMBER)
+    token = feed.callers.accept_token("bob", Role.MEMBER)
     async with feed.client(f"?token={token}") as client:
         await client.next()
         async with feed.world.uow.write() as tx:
@@ -128,11 +128,11 @@ async def test_a_member_who_is_removed_is_closed_with_4003(feed: FeedWorld) -> N
 
 async def test_a_token_that_expires_closes_with_4001_unless_it_was_renewed_in_band(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    short = feed.callers.let_in("short", for_ms=60_000)
+    short = feed.callers.accept_token("short", for_ms=60_000)
     async with feed.client(f"?token={short}") as renews, feed.client(f"?token={short}") as forgets:
         await renews.next()
         await forgets.next()
-        await renews.say(type="auth", token=feed.callers.let_in("long"))
+        await renews.say(type="auth", token=feed.callers.accept_token("long"))
         assert (await renews.next())["type"] == "authenticated"
         feed.world.clock.forward(seconds=61)
         await feed.world.switch(device)
@@ -141,15 +141,15 @@ async def test_a_token_that_expires_closes_with_4001_unless_it_was_renewed_in_ba
 
 
 async def test_renewing_as_somebody_else_closes_with_4001(feed: FeedWorld) -> None:
-    async with feed.client(f"?token={feed.callers.let_in('ada')}") as client:
+    async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
-        await client.say(type="auth", token=feed.callers.let_in("bob", Role.VIEWER))
+        await client.say(type="auth", token=feed.callers.accept_token("bob", Role.VIEWER))
         assert await client.closed() == 4001
 
 
 async def test_filters_choose_types_and_a_device(feed: FeedWorld) -> None:
     one, two = await feed.world.device(), await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with (
         feed.client(f"?token={token}&types=device_online,schedule_fired") as kinds,
         feed.client(f"?token={token}&deviceId={two.device_id}") as only,
@@ -169,7 +169,7 @@ async def test_telemetry_carries_the_cursor_of_the_last_logged_event(feed: FeedW
     device = await feed.world.device()
     payload: dict[str, Any] = {"type": "telemetry", "deviceId": device.device_id, "metric": "temperature", "value": 21.5}
     event = Event(0, "evt_x", ACCOUNT, device.device_id, "Pump", "telemetry", "", 1, "device", "", payload)  # type: ignore[arg-type]
-    async with feed.client(f"?token={feed.callers.let_in('ada')}") as client:
+    async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
         await feed.world.switch(device)
         switched = await client.next()
@@ -181,7 +181,7 @@ async def test_telemetry_carries_the_cursor_of_the_last_logged_event(feed: FeedW
 
 async def test_a_client_that_does_not_read_is_closed_with_4008_and_slows_nobody(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     feed.world.feed._max_queue_length = 50
     async with feed.client(f"?token={token}") as good, feed.client(f"?token={token}", max_queue=1, compression=None) as lazy:
         await good.next()
@@ -201,14 +201,14 @@ async def test_a_client_that_does_not_read_is_closed_with_4008_and_slows_nobody(
 
 
 async def test_clients_are_let_go_when_the_service_stops(feed: FeedWorld) -> None:
-    async with feed.client(f"?token={feed.callers.let_in('ada')}") as client:
+    async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
         feed.world.feed.stop()
         assert await client.closed() == 1001
 
 
 async def test_a_client_that_leaves_is_forgotten(feed: FeedWorld) -> None:
-    async with feed.client(f"?token={feed.callers.let_in('ada')}") as client:
+    async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
         assert feed.world.feed.clients == 1
     async with asyncio.timeout(5):

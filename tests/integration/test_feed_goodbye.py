@@ -58,7 +58,7 @@ async def test_an_end_that_comes_while_the_client_talks_is_heard(
 ) -> None:
     async with feeding() as feed:
         key_id = await feed.world.key()
-        shown = feed.callers.let_in("ada") if how is expired else feed.callers.let_key_in(key_id)
+        shown = feed.callers.accept_token("ada") if how is expired else feed.callers.accept_key(key_id)
         async with contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(feed.client(f"?token={shown}")) for _ in range(TURNS)]
             for client in clients:
@@ -72,15 +72,15 @@ async def test_an_end_that_comes_while_the_client_talks_is_heard(
 @pytest.mark.parametrize(("query", "code"), [("?token=nobody", 4001), ("?token=ada&types=weather", 1008)])
 async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(query: str, code: int) -> None:
     async with feeding() as feed:
-        feed.callers.let_in("ada")
+        feed.callers.accept_token("ada")
         for _ in range(TURNS):
             async with feed.client(query) as client, chattering(client):
                 assert await client.closed() == code
 
 
 async def test_one_client_too_many_is_told_to_come_later() -> None:
-    async with feeding(bounds=ConnectionLimits(total=1)) as feed:
-        token = feed.callers.let_in("ada")
+    async with feeding(limits=ConnectionLimits(total=1)) as feed:
+        token = feed.callers.accept_token("ada")
         for _ in range(3):  # a seat is given back
             async with feed.client(f"?token={token}") as first:
                 await first.next()
@@ -90,8 +90,8 @@ async def test_one_client_too_many_is_told_to_come_later() -> None:
 
 
 async def test_one_caller_does_not_take_the_seats_of_others() -> None:
-    async with feeding(bounds=ConnectionLimits(per_caller=2)) as feed:
-        ada, eve = feed.callers.let_in("ada"), feed.callers.let_key_in(await feed.world.key())
+    async with feeding(limits=ConnectionLimits(per_caller=2)) as feed:
+        ada, eve = feed.callers.accept_token("ada"), feed.callers.accept_key(await feed.world.key())
         for _ in range(2):
             async with feed.client(f"?token={ada}") as first, feed.client(f"?token={ada}") as second:
                 assert (await first.next())["type"] == (await second.next())["type"] == "initial_state"
@@ -104,8 +104,8 @@ async def test_one_caller_does_not_take_the_seats_of_others() -> None:
 
 
 async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() -> None:
-    async with feeding(bounds=ConnectionLimits(unauthenticated=2)) as feed:
-        token = feed.callers.let_in("ada")
+    async with feeding(limits=ConnectionLimits(unauthenticated=2)) as feed:
+        token = feed.callers.accept_token("ada")
         async with feed.client() as first, feed.client() as second:
             async with feed.client() as third:
                 assert await third.closed() == 1013
@@ -122,7 +122,7 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() ->
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 300_000, 2_000_000])
 async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(size: int) -> None:
     async with feeding() as feed:
-        token = feed.callers.let_in("ada", Role.VIEWER)
+        token = feed.callers.accept_token("ada", Role.VIEWER)
         for query in ("", f"?token={token}"):
             for _ in range(TURNS // 2):
                 async with feed.client(query) as client:
@@ -137,7 +137,7 @@ async def test_a_client_that_never_reads_again_is_cut_off_and_leaves_nothing_beh
     async with feeding() as feed:
         device = await feed.world.device()
         feed.world.feed._max_queue_length = 20
-        token = feed.callers.let_in("ada")
+        token = feed.callers.accept_token("ada")
         options: dict[str, Any] = {"max_queue": 1, "compression": None}
         async with feed.client(f"?token={token}", **options) as lazy:
             await lazy.next()

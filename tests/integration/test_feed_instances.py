@@ -83,7 +83,7 @@ async def pair() -> AsyncIterator[tuple[Instance, Instance]]:
 async def test_what_one_instance_writes_a_client_of_the_other_hears(pair: tuple[Instance, Instance]) -> None:
     here, there = pair
     device = await here.feed.world.device()
-    token = there.feed.callers.let_in("ada")
+    token = there.feed.callers.accept_token("ada")
     async with there.feed.client(f"?token={token}") as client:
         await client.next()
         await here.switch(device.device_id, number=1)
@@ -99,7 +99,7 @@ async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[
     device = await here.feed.world.device()
     webhook = await here.feed.world.webhook("http://127.0.0.1:9/", device)
     key_id = webhook.webhook.key_id
-    secret = there.feed.callers.let_key_in(key_id)
+    secret = there.feed.callers.accept_key(key_id)
     async with there.feed.client("", additional_headers={"X-Api-Key": secret}) as client:
         await client.next()
         async with here.feed.world.uow.write() as tx:
@@ -114,7 +114,7 @@ async def test_a_grant_that_goes_in_one_instance_ends_what_a_client_of_the_other
     seen, other = await here.feed.world.device(), await here.feed.world.device()
     key_id = await here.feed.world.key()
     await here.feed.world.grant(key_id, other)
-    async with there.feed.client(f"?token={there.feed.callers.let_key_in(key_id)}") as client:
+    async with there.feed.client(f"?token={there.feed.callers.accept_key(key_id)}") as client:
         await client.next()
         for turn in range(10):
             grant = await here.feed.world.grant(key_id, seen)
@@ -133,7 +133,7 @@ async def test_a_grant_that_goes_in_one_instance_ends_what_a_client_of_the_other
 async def test_a_lost_notification_connection_loses_no_event(pair: tuple[Instance, Instance]) -> None:
     here, there = pair
     device = await here.feed.world.device()
-    token = there.feed.callers.let_in("ada")
+    token = there.feed.callers.accept_token("ada")
     async with there.feed.client(f"?token={token}") as client:
         await client.next()
         for number in range(20):
@@ -160,7 +160,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
     async def follow(at: Instance, token: str) -> list[str]:
         seen: list[str] = []
         cursor = encode_cursor(EVENTS, 0)
-        at.feed.callers.let_in(token)
+        at.feed.callers.accept_token(token)
         while True:
             last_round = not writing
             async with at.feed.client(f"?token={token}&cursor={cursor}") as client:

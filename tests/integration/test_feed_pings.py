@@ -29,7 +29,7 @@ async def test_a_quiet_client_is_pinged_again_and_again() -> None:
     async with feeding(ping_every_s=0.05) as feed:
         there = urlsplit(feed.url)
         reader, writer = await asyncio.open_connection(there.hostname, there.port)
-        writer.write(UPGRADE.format(feed.callers.let_in("ada")).encode())
+        writer.write(UPGRADE.format(feed.callers.accept_token("ada")).encode())
         async with asyncio.timeout(10):
             assert b" 101 " in (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
             pings = 0

@@ -33,7 +33,7 @@ async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def test_a_cursor_resumes_with_what_was_missed_and_goes_on_live(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}") as client:
         cursor = (await client.next())["cursor"]
     for number in range(3):
@@ -48,7 +48,7 @@ async def test_a_cursor_resumes_with_what_was_missed_and_goes_on_live(feed: Feed
 
 async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with feed.world.uow.write() as tx:
         for number in range(1_100):
             await tx.emit(feed.world.fact("relay_changed", device.device_id, number=number))
@@ -65,7 +65,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
     cursor = encode_cursor(EVENTS, 0)
     await switch(feed, hidden, 1)
     await switch(feed, seen, 2)
-    async with feed.client(f"?token={feed.callers.let_key_in(key_id)}&cursor={cursor}") as client:
+    async with feed.client(f"?token={feed.callers.accept_key(key_id)}&cursor={cursor}") as client:
         await client.next()
         assert (await client.next())["number"] == 2
         assert await client.quiet()
@@ -73,7 +73,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
 
 @pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(EVENTS, 10**12)])
 async def test_a_cursor_that_means_nothing_here_is_answered_with_resync_and_the_state(feed: FeedWorld, cursor: str) -> None:
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}&cursor={cursor}") as client:
         assert (await client.next())["type"] == "resync"
         assert (await client.next())["type"] == "initial_state"
@@ -81,7 +81,7 @@ async def test_a_cursor_that_means_nothing_here_is_answered_with_resync_and_the_
 
 async def test_a_cursor_older_than_the_log_is_answered_with_resync(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}") as client:
         cursor = (await client.next())["cursor"]
     await switch(feed, device, 1)
@@ -97,7 +97,7 @@ async def test_a_cursor_older_than_the_log_is_answered_with_resync(feed: FeedWor
 
 async def test_a_client_that_is_cut_again_and_again_has_seen_exactly_the_log(feed: FeedWorld) -> None:
     device = await feed.world.device()
-    token = feed.callers.let_in("ada")
+    token = feed.callers.accept_token("ada")
     chance = random.Random(6)
     total = 400
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""The webhook world with its feed on a real loopback port, and a WebSocket client that collects what it is told."""
+"""The webhook world with its feed on a real loopback port, and a WebSocket client that reads its messages."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ HOUR_MS = 3_600_000
 
 
 class KnownCallers:
-    """An `Authenticator` for tokens and keys that a test names."""
+    """An `Authenticator` that accepts the tokens and keys a test names."""
 
     def __init__(self, world: WebhookWorld) -> None:
         self._world = world
         self.tokens: dict[str, tuple[Session, int]] = {}
         self.keys: dict[str, KeyId] = {}
 
-    def let_in(self, token: str, role: Role = Role.OWNER, *, for_ms: int = HOUR_MS) -> str:
+    def accept_token(self, token: str, role: Role = Role.OWNER, *, for_ms: int = HOUR_MS) -> str:
         self.tokens[token] = (self._world.session(role), self._world.clock.now_ms() + for_ms)
         return token
 
-    def let_key_in(self, key_id: KeyId) -> str:
+    def accept_key(self, key_id: KeyId) -> str:
         secret = f"sk_live_{key_id}"
         self.keys[secret] = key_id
         return secret
@@ -65,7 +65,7 @@ class Listener:
         await self.raw.send(json.dumps(message))
 
     async def closed(self) -> int:
-        """The code with which the server closed; what it still said before is passed over."""
+        """The server's close code; messages before it are skipped."""
         with contextlib.suppress(ConnectionClosed):
             async with asyncio.timeout(PATIENCE):
                 while True:
@@ -74,7 +74,7 @@ class Listener:
         return self.raw.close_code
 
     async def quiet(self, for_s: float = 0.15) -> bool:
-        """Nothing is said for a while."""
+        """Whether the server sends nothing for a while."""
         try:
             async with asyncio.timeout(for_s):
                 await self.raw.recv()
@@ -92,20 +92,20 @@ class FeedWorld:
 
     @contextlib.asynccontextmanager
     async def client(self, query: str = "", **options: Any) -> AsyncIterator[Listener]:
-        # A client that leaves with its buffer full does not read the server's close frame; ten seconds a time would be waited for it.
+        # A client that leaves with a full buffer never reads the server's close frame; the default wait is ten seconds.
         async with connect(self.url + query, **{"close_timeout": 0.5, **options}) as connection:
             yield Listener(connection)
 
     async def empty(self) -> None:
-        """Until everybody has left."""
+        """Wait until all clients have left."""
         async with asyncio.timeout(PATIENCE):
             while self.live.connection_count:
                 await asyncio.sleep(0.005)
 
 
 @contextlib.contextmanager
-def served_as_in_the_program() -> Iterator[None]:
-    """With the socket in the application's reach, as the program's own door gives it."""
+def patched_hypercorn() -> Iterator[None]:
+    """Serve with the program's own HTTP/1.1 classes, which give the feed its socket."""
     protocol: Any = hypercorn.protocol
     before = protocol.H11Protocol, protocol.h11.WSStream
     hypercorn_http11.patch_hypercorn()
@@ -119,12 +119,12 @@ def served_as_in_the_program() -> Iterator[None]:
 async def feeding(
     world: WebhookWorld | None = None, *, wired: bool = True, ping_every_s: float | None = None, **more: Any
 ) -> AsyncIterator[FeedWorld]:
-    """`wired` False: behind a server that knows plain ASGI and nothing else."""
+    """`wired` False: behind a plain ASGI server without access to the socket."""
     world = world or await WebhookWorld().populate()
     callers = KnownCallers(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
     live = FeedEndpoint(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
-    with served_as_in_the_program() if wired else contextlib.nullcontext():
+    with patched_hypercorn() if wired else contextlib.nullcontext():
         async with listening(create_app(blueprints=[], authenticator=callers, feed=live), ping_every_s=ping_every_s) as url:
             yield FeedWorld(world, url, callers, live)
             world.feed.stop()

@@ -49,7 +49,7 @@ PASSWORD = "correct horse battery"
 
 
 class HandClock:
-    """Stands still until somebody moves it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
@@ -62,7 +62,7 @@ class HandClock:
 
 
 class Letterbox:
-    """A mailer that keeps what it is given; `broken` makes it raise that error."""
+    """A mailer that keeps all mails; `broken` is an error to raise instead."""
 
     def __init__(self) -> None:
         self.mails: list[tuple[str, str, str]] = []
@@ -117,7 +117,7 @@ class World:
                 *self._more(self),
             ],
             authenticator=self.callers,
-            answers=IdempotencyStore(self.uow, self.clock, self.vault),
+            idempotency_store=IdempotencyStore(self.uow, self.clock, self.vault),
             settings=self._settings,
         )
 
@@ -136,7 +136,7 @@ class World:
 
 
 class Http:
-    """A client of one served world. `get`, `post`, … speak under `/api/v1` as `who` (headers); `raw` is httpx itself."""
+    """A client of one served world. `get`, `post`, … call paths below `/api/v1` with `headers`; `raw` is the httpx client."""
 
     def __init__(self, world: World, raw: httpx.AsyncClient) -> None:
         self.world = world
@@ -145,7 +145,7 @@ class Http:
         self.account: CreatedAccount | None = None
 
     async def sign_in(self, email: str = "ada@example.com", role: Role | None = None) -> dict[str, Any]:
-        """Sign in as `email`; the account (its Owner is ada) or the member is made when missing."""
+        """Sign in as `email`; creates the account (its Owner is ada) or the member if missing."""
         if self.account is None:
             self.account = await self.world.account()
         if role is not None:
@@ -182,7 +182,7 @@ async def listening(app: Quart, *, ping_every_s: float | None = None) -> AsyncIt
     """The app on a real loopback port; gives its base URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    listener.listen(128)  # so that a client may come before the server takes over
+    listener.listen(128)  # a client may connect before the server accepts
     port = listener.getsockname()[1]
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]  # the server closes it
@@ -202,7 +202,7 @@ async def listening(app: Quart, *, ping_every_s: float | None = None) -> AsyncIt
 
 @asynccontextmanager
 async def serving(world: World) -> AsyncIterator[Http]:
-    """The world on a real loopback port, with a client that nobody is signed in to yet."""
+    """The world on a real loopback port, with a client that is not signed in yet."""
     try:
         async with listening(world.app()) as url, httpx.AsyncClient(base_url=url, timeout=10, verify=False) as raw:
             yield Http(world, raw)

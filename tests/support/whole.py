@@ -5,8 +5,8 @@ broker.
         ada = await program.sign_in(await program.account("ada@example.com"))
         answer = await ada.post("/devices/register", {...})
 
-Only what reaches outside is stood in for: time, the devices' link, the courier of webhooks, the cost of a password hash. Workers
-do not run; what they would do is called by hand. For the program as a process, with its broker and its workers, see `service.py`.
+Only the outside is replaced: the clock, the device link, the webhook courier, the mailer, the cost of a password hash. Workers do not
+run; tests call them by hand. For the program as a process, with its broker and its workers, see `service.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RECEIVER = "http://127.0.0.1:9/hook"
 
 
 class CountingHasher(Argon2PasswordHasher):
-    """Cheap parameters, and every hash that is verified is counted by what was verified."""
+    """Cheap parameters; records every password hash that is verified."""
 
     def __init__(self) -> None:
         super().__init__(memory_kib=8, passes=1)
@@ -49,22 +49,22 @@ class CountingHasher(Argon2PasswordHasher):
 
 
 class MuteCourier:
-    """Every receiver is content."""
+    """Every receiver responds with 204."""
 
     def __init__(self, **_: Any) -> None:
         self.posts: list[WebhookRequest] = []
-        self._hearer: ResponseCallback | None = None
+        self._callback: ResponseCallback | None = None
 
-    def on_responses(self, hearer: ResponseCallback) -> None:
-        self._hearer = hearer
+    def on_responses(self, callback: ResponseCallback) -> None:
+        self._callback = callback
 
     def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
         self.posts += [post for _, post in posts]
-        asyncio.get_running_loop().call_soon(self._say, [(ticket, WebhookResponse(204, None, b"", 0)) for ticket, _ in posts])
+        asyncio.get_running_loop().call_soon(self._respond, [(ticket, WebhookResponse(204, None, b"", 0)) for ticket, _ in posts])
 
-    def _say(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
-        if self._hearer is not None:
-            self._hearer(replies)
+    def _respond(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+        if self._callback is not None:
+            self._callback(replies)
 
     def cancel(self, tickets: Sequence[int]) -> None: ...
 
@@ -75,7 +75,7 @@ class MuteCourier:
 
 
 class Caller:
-    """One caller of the API: its headers, and what every call of the test's came to, in `replies` of the whole."""
+    """One caller of the API with its headers. `Whole.replies` keeps the responses of all callers."""
 
     def __init__(self, whole: Whole, headers: dict[str, str]) -> None:
         self.whole = whole
@@ -87,7 +87,7 @@ class Caller:
         return await self.whole.http.request(method, path, json=body, headers=headers, **more)
 
     async def made(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of a call that must succeed."""
+        """The JSON response of a call that must succeed."""
         answer = await self.send(method, path, body)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json()
@@ -101,7 +101,7 @@ class Whole:
         self.mail = mail
         self.hasher: Any = program.adapters.hasher
         self.replies: list[httpx.Response] = []
-        """Every answer to every caller, read."""
+        """All responses to all callers, with their bodies."""
         transport = httpx.ASGITransport(app=program.http_app, raise_app_exceptions=False)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url=BASE, timeout=20, event_hooks={"response": [self._keep]})
 
@@ -118,7 +118,7 @@ class Whole:
         return created
 
     async def member(self, created: CreatedAccount, email: str, role: Role) -> str:
-        """The id of a new membership; its password is everybody's."""
+        """The id of a new membership; its password is `PASSWORD`."""
         account_id = created.account.account_id
         member = await self.services.operator.add_user(account_id, email=email, password=PASSWORD, role=role)
         return member.membership.membership_id
@@ -128,7 +128,7 @@ class Whole:
         return self.caller(Authorization=f"Bearer {tokens['accessToken']}")
 
     async def report(self, device_id: str, **values: Any) -> None:
-        """Telemetry of a device, as the uplink loop would take it in."""
+        """Ingest telemetry of a device, as the ingest worker does."""
         parts = self.program.adapters.engine
         async with self.services.uow.write() as tx:
             device = await tx.devices.find(DeviceId(device_id))

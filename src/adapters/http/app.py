@@ -1,6 +1,6 @@
 """Creates the ASGI application from blueprints. It opens nothing and does not depend on a server.
 
-app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., answers=IdempotencyStore(...))
+app = create_app(blueprints=[auth_blueprint(...), ...], authenticator=..., idempotency_store=IdempotencyStore(...))
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def create_app(
     blueprints: Sequence[Blueprint],
     authenticator: Authenticator,
     feed: FeedEndpoint | None = None,
-    answers: IdempotencyStore | None = None,
-    refusals: DeniedRequestLog | None = None,
+    idempotency_store: IdempotencyStore | None = None,
+    denial_log: DeniedRequestLog | None = None,
     proxies: TrustedProxies | None = None,
     settings: HttpSettings | None = None,
     observer: ResponseObserver | None = None,
@@ -47,10 +47,10 @@ def create_app(
         PROPAGATE_EXCEPTIONS=False,
     )
     app.url_map.merge_slashes = False  # a path with "//" is not found instead of redirected
-    app.extensions[API_DEPENDENCIES] = ApiDependencies(authenticator, answers, refusals)
+    app.extensions[API_DEPENDENCIES] = ApiDependencies(authenticator, idempotency_store, denial_log)
     app.extensions[TRUSTED_PROXIES] = proxies
-    if answers is not None:
-        app.after_serving(answers.close)
+    if idempotency_store is not None:
+        app.after_serving(idempotency_store.close)
     install_middleware(app, settings, observer)
     install_error_handlers(app)
     for blueprint in (*blueprints, openapi_blueprint(version=version)):
@@ -61,7 +61,7 @@ def create_app(
 
 
 def _mount_feed(app: Any, feed: FeedEndpoint) -> Any:
-    async def either(scope: Any, receive: Any, send: Any) -> None:
+    async def route(scope: Any, receive: Any, send: Any) -> None:
         await (feed if feed.matches(scope) else app)(scope, receive, send)
 
-    return either
+    return route

@@ -46,8 +46,8 @@ def create_http_app(program: Program) -> Quart:
         feed=FeedEndpoint(
             audience=audience, hub=adapters.feed, authenticator=services.callers, clock=adapters.clock, proxies=proxies
         ),
-        answers=IdempotencyStore(uow=services.uow, clock=adapters.clock, vault=adapters.vault),
-        refusals=services.denial_log,
+        idempotency_store=IdempotencyStore(uow=services.uow, clock=adapters.clock, vault=adapters.vault),
+        denial_log=services.denial_log,
         proxies=proxies,
         settings=HttpSettings(cors_origins=origins),
         observer=program.metrics.observe_request,

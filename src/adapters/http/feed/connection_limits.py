@@ -1,6 +1,7 @@
-"""Who may sit in the live feed: so many altogether, so many of one caller, and so many who have not yet said who they are.
+"""Limits the connections of the live feed: in total, per caller, and of clients that have not authenticated yet.
 
-Without the last two, one person's runaway script, or anybody who opens connections and says nothing, would keep all others out.
+Without the last two limits, one runaway script, or a client that opens connections and never authenticates, could lock out all
+others.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from domain.kernel.caller import ApiKeyCaller, Session
 
 
 class ConnectionLimitError(Exception):
-    """There is no seat. The text says why, in at most 120 bytes."""
+    """A limit is reached. The message is the close reason, at most 120 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Connections at one moment: of everybody, of one member or key, and of those without credentials in query or header."""
+    """Concurrent connections: in total, per member or key, and of clients without credentials in query or header."""
 
     total: int = 5_000
     per_caller: int = 1_000
@@ -27,17 +28,17 @@ class ConnectionLimits:
 
 
 class ConnectionLimiter:
-    def __init__(self, bounds: ConnectionLimits) -> None:
-        self._limits = bounds
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
         self.connection_count = 0
         self._unauthenticated = 0
         self._by_caller: Counter[str] = Counter()
 
     @contextmanager
     def reserve(self) -> Iterator[None]:
-        """Raises Full."""
+        """Hold one of the connections. Raises ConnectionLimitError."""
         if self.connection_count >= self._limits.total:
-            raise ConnectionLimitError("Too many clients. Come back in a moment.")
+            raise ConnectionLimitError("Too many connections. Try again in a moment.")
         self.connection_count += 1
         try:
             yield
@@ -46,11 +47,9 @@ class ConnectionLimiter:
 
     @contextmanager
     def reserve_unauthenticated(self) -> Iterator[None]:
-        """While a client is awaited to say who it is. Raises Full."""
+        """Hold one of the connections that wait for credentials. Raises ConnectionLimitError."""
         if self._unauthenticated >= self._limits.unauthenticated:
-            raise ConnectionLimitError(
-                "Too many clients have yet to sign in. Come back, or give the token in the query or a header."
-            )
+            raise ConnectionLimitError("Too many unauthenticated connections. Retry, or send the token in the query or a header.")
         self._unauthenticated += 1
         try:
             yield
@@ -59,14 +58,14 @@ class ConnectionLimiter:
 
     @contextmanager
     def reserve_for_caller(self, viewer: Session | ApiKeyCaller) -> Iterator[None]:
-        """Raises Full."""
-        who = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
-        if self._by_caller[who] >= self._limits.per_caller:
-            raise ConnectionLimitError(f"You have {self._limits.per_caller} connections open. Close some, or share one.")
-        self._by_caller[who] += 1
+        """Hold one of this caller's connections. Raises ConnectionLimitError."""
+        caller = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
+        if self._by_caller[caller] >= self._limits.per_caller:
+            raise ConnectionLimitError(f"You have {self._limits.per_caller} open connections. Close some, or share one.")
+        self._by_caller[caller] += 1
         try:
             yield
         finally:
-            self._by_caller[who] -= 1
-            if not self._by_caller[who]:
-                del self._by_caller[who]
+            self._by_caller[caller] -= 1
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]

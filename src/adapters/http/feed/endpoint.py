@@ -1,8 +1,7 @@
-"""The live feed, `GET /api/v1/ws`: who is there, what they asked for, and when it ends.
+"""The live feed, `GET /api/v1/ws`: authenticates a client, reads its query, and runs its stream until it ends.
 
-It stands beside the web framework, as an ASGI application of its own: a connection that lives for hours and says little should
-cost neither the contexts nor the tasks that a request has. Two tasks are left to a client. One hears what it says, which is
-little: a first word of who it is, a renewed token, a ping. The other speaks, and mostly sleeps.
+It is an ASGI application beside the web framework: a connection that stays open for hours should not cost the contexts and tasks
+of a request. Each client has two tasks. One receives its messages: credentials, renewed tokens, pings. The other sends events.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
 MESSAGE_TOO_LONG = CloseReason(1009, "That message was too long.")
 CLIENT_GONE = CloseReason(0, "")
-"""Nobody is left to say it to."""
+"""The client has left; no close frame is sent."""
 
 
 class FeedEndpoint:
@@ -54,14 +53,14 @@ class FeedEndpoint:
         authenticator: Authenticator,
         clock: Clock,
         proxies: TrustedProxies | None = None,
-        bounds: ConnectionLimits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._audience = audience
         self._hub = hub
         self._authenticator = authenticator
         self._clock = clock
         self._proxies = proxies
-        self._limiter = ConnectionLimiter(bounds or ConnectionLimits())
+        self._limiter = ConnectionLimiter(limits or ConnectionLimits())
 
     @property
     def connection_count(self) -> int:
@@ -72,97 +71,101 @@ class FeedEndpoint:
         return (scope["type"], scope.get("path")) == ("websocket", FEED_PATH)
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
-        talk = WebSocketConnection(scope, receive, send)
-        await talk.accept()
+        connection = WebSocketConnection(scope, receive, send)
+        await connection.accept()
         try:
             with self._limiter.reserve():
-                over = await self._handle_connection(talk)
+                close_reason = await self._handle_connection(connection)
         except ClientGoneError:
             return
-        except ConnectionLimitError as full:
-            over = CloseReason(TRY_AGAIN_LATER, str(full))
+        except ConnectionLimitError as error:
+            close_reason = CloseReason(TRY_AGAIN_LATER, str(error))
         except MessageTooLongError:
-            over = MESSAGE_TOO_LONG
+            close_reason = MESSAGE_TOO_LONG
         except DomainError as error:
-            over = _close_reason(error)
-        if over is not CLIENT_GONE:
-            await talk.close(over)
+            close_reason = _close_reason(error)
+        if close_reason is not CLIENT_GONE:
+            await connection.close(close_reason)
 
-    async def _handle_connection(self, talk: WebSocketConnection) -> CloseReason:
-        address = talk.client_address(self._proxies)
-        terms = _parse_feed_query(talk.query_parameters())
-        identity = await self._authenticate(await self._receive_credentials(talk), address)
-        if terms.device_id is not None and not has_id_format(IdPrefix.DEVICE, terms.device_id):
-            raise ValidationFailed.for_field("deviceId", "is not a device id.")
-        interest = FeedFilter(identity.viewer.account_id, terms.event_types, terms.device_id)
+    async def _handle_connection(self, connection: WebSocketConnection) -> CloseReason:
+        address = connection.client_address(self._proxies)
+        query = _parse_feed_query(connection.query_parameters())
+        identity = await self._authenticate(await self._receive_credentials(connection), address)
+        if query.device_id is not None and not has_id_format(IdPrefix.DEVICE, query.device_id):
+            raise ValidationFailed.for_field("deviceId", "is not a device id. Use the deviceId of a device.")
+        interest = FeedFilter(identity.viewer.account_id, query.event_types, query.device_id)
         with self._limiter.reserve_for_caller(identity.viewer):
-            stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, terms, talk.sender)
-            return await self._run_stream(talk, stream, address)
+            stream = FeedStream(self._audience, self._hub, self._clock, identity, interest, query, connection.sender)
+            return await self._run_stream(connection, stream, address)
 
-    async def _run_stream(self, talk: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
-        hearing = asyncio.create_task(self._receive_loop(talk, stream, address), name="feed hears")
-        hearing.add_done_callback(lambda done: stream.request_end(_receiver_result(done)))
+    async def _run_stream(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
+        receiver = asyncio.create_task(self._receive_loop(connection, stream, address), name="feed receiver")
+        receiver.add_done_callback(lambda done: stream.request_end(_receiver_result(done)))
         try:
             return await stream.run()
         finally:
-            hearing.cancel()
-            await asyncio.gather(hearing, return_exceptions=True)
+            receiver.cancel()
+            await asyncio.gather(receiver, return_exceptions=True)
 
-    async def _receive_credentials(self, talk: WebSocketConnection) -> RequestCredentials:
-        """The credentials, by query, header or first message."""
-        shown = talk.credentials()
-        if shown.token is not None or shown.key is not None:
-            return shown
+    async def _receive_credentials(self, connection: WebSocketConnection) -> RequestCredentials:
+        """The credentials in the query, a header or the first message. Raises Unauthenticated."""
+        credentials = connection.credentials()
+        if credentials.token is not None or credentials.key is not None:
+            return credentials
         try:
             with self._limiter.reserve_unauthenticated():
                 async with asyncio.timeout(AUTH_TIMEOUT_S):
-                    message = await talk.receive()
+                    message = await connection.receive()
         except TimeoutError:
-            raise Unauthenticated("No credentials within 5 seconds.") from None
+            raise Unauthenticated(
+                f"No credentials within {AUTH_TIMEOUT_S:.0f} seconds. Send them in the query, a header or the first message."
+            ) from None
         if message.get("type") != "auth":
             raise Unauthenticated('The first message must be {"type": "auth", "token": "..."}.')
         return _credentials_in_message(message)
 
-    async def _receive_loop(self, talk: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
-        """Everything the client sends is taken off the wire; only a renewal and a ping mean something."""
+    async def _receive_loop(self, connection: WebSocketConnection, stream: FeedStream, address: str) -> CloseReason:
+        """Read all messages of the client. Only renewed credentials and pings have an effect."""
         while True:
-            message = await talk.receive()
+            message = await connection.receive()
             if message.get("type") == "ping":
-                await talk.sender.send_text(b'{"type":"pong"}')
+                await connection.sender.send_text(b'{"type":"pong"}')
             elif message.get("type") == "auth":
                 renewed = await self._authenticate(_credentials_in_message(message), address)
                 if not _is_same_caller(renewed, stream.identity):
                     return CloseReason(
-                        CREDENTIALS_EXPIRED, "These credentials are of somebody else. Open another connection for them."
+                        CREDENTIALS_EXPIRED, "These credentials belong to another caller. Open a new connection for them."
                     )
                 stream.identity = renewed
-                until = None if renewed.expires_ms is None else to_iso(renewed.expires_ms)
-                await talk.sender.send_text(msgspec.json.encode({"type": "authenticated", "expiresAt": until}))
+                expires_at = None if renewed.expires_ms is None else to_iso(renewed.expires_ms)
+                await connection.sender.send_text(msgspec.json.encode({"type": "authenticated", "expiresAt": expires_at}))
                 await asyncio.sleep(MIN_RENEWAL_INTERVAL_S)
 
-    async def _authenticate(self, shown: RequestCredentials, address: str) -> FeedIdentity:
-        if shown.key is not None:
-            return FeedIdentity(await self._authenticator.authenticate_key(shown.key, address), None)
-        if shown.token is None:
-            raise Unauthenticated("No credentials. Give a token or an apiKey.")
-        return FeedIdentity(*await self._authenticator.authenticate_token(shown.token, address))
+    async def _authenticate(self, credentials: RequestCredentials, address: str) -> FeedIdentity:
+        if credentials.key is not None:
+            return FeedIdentity(await self._authenticator.authenticate_key(credentials.key, address), None)
+        if credentials.token is None:
+            raise Unauthenticated("No credentials. Send a token or an apiKey.")
+        return FeedIdentity(*await self._authenticator.authenticate_token(credentials.token, address))
 
 
 def _parse_feed_query(args: dict[str, str]) -> FeedQuery:
-    kinds = frozenset(filter(None, args.get("types", "").split(",")))
-    unknown = kinds - PUBLIC_TYPES
+    event_types = frozenset(filter(None, args.get("types", "").split(",")))
+    unknown = event_types - PUBLIC_TYPES
     if unknown:
-        raise ValidationFailed.for_field("types", f"knows {', '.join(sorted(PUBLIC_TYPES))}; not {min(unknown)[:32]!r}.")
+        raise ValidationFailed.for_field(
+            "types", f"contains {min(unknown)[:32]!r}, which is not an event type. Use {', '.join(sorted(PUBLIC_TYPES))}."
+        )
     device = args.get("deviceId") or None
     cursor = args.get("cursor")
-    after: int | None = None
-    lost = False
+    after_position: int | None = None
+    cursor_invalid = False
     if cursor:
         try:
-            [after] = decode_cursor(EVENTS, cursor)
+            [after_position] = decode_cursor(EVENTS, cursor)
         except ValidationFailed:
-            lost = True
-    return FeedQuery(kinds, None if device is None else DeviceId(device), after, lost)
+            cursor_invalid = True
+    return FeedQuery(event_types, None if device is None else DeviceId(device), after_position, cursor_invalid)
 
 
 def _is_same_caller(renewed: FeedIdentity, before: FeedIdentity) -> bool:
@@ -179,13 +182,13 @@ def _credentials_in_message(message: dict[str, Any]) -> RequestCredentials:
     return RequestCredentials(key=key) if isinstance(key, str) and key else RequestCredentials()
 
 
-def _receiver_result(hearing: asyncio.Task[CloseReason]) -> CloseReason | BaseException:
-    """Why nothing is heard any more."""
-    if hearing.cancelled():
+def _receiver_result(receiver: asyncio.Task[CloseReason]) -> CloseReason | BaseException:
+    """Why the receive loop ended."""
+    if receiver.cancelled():
         return CLIENT_GONE
-    error = hearing.exception()
+    error = receiver.exception()
     if error is None:
-        return hearing.result()
+        return receiver.result()
     if isinstance(error, ClientGoneError | ConnectionError):
         return CLIENT_GONE
     if isinstance(error, MessageTooLongError):

@@ -1,9 +1,9 @@
-"""What goes out to one feed client, and the short way there.
+"""Sends frames to one feed client, where possible directly to its socket.
 
-An event is one sequence of bytes for all clients: its JSON, its cursor and the WebSocket frame around them are made once. Where
-the server offers its socket (`EXTENSION` in the ASGI scope), these bytes are written to it as they are, without a task being
-woken; elsewhere the same text takes the way through the server. Either way nothing is compressed: a compressor has a memory of
-what its one client was sent before, so it would have to run, and be kept, once a client.
+An event is the same sequence of bytes for all clients: its JSON, its cursor and the WebSocket frame are encoded once. If the
+server provides its socket (`FRAME_WRITER_EXTENSION` in the ASGI scope), these bytes are written to it without waking a task;
+otherwise the same text is sent through the server. Nothing is compressed: a compressor depends on what its client received
+before, so it would have to run once per client and keep its state.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from domain.events.model import FeedFrame
 from domain.kernel.cursors import EVENTS, encode_cursor
 
-FRAME_WRITER_EXTENSION = "latchboard.wire"
+FRAME_WRITER_EXTENSION = "latchboard.frame_writer"
 MESSAGE_TOO_LONG_KEY = "latchboard.too_long"
-"""In a `websocket.receive`: here was a message longer than the server takes."""
+"""Set in a `websocket.receive` whose message exceeded the server's limit."""
 MAX_BUFFERED_BYTES = 64 * 1024
-"""Bytes that wait in front of the socket, beside what the kernel holds. More than that, and events wait as references instead."""
+"""Bytes buffered for one socket, in addition to the kernel's buffer. Beyond that, events wait in the queue as references."""
 _FINAL_TEXT_FRAME, _LENGTH_IN_16_BITS, _LENGTH_IN_64_BITS = b"\x81", 126, 127
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
@@ -29,7 +29,7 @@ _cursor_bytes = lru_cache(maxsize=4_096)(lambda position: encode_cursor(EVENTS, 
 
 
 def text_frame(text: bytes) -> bytes:
-    """One unmasked, final text frame of RFC 6455, 5.2."""
+    """One unmasked, final text frame (RFC 6455, 5.2)."""
     size = len(text)
     if size < _LENGTH_IN_16_BITS:
         return b"%b%c%b" % (_FINAL_TEXT_FRAME, size, text)
@@ -44,7 +44,7 @@ def event_json(head: bytes, position: int) -> bytes:
 
 
 class FrameWriter:
-    """The socket under a WebSocket connection. Whoever writes to it writes whole frames."""
+    """Writes complete frames to the socket of a WebSocket connection."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -55,12 +55,12 @@ class FrameWriter:
         return self._transport.get_write_buffer_size() > MAX_BUFFERED_BYTES
 
     def write(self, data: bytes) -> None:
-        """Never waits. What is written to a connection that is closing is lost with it."""
+        """Write without waiting. Data written to a closing connection is lost."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
     async def drain(self) -> None:
-        """Until most of what was written has been taken. Raises ConnectionError when the client is gone."""
+        """Wait until most of the buffer is sent. Raises ConnectionError if the client has disconnected."""
         await self._writer.drain()
 
     def abort(self) -> None:
@@ -68,23 +68,23 @@ class FrameWriter:
 
 
 class FeedSender:
-    def __init__(self, send: AsgiSend, wire: FrameWriter | None) -> None:
+    def __init__(self, send: AsgiSend, writer: FrameWriter | None) -> None:
         self._send = send
-        self._frame_writer = wire
+        self._frame_writer = writer
 
     def try_send_event(self, frame: FeedFrame, position: int) -> bool:
-        """Send an event without waiting. False where that cannot be: then it takes `say`."""
-        wire = self._frame_writer
-        if wire is None or wire.is_buffer_full:
+        """Send an event without waiting. False if that is not possible; use `send_text` then."""
+        writer = self._frame_writer
+        if writer is None or writer.is_buffer_full:
             return False
         if frame.websocket_frame_cursor != position:
             frame.websocket_frame = text_frame(event_json(frame.unclosed_json, position))
             frame.websocket_frame_cursor = position
-        wire.write(frame.websocket_frame)
+        writer.write(frame.websocket_frame)
         return True
 
     async def send_text(self, text: bytes) -> None:
-        """Send this text, and wait while the client does not take what it was sent. Raises ConnectionError when it is gone."""
+        """Send `text`, and wait while the buffer is full. Raises ConnectionError if the client has disconnected."""
         if self._frame_writer is None:
             await self._send({"type": "websocket.send", "text": text.decode()})
             return
@@ -93,6 +93,6 @@ class FeedSender:
             await self._frame_writer.drain()
 
     def abort(self) -> None:
-        """Let go of a client that takes nothing any more, goodbyes included."""
+        """Close the connection of a client that reads nothing any more, without a close frame."""
         if self._frame_writer is not None:
             self._frame_writer.abort()

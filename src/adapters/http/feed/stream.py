@@ -1,11 +1,11 @@
-"""What one feed client is sent: the state, what it missed, then whatever happens, each with the cursor to come back with.
+"""The stream of one feed client: the initial state, missed events, then live events, each with a cursor to resume from.
 
-No gap and no repetition: what is in the log up to the position of a snapshot or page is never taken from the queue, and what is
-behind it was queued, because the queue was opened before the position was read. No peep beyond the grant: before each frame it is
-asked whether access has changed since the last look, and if so what may be seen is read anew before another byte goes out.
+No gap and no repetition: events up to the position of a snapshot or page are skipped in the queue, and later ones are in it,
+because the subscription begins before the position is read. No event beyond the grants: before each frame the stream checks
+whether access has changed, and if so reloads what the client may see before it sends anything else.
 
-While a client keeps up nothing is queued for it: whoever publishes hands the frame to `_direct`, which writes it at once. The
-task sleeps until there is something that takes waiting: a client that is behind, a change of access, an end.
+While a client keeps up, nothing is queued for it: the publisher calls `_send_directly`, which writes the frame at once. The task
+sleeps until it has to wait for something: a slow client, a change of access, the end.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ACCESS_REVOKED = 4003
 CLIENT_TOO_SLOW = 4008
 GOING_AWAY = 1001  # RFC 6455 7.4.1
 SEND_TIMEOUT_S = 20.0
-"""A client that takes nothing for that long while its socket's buffers are full is as slow as one whose queue runs over."""
+"""A client that reads nothing for this long while its buffers are full is too slow, like one whose queue overflows."""
 VIEW_REFRESH_INTERVAL_S = 30.0
-"""How often what a client may see is read anew though nobody said that it changed: another instance may have changed it."""
+"""How often a client's visibility is reloaded without a notification: another instance may have changed it."""
 
 _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
 class FeedIdentity:
-    """`expires_ms` None: an API key, which does not expire by itself."""
+    """The authenticated viewer. `expires_ms` is None for an API key, which does not expire."""
 
     viewer: Viewer
     expires_ms: int | None
@@ -48,7 +48,7 @@ class FeedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FeedQuery:
-    """What the client asked for. `after` is the position of its cursor; `lost` when its cursor cannot be read."""
+    """The query of the client. `after_position` is the position of its cursor; `cursor_invalid` if the cursor is unreadable."""
 
     event_types: frozenset[str]
     device_id: DeviceId | None
@@ -57,9 +57,9 @@ class FeedQuery:
 
 
 class _StreamEndedError(Exception):
-    def __init__(self, over: CloseReason) -> None:
-        super().__init__(over.reason)
-        self.close_reason = over
+    def __init__(self, close_reason: CloseReason) -> None:
+        super().__init__(close_reason.reason)
+        self.close_reason = close_reason
 
 
 class FeedStream:
@@ -70,17 +70,17 @@ class FeedStream:
         clock: Clock,
         identity: FeedIdentity,
         interest: FeedFilter,
-        terms: FeedQuery,
-        outlet: FeedSender,
+        query: FeedQuery,
+        sender: FeedSender,
     ) -> None:
         self.identity = identity
-        """Renewed in-band by whoever listens to the client."""
+        """Replaced by the receiver when the client renews its credentials."""
         self._audience = audience
         self._hub = hub
         self._clock = clock
         self._interest = interest
-        self._query = terms
-        self._sender = outlet
+        self._query = query
+        self._sender = sender
         self._subscription: FeedSubscription | None = None
         self._end_reason: CloseReason | BaseException | None = None
         self._position = 0
@@ -101,9 +101,9 @@ class FeedStream:
         except ConnectionError:
             raise ClientGoneError from None
 
-    def request_end(self, why: CloseReason | BaseException) -> None:
-        """Whoever hears the client has an end to tell; an error is raised where the stream runs."""
-        self._end_reason = why
+    def request_end(self, reason: CloseReason | BaseException) -> None:
+        """Called by the receiver to end the stream; `run` raises an exception or returns the close reason."""
+        self._end_reason = reason
         if self._subscription is not None:
             self._subscription.close()
 
@@ -115,7 +115,7 @@ class FeedStream:
         return snapshot.position
 
     async def _resume_from(self, after: int) -> int | None:
-        """The state, then the log behind `after`, before anything is queued; None when it no longer reaches back."""
+        """Send the state and the log after `after`, before subscribing. None if the log no longer reaches back that far."""
         if (await self._audience.list_missed(self.identity.viewer, after)).events is None:
             return None
         snapshot = await self._load_snapshot()
@@ -138,7 +138,7 @@ class FeedStream:
             for frame in subscription.drain():
                 await self._check_access(subscription)
                 if frame.position and frame.position <= self._position:
-                    continue  # told already, by the snapshot or the log
+                    continue  # already sent with the snapshot or the log
                 self._position = max(self._position, frame.position)
                 if self._can_see(frame.device_id):
                     await self._send(event_json(frame.unclosed_json, self._position))
@@ -148,7 +148,7 @@ class FeedStream:
             subscription.direct_sink = None
 
     def _send_directly(self, frame: FeedFrame) -> bool:
-        """Called by whoever publishes, while nothing is queued and access has not changed. False: queue it, and wake us."""
+        """Called by the publisher while nothing is queued and access is unchanged. False: queue the frame and wake the task."""
         now_ms = self._clock.now_ms()
         expires_ms = self.identity.expires_ms
         if now_ms >= self._refresh_due_ms or (expires_ms is not None and now_ms >= expires_ms):
@@ -162,21 +162,23 @@ class FeedStream:
         return True
 
     async def _check_access(self, subscription: FeedSubscription) -> None:
-        """Whether the connection may go on, and whether what may be seen must be read anew first."""
+        """End the stream if it must end, and reload what the client may see if that may have changed."""
         self._raise_if_ended()
         if subscription.closing:
-            raise _StreamEndedError(CloseReason(GOING_AWAY, "The service stops. Come back with your cursor."))
+            raise _StreamEndedError(CloseReason(GOING_AWAY, "The service is stopping. Reconnect with your cursor."))
         if subscription.overflowed:
-            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "You read too slowly. Come back with your cursor."))
+            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor."))
         now_ms = self._clock.now_ms()
         expires_ms = self.identity.expires_ms
         if expires_ms is not None and now_ms >= expires_ms:
             raise _StreamEndedError(
-                CloseReason(CREDENTIALS_EXPIRED, "The access token has expired. Renew it in-band before it does.")
+                CloseReason(
+                    CREDENTIALS_EXPIRED, "The access token has expired. Send a new one in an auth message before it expires."
+                )
             )
         if subscription.access_stale or now_ms >= self._refresh_due_ms:
             subscription.access_stale = False
-            subscription.allowed_devices = None  # queue everything while we look, and choose afterwards
+            subscription.allowed_devices = None  # queue all events meanwhile; filter them afterwards
             await self._refresh_view()
             subscription.allowed_devices = self._view.allowed_devices
 
@@ -221,7 +223,7 @@ class FeedStream:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._sender.send_text(text)
         except TimeoutError:
-            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "You read too slowly. Come back with your cursor.")) from None
+            raise _StreamEndedError(CloseReason(CLIENT_TOO_SLOW, "Client too slow. Reconnect with your cursor.")) from None
 
 
 def initial_state_message(devices: Iterable[Device], position: int) -> bytes:

@@ -1,8 +1,8 @@
-"""A WebSocket connection as its ASGI messages give it: what the client asked for, what it says, and a proper goodbye.
+"""A WebSocket connection on top of ASGI messages: query and credentials, received messages, and the closing handshake.
 
-The goodbye is a handshake (RFC 6455, 7.1.1): the socket is closed after the client has answered. Closed before, with a word of
-the client's still unread, the kernel would answer that with a reset, and what the client had not read yet, our close code
-above all, would be lost with it.
+Closing is a handshake (RFC 6455, 7.1.1): the socket is closed after the client has answered the close frame. If it were closed
+earlier, with data of the client still unread, the kernel would send a reset, and the client would lose what it had not read yet,
+above all the close code.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class CloseReason:
-    """How a connection ends: a WebSocket close code and a sentence of at most 123 bytes."""
+    """A WebSocket close code and a reason of at most 123 bytes."""
 
     code: int
     reason: str
 
 
 class ClientGoneError(Exception):
-    """The client has left."""
+    """The client has disconnected."""
 
 
 class MessageTooLongError(Exception):
-    """The client said more in one message than the server takes."""
+    """A message of the client exceeds the server's limit."""
 
 
 class WebSocketConnection:
@@ -58,12 +58,12 @@ class WebSocketConnection:
         await self._send({"type": "websocket.accept"})
 
     def query_parameters(self) -> dict[str, str]:
-        """The query; of a name that is given twice, the first. Raises Invalid."""
+        """The query parameters; of a repeated name, the first value. Raises ValidationFailed."""
         query = self._scope["query_string"].decode("ascii", "replace")
         try:
             pairs = parse_qsl(query, keep_blank_values=True, errors="replace", max_num_fields=MAX_QUERY_PARAMETERS)
         except ValueError:
-            raise ValidationFailed.for_field("query", "has too many fields.") from None
+            raise ValidationFailed.for_field("query", f"has more than {MAX_QUERY_PARAMETERS} parameters. Send fewer.") from None
         return dict(reversed(pairs))
 
     def header_values(self, name: str) -> list[str]:
@@ -71,7 +71,7 @@ class WebSocketConnection:
         return [value.decode("latin-1") for key, value in self._scope["headers"] if key.lower() == wanted]
 
     def credentials(self) -> RequestCredentials:
-        """Credentials in the query or a header."""
+        """The credentials in the query or a header."""
         token = self.query_parameters().get("token")
         if token:
             return credentials_from_token(token)
@@ -83,7 +83,7 @@ class WebSocketConnection:
         return peer if proxies is None else proxies.client_address(peer, self.header_values(proxies.header))
 
     async def receive(self) -> dict[str, Any]:
-        """The next message, {} for one that means nothing. Raises Gone, TooLong."""
+        """The next message; {} if it is not a JSON object. Raises ClientGoneError, MessageTooLongError."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             self._disconnected = True
@@ -92,15 +92,15 @@ class WebSocketConnection:
             raise MessageTooLongError
         return _decode_message(message.get("text") or message.get("bytes") or "")
 
-    async def close(self, over: CloseReason) -> None:
-        """Say goodbye and wait for the answer; whoever does not take or answer it in time is cut off."""
+    async def close(self, close_reason: CloseReason) -> None:
+        """Send the close frame and wait for the answer; abort the connection if there is none in time."""
         if self._disconnected:
             return
-        reason = over.reason.encode()[:120].decode(errors="ignore")
+        reason = close_reason.reason.encode()[:120].decode(errors="ignore")
         with suppress(ClientGoneError, ConnectionError):
             try:
                 async with asyncio.timeout(CLOSE_HANDSHAKE_TIMEOUT_S):
-                    await self._send({"type": "websocket.close", "code": over.code, "reason": reason})
+                    await self._send({"type": "websocket.close", "code": close_reason.code, "reason": reason})
                     while True:
                         with suppress(MessageTooLongError):
                             await self.receive()
