@@ -61,7 +61,7 @@ class ConnectionLimiter:
         """Hold one of this caller's connections. Raises ConnectionLimitError."""
         caller = viewer.key_id if isinstance(viewer, ApiKeyCaller) else viewer.membership_id
         if self._by_caller[caller] >= self._limits.per_caller:
-            raise ConnectionLimitError(f"You have {self._limits.per_caller} open connections. Close some, or share one.")
+            raise ConnectionLimitError(f"You have {self._limits.per_caller} connections open. Close some, or share one.")
         self._by_caller[caller] += 1
         try:
             yield
