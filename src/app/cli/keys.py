@@ -21,9 +21,9 @@ def keys_list() -> None:
     """List the keys, newest first, and how many stored secrets each one seals."""
     from app.cli.key_rotation import list_key_usage
 
-    chosen = load_settings_or_exit()
+    settings = load_settings_or_exit()
     table = Table("Key", "Seals", "", box=None, pad_edge=False)
-    for use in run_async(list_key_usage(chosen)):
+    for use in run_async(list_key_usage(settings)):
         table.add_row(use.key_id, str(use.sealed_secrets), "newest" if use.is_newest else "")
     stdout_console.print(table)
 
@@ -35,12 +35,12 @@ def keys_rotate(
     """Add a new key and seal every stored secret with it. The service may run meanwhile; after an interruption, run it again."""
     from app.cli.key_rotation import rotate_keys
 
-    chosen = load_settings_or_exit()
+    settings = load_settings_or_exit()
     columns = (TextColumn("sealing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
         task = bar.add_task("secrets", total=None)
         done = run_async(
-            rotate_keys(chosen, new_key=not no_new_key, progress=lambda seen, of: bar.update(task, completed=seen, total=of))
+            rotate_keys(settings, new_key=not no_new_key, progress=lambda seen, of: bar.update(task, completed=seen, total=of))
         )
     if done.created_key:
         stdout_console.print(f"{done.newest_key_id} is the new key.")

@@ -73,12 +73,12 @@ def serve() -> None:
 @app.command()
 def demo() -> None:
     """Run the service with ten simulated devices, two rules and a schedule, in a separate data directory."""
-    chosen = load_settings_or_exit()
+    settings = load_settings_or_exit()
     changes: dict[str, Any] = {"webhook_allow_private": True}
-    if "data_dir" not in chosen.model_fields_set:
-        run_async(_create_data_dir(chosen.data_dir))
-        changes["data_dir"] = chosen.data_dir / "demo"
-    _run_service(chosen.model_copy(update=changes), demo=True)
+    if "data_dir" not in settings.model_fields_set:
+        run_async(_create_data_dir(settings.data_dir))
+        changes["data_dir"] = settings.data_dir / "demo"
+    _run_service(settings.model_copy(update=changes), demo=True)
 
 
 @accounts.command("create")
@@ -140,9 +140,9 @@ def openapi(
 @app.command()
 def config() -> None:
     """Show all settings, their sources and values; secrets are masked."""
-    chosen = load_settings_or_exit()
+    settings = load_settings_or_exit()
     sources = setting_sources()
-    for name, value in chosen.masked().items():
+    for name, value in settings.masked().items():
         stdout_console.print(f"{name:<36}{sources[name]:<17}{value or '–'}", markup=False)
     for message in unknown_variable_warnings():
         stdout_console.print(message)
@@ -178,15 +178,15 @@ def doctor() -> None:
         raise typer.Exit(EXIT_FAILURE)
 
 
-def _run_service(chosen: Settings, *, demo: bool) -> None:
+def _run_service(settings: Settings, *, demo: bool) -> None:
     from app.runtime.serve import serve as run
     from app.wiring.adapters import with_free_ports
 
-    logging.configure_logging(chosen.log_format, chosen.log_level)
+    logging.configure_logging(settings.log_format, settings.log_level)
     for message in unknown_variable_warnings():
         structlog.get_logger("settings").warning(f"ignored: {message}")
     try:
-        code = run_async(run(with_free_ports(chosen), demo=demo))
+        code = run_async(run(with_free_ports(settings), demo=demo))
     except typer.Exit as exit_request:
         code = exit_request.exit_code
     _exit_process(code)
@@ -217,8 +217,8 @@ async def _build_openapi_document() -> dict[str, Any]:
     from app.wiring.compose import compose
 
     with tempfile.TemporaryDirectory() as folder:
-        chosen = Settings.model_construct(data_dir=Path(folder), engine="reference", broker="mqtt://127.0.0.1")
-        program = compose(chosen)
+        settings = Settings.model_construct(data_dir=Path(folder), engine="reference", broker="mqtt://127.0.0.1")
+        program = compose(settings)
         try:
             document: dict[str, Any] = json.loads(json.dumps(build_document(program.http_app, version=VERSION)))
             return document

@@ -1,7 +1,7 @@
-"""What an operator may choose: environment `LATCHBOARD_*`, then `.env`, then `latchboard.toml`; the first that says wins.
+"""The settings of the service, from environment variables `LATCHBOARD_*`, then `.env`, then `latchboard.toml`; the first value wins.
 
-Everything is checked once, at the start. A wrong value stops it with the variable's name, the value and what is allowed, so that
-nobody runs a pump with a setting that was silently ignored.
+All settings are validated once, at the start. A wrong value stops the start with the name of the variable, its value and what is
+allowed, so that no pump runs with a setting that was silently ignored.
 """
 
 from __future__ import annotations

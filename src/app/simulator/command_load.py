@@ -38,13 +38,13 @@ class CommandLoad:
                 await asyncio.sleep(1 / self._rate)
 
     async def _send_one(self, login: DeviceLogin, cmd: str, slots: asyncio.Semaphore) -> None:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             body = {"cmd": cmd, "waitSeconds": RESULT_WAIT_S}
             response = await self._api.post(f"/devices/{login.device_id}/command", body)
             self.outcomes[str(response.get("status", "WAITS"))] += 1
             if response.get("status") == "DONE":
-                self.latencies_s.append(time.perf_counter() - began)
+                self.latencies_s.append(time.perf_counter() - started_at)
         except SimulationError as error:
             self.outcomes[str(error).split(": ")[1] if ": " in str(error) else "REFUSED"] += 1
         finally:

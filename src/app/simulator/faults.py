@@ -32,14 +32,14 @@ class FaultInjectionOptions:
     @classmethod
     def parse(cls, text: str) -> FaultInjectionOptions:
         """Raises InvalidFaultError."""
-        chosen: dict[str, float] = {}
+        options: dict[str, float] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = part.partition("=")
             for field, amount in _parse_fault(name.strip(), value.strip()).items():
-                if field in chosen:
+                if field in options:
                     raise InvalidFaultError(f"{name.strip()} is given twice")
-                chosen[field] = amount
-        return cls(**chosen)
+                options[field] = amount
+        return cls(**options)
 
 
 def _parse_fault(name: str, value: str) -> dict[str, float]:
