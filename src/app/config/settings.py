@@ -1,4 +1,4 @@
-"""The settings of the service, from environment variables `LATCHBOARD_*`, then `.env`, then `latchboard.toml`; the first value wins.
+"""The settings of the service: environment variables `LATCHBOARD_*`, then `.env`, then `latchboard.toml`; the first value wins.
 
 All settings are validated once, at the start. A wrong value stops the start with the name of the variable, its value and what is
 allowed, so that no pump runs with a setting that was silently ignored.
