@@ -1,25 +1,27 @@
 //! Bindings of the broker.
 
-mod simulation;
-mod uplink;
+mod inbound_batch;
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchboard_broker::{Broker, Limits, Listen, Outgoing, Profile, StartError, Tls, Transport};
+use latchboard_broker::{
+    Broker, BrokerStartError, FirmwareProfile, Limits, ListenAddress, OutboundMessage,
+    ServerCertificate, Transport,
+};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use self::uplink::{UplinkBatch, uplink_batch};
+use self::inbound_batch::{PyInboundBatch, to_python};
 
 /// `(transport, tls, host, port)`; the transport is `tcp` or `ws`.
-type Address = (String, bool, String, u16);
-/// `(device id, topic below its prefix, payload, qos, retain, expiry in seconds)`.
-type Letter<'py> = (String, String, Bound<'py, PyBytes>, u8, bool, Option<u32>);
+type AddressTuple = (String, bool, String, u16);
+/// `(device id, topic relative to its prefix, payload, qos, retain, expiry in seconds)`.
+type MessageTuple<'py> = (String, String, Bound<'py, PyBytes>, u8, bool, Option<u32>);
 
-fn listen((transport, tls, host, port): Address) -> PyResult<Listen> {
+fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<ListenAddress> {
     let transport = match transport.as_str() {
         "tcp" => Transport::Tcp,
         "ws" => Transport::WebSocket,
@@ -29,7 +31,7 @@ fn listen((transport, tls, host, port): Address) -> PyResult<Listen> {
             )));
         }
     };
-    Ok(Listen {
+    Ok(ListenAddress {
         transport,
         tls,
         host,
@@ -37,15 +39,17 @@ fn listen((transport, tls, host, port): Address) -> PyResult<Listen> {
     })
 }
 
-fn outgoing((device_id, topic, payload, qos, retain, expiry_s): Letter<'_>) -> PyResult<Outgoing> {
+fn outbound_message(
+    (device_id, topic, payload, qos, retain, expiry_s): MessageTuple<'_>,
+) -> PyResult<OutboundMessage> {
     if topic.is_empty() || topic.contains(['+', '#', '\0']) {
         return Err(PyValueError::new_err(format!(
-            "{topic:?} is not a topic one can publish to"
+            "{topic:?} is not a topic that can be published to"
         )));
     }
     let payload = Bytes::copy_from_slice(payload.as_bytes());
     let expiry = expiry_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    Ok(Outgoing {
+    Ok(OutboundMessage {
         device_id,
         topic,
         payload,
@@ -55,13 +59,15 @@ fn outgoing((device_id, topic, payload, qos, retain, expiry_s): Letter<'_>) -> P
     })
 }
 
-fn start_error(error: StartError) -> PyErr {
+fn start_error(error: BrokerStartError) -> PyErr {
     match &error {
-        StartError::Listen { source, .. } => {
+        BrokerStartError::Listen { source, .. } => {
             PyOSError::new_err((source.raw_os_error().unwrap_or(0), error.to_string()))
         }
-        StartError::Tls(_) => PyValueError::new_err(error.to_string()),
-        StartError::Threads(_) | StartError::Again => PyRuntimeError::new_err(error.to_string()),
+        BrokerStartError::Tls(_) => PyValueError::new_err(error.to_string()),
+        BrokerStartError::Threads(_) | BrokerStartError::AlreadyStarted => {
+            PyRuntimeError::new_err(error.to_string())
+        }
     }
 }
 
@@ -76,7 +82,7 @@ impl PyBroker {
     #[pyo3(signature = (*, threads=None, max_connections=None, max_connections_per_device=None, connect_timeout_s=None,
         max_payload=None, max_inflight=None, uplink_bytes=None, qos0_patience_s=None, downlink_queue=None,
         session_expiry_s=None, rate_per_second=None, rate_burst=None))]
-    // One keyword a limit: a settings object of its own would say the same twice.
+    // One keyword for each limit; a Python settings class would repeat them.
     #[allow(clippy::too_many_arguments)]
     fn new(
         threads: Option<usize>,
@@ -101,17 +107,19 @@ impl PyBroker {
             };
         let limits = Limits {
             threads: threads.unwrap_or(default.threads),
-            connections: max_connections.unwrap_or(default.connections),
-            connections_per_device: max_connections_per_device
-                .unwrap_or(default.connections_per_device),
+            max_connections: max_connections.unwrap_or(default.max_connections),
+            max_connections_per_device: max_connections_per_device
+                .unwrap_or(default.max_connections_per_device),
             connect_timeout: seconds(connect_timeout_s, default.connect_timeout)?,
-            payload: max_payload.unwrap_or(default.payload),
-            inflight: max_inflight
-                .map_or(default.inflight, |inflight| usize::from(inflight.max(1))),
-            uplink_bytes: uplink_bytes.map_or(default.uplink_bytes, |bytes| bytes as usize),
-            qos0_patience: seconds(qos0_patience_s, default.qos0_patience)?,
-            downlink_queue: downlink_queue.unwrap_or(default.downlink_queue),
-            session_expiry: session_expiry_s.map_or(default.session_expiry, |s| {
+            max_payload: max_payload.unwrap_or(default.max_payload),
+            receive_maximum: max_inflight.map_or(default.receive_maximum, |inflight| {
+                usize::from(inflight.max(1))
+            }),
+            inbound_queue_bytes: uplink_bytes
+                .map_or(default.inbound_queue_bytes, |bytes| bytes as usize),
+            qos0_queue_timeout: seconds(qos0_patience_s, default.qos0_queue_timeout)?,
+            outbound_queue: downlink_queue.unwrap_or(default.outbound_queue),
+            max_session_expiry: session_expiry_s.map_or(default.max_session_expiry, |s| {
                 Duration::from_secs(u64::from(s))
             }),
             rate_per_second: rate_per_second.unwrap_or(default.rate_per_second),
@@ -123,20 +131,23 @@ impl PyBroker {
         })
     }
 
-    /// Listen on all of `addresses` or on none; `certificate` and `key` are PEM.
+    /// Listen on all of `addresses` or on none. `certificate` and `key` are PEM.
     #[pyo3(signature = (addresses, certificate=None, key=None))]
     fn start(
         &self,
         py: Python<'_>,
-        addresses: Vec<Address>,
+        addresses: Vec<AddressTuple>,
         certificate: Option<Vec<u8>>,
         key: Option<Vec<u8>>,
     ) -> PyResult<()> {
-        let listens: Vec<Listen> = addresses.into_iter().map(listen).collect::<PyResult<_>>()?;
-        let tls = certificate
+        let addresses: Vec<ListenAddress> = addresses
+            .into_iter()
+            .map(listen_address)
+            .collect::<PyResult<_>>()?;
+        let certificate = certificate
             .zip(key)
-            .map(|(certificates, key)| Tls { certificates, key });
-        py.detach(|| self.broker.start(&listens, tls.as_ref()))
+            .map(|(chain, key)| ServerCertificate { chain, key });
+        py.detach(|| self.broker.start(&addresses, certificate.as_ref()))
             .map_err(start_error)
     }
 
@@ -159,29 +170,30 @@ impl PyBroker {
         password: &str,
         profile: &str,
     ) -> PyResult<()> {
-        let Some(profile) = Profile::named(profile) else {
+        let Some(profile) = FirmwareProfile::from_name(profile) else {
             return Err(PyValueError::new_err(format!(
-                "there is no device profile {profile:?}"
+                "unknown firmware profile {profile:?}"
             )));
         };
-        self.broker.admit(device_id, device_no, password, profile);
+        self.broker
+            .upsert_credentials(device_id, device_no, password, profile);
         Ok(())
     }
 
     fn expel(&self, device_id: &str) -> bool {
-        self.broker.expel(device_id)
+        self.broker.remove_device(device_id)
     }
 
     fn kick(&self, device_id: &str) -> bool {
-        self.broker.kick(device_id)
+        self.broker.disconnect_device(device_id)
     }
 
     fn connected(&self, device_id: &str) -> bool {
-        self.broker.connected(device_id)
+        self.broker.is_connected(device_id)
     }
 
     fn subscribed_ms(&self, device_id: &str) -> i64 {
-        self.broker.subscribed_ms(device_id)
+        self.broker.last_subscribed_ms(device_id)
     }
 
     #[pyo3(signature = (device_id, topic, payload, qos=1, retain=false, expiry_s=None))]
@@ -194,23 +206,24 @@ impl PyBroker {
         retain: bool,
         expiry_s: Option<u32>,
     ) -> PyResult<bool> {
-        Ok(self.broker.publish(outgoing((
+        Ok(self.broker.publish(outbound_message((
             device_id, topic, payload, qos, retain, expiry_s,
         ))?))
     }
 
-    fn publish_many(&self, letters: Vec<Letter<'_>>) -> PyResult<Vec<bool>> {
-        let letters: Vec<Outgoing> = letters.into_iter().map(outgoing).collect::<PyResult<_>>()?;
-        Ok(letters
+    fn publish_many(&self, letters: Vec<MessageTuple<'_>>) -> PyResult<Vec<bool>> {
+        let messages: Vec<OutboundMessage> = letters
             .into_iter()
-            .map(|letter| self.broker.publish(letter))
-            .collect())
+            .map(outbound_message)
+            .collect::<PyResult<_>>()?;
+        let queued = messages.into_iter();
+        Ok(queued.map(|message| self.broker.publish(message)).collect())
     }
 
-    /// At most `limit` messages and events; None when there is nothing now.
-    fn take(&self, py: Python<'_>, limit: usize) -> PyResult<Option<UplinkBatch>> {
+    /// At most `limit` messages and events; None when there are none.
+    fn take(&self, py: Python<'_>, limit: usize) -> PyResult<Option<PyInboundBatch>> {
         py.detach(|| self.broker.take(limit))
-            .map(|batch| uplink_batch(py, batch))
+            .map(|batch| to_python(py, batch))
             .transpose()
     }
 
@@ -233,6 +246,5 @@ impl PyBroker {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyBroker>()?;
-    module.add_class::<UplinkBatch>()?;
-    simulation::register(module)
+    module.add_class::<PyInboundBatch>()
 }

@@ -1,7 +1,8 @@
 //! The extension `adapters.engine._native`: convert, call, convert back; nothing else.
 //!
-//! `engine.rs` binds the pure engine, `broker.rs` the embedded broker, `courier.rs` what posts webhooks, `batch.rs` the one value
-//! engine and broker share: telemetry messages on their way from a socket to the rules without becoming Python objects.
+//! `engine.rs` binds the pure engine, `broker.rs` the embedded broker, `courier.rs` what posts webhooks, `simulator.rs` the simulated
+//! fleet, `batch.rs` the one value engine and broker share: telemetry messages that go from a socket to the rules without becoming
+//! Python objects.
 
 mod batch;
 #[cfg(feature = "broker")]
@@ -9,6 +10,8 @@ mod broker;
 #[cfg(feature = "broker")]
 mod courier;
 mod engine;
+#[cfg(feature = "simulator")]
+mod simulator;
 
 use pyo3::prelude::*;
 
@@ -20,5 +23,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     broker::register(module)?;
     #[cfg(feature = "broker")]
     courier::register(module)?;
+    #[cfg(feature = "simulator")]
+    simulator::register(module)?;
     Ok(())
 }

@@ -1,48 +1,26 @@
-//! The broker as its owner sees it: start, stop, let in, cut, take, send.
+//! The broker as the service sees it: start and stop it, set credentials, disconnect devices, take inbound batches, publish.
 //!
-//! Every call but `start` and `stop` is short, never waits, and may come from any thread.
+//! Law: every call but `start` and `stop` is short, never waits, and may come from any thread.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use bytestring::ByteString;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
 
-use crate::connection::{Close, Delivery, Downlink};
+use crate::connection::{CloseReason, EnqueueResult, OutboundPublish};
+use crate::inbound_queue::InboundBatch;
 use crate::limits::Limits;
-use crate::listener::{self, Listen, Tls};
-use crate::registry::Registry;
-use crate::stats::Stats;
-use crate::topics::{Profile, ROOT};
-use crate::uplink::{Batch, Uplink};
-
-/// What every connection shares.
-pub struct Shared {
-    pub registry: Registry,
-    pub uplink: Uplink,
-    pub stats: Arc<Stats>,
-    pub limits: Limits,
-    pub places: Arc<Semaphore>,
-    pub stopping: watch::Sender<bool>,
-    client_ids: AtomicU64,
-}
-
-impl Shared {
-    /// For a client that asked for one; it need only differ from the others of its own device.
-    pub fn new_client_id(&self) -> ByteString {
-        format!("auto-{}", self.client_ids.fetch_add(1, Ordering::Relaxed)).into()
-    }
-}
+use crate::listener::{self, ListenAddress, ServerCertificate};
+use crate::shared::Shared;
+use crate::topics::{FirmwareProfile, TOPIC_ROOT};
 
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum BrokerStartError {
     #[error("cannot listen on {host}:{port}: {source}")]
     Listen {
         host: String,
@@ -53,12 +31,12 @@ pub enum StartError {
     Tls(String),
     #[error("cannot start the broker's threads: {0}")]
     Threads(#[from] std::io::Error),
-    #[error("the broker has been started before")]
-    Again,
+    #[error("the broker was already started")]
+    AlreadyStarted,
 }
 
-/// A message to one device. `topic` is below its prefix.
-pub struct Outgoing {
+/// A message to one device. `topic` is relative to the device's prefix.
+pub struct OutboundMessage {
     pub device_id: String,
     pub topic: String,
     pub payload: Bytes,
@@ -73,58 +51,51 @@ pub struct Broker {
     addresses: Mutex<Vec<SocketAddr>>,
 }
 
-/// `stop` waits so long for connections to say goodbye, then drops what is left.
-const GRACE: Duration = Duration::from_millis(1200);
+/// How long `stop` waits for connections to close before it drops the rest.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(1200);
 
 impl Broker {
+    /// Fails when the system gives no random bytes or no socket pair.
     pub fn new(limits: Limits) -> std::io::Result<Self> {
-        let stats = Arc::new(Stats::default());
-        let mut key = [0u8; 32];
-        getrandom::fill(&mut key).map_err(std::io::Error::from)?;
-        let shared = Shared {
-            registry: Registry::new(key),
-            uplink: Uplink::new(limits.uplink_bytes, Arc::clone(&stats))?,
-            stats,
-            places: Arc::new(Semaphore::new(limits.connections)),
-            limits,
-            stopping: watch::Sender::new(false),
-            client_ids: AtomicU64::new(1),
-        };
         Ok(Self {
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared::new(limits)?),
             runtime: Mutex::new(None),
             addresses: Mutex::new(Vec::new()),
         })
     }
 
     /// Listen on all addresses or on none.
-    pub fn start(&self, listens: &[Listen], tls: Option<&Tls>) -> Result<(), StartError> {
+    pub fn start(
+        &self,
+        listen_on: &[ListenAddress],
+        certificate: Option<&ServerCertificate>,
+    ) -> Result<(), BrokerStartError> {
         let mut slot = self.runtime.lock();
-        if slot.is_some() || *self.shared.stopping.borrow() {
-            return Err(StartError::Again);
+        if slot.is_some() || *self.shared.shutdown.borrow() {
+            return Err(BrokerStartError::AlreadyStarted);
         }
-        let acceptor = tls
-            .map(Tls::acceptor)
+        let acceptor = certificate
+            .map(ServerCertificate::acceptor)
             .transpose()
-            .map_err(StartError::Tls)?;
+            .map_err(BrokerStartError::Tls)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.shared.limits.threads.max(1))
             .thread_name("broker")
             .enable_all()
             .build()?;
         let entered = runtime.enter();
-        let bound: Vec<_> = listens.iter().map(bind).collect::<Result<_, _>>()?;
-        for ((listener, address), listen) in bound.into_iter().zip(listens) {
-            let acceptor = if listen.tls {
-                Some(acceptor.clone().ok_or_else(no_certificate)?)
+        let bound: Vec<_> = listen_on.iter().map(bind).collect::<Result<_, _>>()?;
+        for ((listener, local), address) in bound.into_iter().zip(listen_on) {
+            let acceptor = if address.tls {
+                Some(acceptor.clone().ok_or_else(missing_certificate)?)
             } else {
                 None
             };
-            self.addresses.lock().push(address);
+            self.addresses.lock().push(local);
             let shared = Arc::clone(&self.shared);
-            runtime.spawn(listener::listen(
+            runtime.spawn(listener::accept_loop(
                 listener,
-                listen.transport,
+                address.transport,
                 acceptor,
                 shared,
             ));
@@ -134,55 +105,65 @@ impl Broker {
         Ok(())
     }
 
-    /// Where it listens, in the order in which it was told to.
+    /// The bound addresses, in the order of `start`.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.addresses.lock().clone()
     }
 
-    /// Let every device go. What has been queued may still be taken and acknowledged, to nobody's ears.
+    /// Close every connection. Queued messages can still be taken, but their acknowledgements reach no device.
     pub fn stop(&self) {
-        self.shared.stopping.send_replace(true);
-        self.shared.registry.close_all(Close::Stopping);
+        self.shared.shutdown.send_replace(true);
+        self.shared.registry.close_all(CloseReason::ShuttingDown);
         let runtime = self.runtime.lock().take();
         if let Some(runtime) = runtime {
-            let deadline = Instant::now() + GRACE;
+            let deadline = Instant::now() + SHUTDOWN_GRACE;
             while self.shared.stats.sockets.get() > 0 && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));
-                // A connection that was being let in while we went through the list.
-                self.shared.registry.close_all(Close::Stopping);
+                // A connection may have been accepted while `close_all` ran.
+                self.shared.registry.close_all(CloseReason::ShuttingDown);
             }
             runtime.shutdown_timeout(Duration::from_millis(200));
         }
-        self.shared.uplink.close();
+        self.shared.inbound_queue.close();
     }
 
-    pub fn admit(&self, device_id: &str, number: u32, password: &str, profile: Profile) {
-        self.shared
-            .registry
-            .admit(device_id, number, password, profile, &self.shared.limits);
+    /// Let a device connect with this password; connections with another password, number or profile are closed.
+    pub fn upsert_credentials(
+        &self,
+        device_id: &str,
+        number: u32,
+        password: &str,
+        profile: FirmwareProfile,
+    ) {
+        let (registry, limits) = (&self.shared.registry, &self.shared.limits);
+        registry.upsert_credentials(device_id, number, password, profile, limits);
     }
 
-    pub fn expel(&self, device_id: &str) -> bool {
-        self.shared.registry.expel(device_id)
+    /// Close the device's connections and refuse it from now on. False for an unknown device.
+    pub fn remove_device(&self, device_id: &str) -> bool {
+        self.shared.registry.remove_device(device_id)
     }
 
-    /// Cut the device's connections; it may come back.
-    pub fn kick(&self, device_id: &str) -> bool {
-        self.shared.registry.kick(device_id)
+    /// Close the device's connections; it may reconnect. Whether there was one.
+    pub fn disconnect_device(&self, device_id: &str) -> bool {
+        let device = self.shared.registry.find(device_id);
+        device.is_some_and(|device| device.close_all(CloseReason::Revoked))
     }
 
-    pub fn connected(&self, device_id: &str) -> bool {
-        self.shared.registry.connected(device_id)
+    pub fn is_connected(&self, device_id: &str) -> bool {
+        let device = self.shared.registry.find(device_id);
+        device.is_some_and(|device| device.is_connected())
     }
 
-    /// When the device has last subscribed (Unix ms; 0: never), as its event says, which may still be on its way.
-    pub fn subscribed_ms(&self, device_id: &str) -> i64 {
-        self.shared.registry.subscribed_ms(device_id)
+    /// When the device last subscribed (Unix ms; 0: never). Its subscribe event has the same time and may still be queued.
+    pub fn last_subscribed_ms(&self, device_id: &str) -> i64 {
+        let device = self.shared.registry.find(device_id);
+        device.map_or(0, |device| device.last_subscribed_ms())
     }
 
-    /// Whether a live connection of the device has taken the message into its queue.
-    pub fn publish(&self, message: Outgoing) -> bool {
-        let Outgoing {
+    /// Whether the message was queued for at least one open connection of the device.
+    pub fn publish(&self, message: OutboundMessage) -> bool {
+        let OutboundMessage {
             device_id,
             topic,
             payload,
@@ -190,68 +171,69 @@ impl Broker {
             retain,
             expiry,
         } = message;
-        let downlink = Downlink {
-            topic: format!("{ROOT}{device_id}/{topic}").into(),
+        let publish = OutboundPublish {
+            topic: format!("{TOPIC_ROOT}{device_id}/{topic}").into(),
             payload,
             qos: qos.min(1),
             retain,
             dup: false,
-            deadline: expiry.map(|expiry| Instant::now() + expiry),
+            expires: expiry.map(|expiry| Instant::now() + expiry),
         };
-        let deliveries =
-            self.shared
-                .registry
-                .publish(&device_id, &topic, &downlink, &self.shared.limits);
-        if deliveries.contains(&Delivery::Full) {
-            self.shared.stats.downlink_queue_full.one();
+        let device = self.shared.registry.find(&device_id);
+        let results = device.map_or_else(Vec::new, |device| {
+            device.publish(&topic, &publish, &self.shared.limits)
+        });
+        if results.contains(&EnqueueResult::QueueFull) {
+            self.shared.stats.downlink_queue_full.increment();
         }
-        let heard = deliveries.contains(&Delivery::Queued);
-        if !heard {
-            self.shared.stats.downlink_unheard.one();
+        let queued = results.contains(&EnqueueResult::Queued);
+        if !queued {
+            self.shared.stats.downlink_unheard.increment();
         }
-        heard
+        queued
     }
 
-    pub fn take(&self, limit: usize) -> Option<Batch> {
-        self.shared.uplink.take(limit)
+    /// At most `limit` messages and events; None when there are none.
+    pub fn take(&self, limit: usize) -> Option<InboundBatch> {
+        self.shared.inbound_queue.take(limit)
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.shared.uplink.is_closed()
+        self.shared.inbound_queue.is_closed()
     }
 
-    /// Readable exactly while there is something to take, and for ever once the broker has stopped.
+    /// Readable exactly while `take` would return a batch, and always after `stop`.
     pub fn descriptor(&self) -> RawFd {
-        self.shared.uplink.descriptor()
+        self.shared.inbound_queue.descriptor()
     }
 
-    /// Counters since the start, and gauges of now. Looks at every device once: for a metrics page, not for a loop.
+    /// Counters since the start, and gauges. Locks each device once: for a metrics page, not for a loop.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let mut counters = self.shared.stats.snapshot();
+        let mut values = self.shared.stats.snapshot();
         let depths = self.shared.registry.depths();
-        counters.extend([
+        values.extend([
             ("devices_admitted", depths.devices),
-            ("downlink_queue", depths.waiting),
-            ("downlink_unacknowledged", depths.unacknowledged),
-            ("sessions_stored", depths.stored),
+            ("downlink_queue", depths.outbound_pending),
+            ("downlink_unacknowledged", depths.outbound_inflight),
+            ("sessions_stored", depths.stored_sessions),
         ]);
-        counters
+        values
     }
 }
 
-fn bind(listen: &Listen) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Listen {
-        host: listen.host.clone(),
-        port: listen.port,
+fn bind(address: &ListenAddress) -> Result<(TcpListener, SocketAddr), BrokerStartError> {
+    let failed = |source| BrokerStartError::Listen {
+        host: address.host.clone(),
+        port: address.port,
         source,
     };
-    let listener = listener::bind(listen).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
+    let listener = listener::bind(address).map_err(failed)?;
+    let local = listener.local_addr().map_err(failed)?;
+    Ok((listener, local))
 }
 
-fn no_certificate() -> StartError {
-    StartError::Tls("a TLS port needs a certificate and a key".to_owned())
+fn missing_certificate() -> BrokerStartError {
+    BrokerStartError::Tls("a TLS listener needs a certificate and a key".to_owned())
 }
 
 impl Drop for Broker {

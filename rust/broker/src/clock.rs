@@ -1,4 +1,4 @@
-//! The wall clock, read in this one place: the arrival time of a message is a fact of the socket and is taken at the socket.
+//! The wall clock. The broker stamps a message when it reads it from the socket.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,5 +6,5 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as i64)
+        .map_or(0, |elapsed| elapsed.as_millis() as i64)
 }

@@ -1,4 +1,4 @@
-//! A connection as other threads see it: what they leave for its own task to pick up, and a bell to wake that task.
+//! A connection as other threads see it: a mailbox that they fill and that the connection's own task empties, and a waker for that task.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -6,146 +6,155 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::topics::matches;
+use crate::topics::filter_matches;
 
 /// Why the broker closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Close {
-    /// The same client of the same device has come again.
+pub enum CloseReason {
+    /// Another connection of the device uses the same client id (MQTT 5.0, 3.1.4).
     TakenOver,
-    /// The device may not be here any more, or not with this password.
-    Expelled,
-    /// The batch with its message was given up.
-    Unconfirmed,
-    Stopping,
+    /// The device was removed or disconnected by the service, or its credentials changed.
+    Revoked,
+    /// The service rejected the batch that holds a message of this connection.
+    BatchRejected,
+    ShuttingDown,
 }
 
-/// A message on its way down to one connection. Cheap to clone.
+/// A message queued for one connection, or retained. Cheap to clone.
 #[derive(Clone)]
-pub struct Downlink {
+pub struct OutboundPublish {
     pub topic: ByteString,
     pub payload: Bytes,
     pub qos: u8,
     pub retain: bool,
     pub dup: bool,
-    pub deadline: Option<Instant>,
+    pub expires: Option<Instant>,
 }
 
-impl Downlink {
-    pub fn expired(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+impl OutboundPublish {
+    pub fn has_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
     }
 }
 
 #[derive(Clone)]
 pub struct Subscription {
-    /// Below the device's prefix.
-    pub pattern: Box<str>,
+    /// Relative to the device's prefix.
+    pub filter: Box<str>,
     pub qos: u8,
     pub retain_as_published: bool,
 }
 
-/// What other threads leave for a connection's own task to pick up.
+/// What other threads leave for the connection's own task.
 #[derive(Default)]
-pub struct Outbox {
-    pub confirmed: Vec<u64>,
-    pub waiting: VecDeque<Downlink>,
-    /// Sent at QoS 1 and not acknowledged yet, by packet id.
-    pub inflight: VecDeque<(u16, Downlink)>,
+pub struct Mailbox {
+    /// Sequence numbers of inbound publishes that the service has acknowledged.
+    pub acknowledged: Vec<u64>,
+    pub pending_out: VecDeque<OutboundPublish>,
+    /// Sent at QoS 1 and not acknowledged by the client, with their packet ids.
+    pub inflight_out: VecDeque<(u16, OutboundPublish)>,
     pub subscriptions: Vec<Subscription>,
-    pub close: Option<Close>,
+    pub close: Option<CloseReason>,
     pub waker: Option<Waker>,
 }
 
 pub struct Connection {
     pub client_id: ByteString,
-    pub outbox: Mutex<Outbox>,
+    pub mailbox: Mutex<Mailbox>,
 }
 
 /// What became of a message for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
+pub enum EnqueueResult {
     Queued,
-    Unheard,
-    Full,
+    NotSubscribed,
+    QueueFull,
 }
 
 impl Connection {
-    fn wake(outbox: &mut Outbox) -> Option<Waker> {
-        outbox.waker.take()
+    /// Change the mailbox, then wake the connection's task.
+    pub fn update(&self, change: impl FnOnce(&mut Mailbox)) {
+        let mut mailbox = self.mailbox.lock();
+        change(&mut mailbox);
+        wake(mailbox);
     }
 
-    pub fn change(&self, apply: impl FnOnce(&mut Outbox)) {
-        let mut outbox = self.outbox.lock();
-        apply(&mut outbox);
-        let waker = Self::wake(&mut outbox);
-        drop(outbox);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    pub fn acknowledge(&self, sequence: u64) {
+        self.update(|mailbox| mailbox.acknowledged.push(sequence));
     }
 
-    pub fn confirm(&self, sequence: u64) {
-        self.change(|outbox| outbox.confirmed.push(sequence));
-    }
-
-    pub fn close(&self, why: Close) {
-        self.change(|outbox| {
-            outbox.close.get_or_insert(why);
+    /// The first reason counts.
+    pub fn close(&self, reason: CloseReason) {
+        self.update(|mailbox| {
+            mailbox.close.get_or_insert(reason);
         });
     }
 
     pub fn is_open(&self) -> bool {
-        self.outbox.lock().close.is_none()
+        self.mailbox.lock().close.is_none()
     }
 
-    pub fn offer(&self, below: &str, message: &Downlink, bound: usize) -> Delivery {
-        let mut outbox = self.outbox.lock();
-        if outbox.close.is_some() {
-            return Delivery::Unheard;
+    /// Queue a message if a subscription covers `topic`, which is relative to the device's prefix.
+    pub fn enqueue(&self, topic: &str, message: &OutboundPublish, limit: usize) -> EnqueueResult {
+        let mut mailbox = self.mailbox.lock();
+        if mailbox.close.is_some() {
+            return EnqueueResult::NotSubscribed;
         }
-        let heard = outbox
+        let covering = mailbox
             .subscriptions
             .iter()
-            .filter(|subscription| matches(&subscription.pattern, below));
-        // Overlapping subscriptions: once, at the highest QoS of them (MQTT 5.0, 3.3.4).
-        let Some((qos, retain)) = heard.fold(None, |best: Option<(u8, bool)>, subscription| {
+            .filter(|subscription| filter_matches(&subscription.filter, topic));
+        // Overlapping subscriptions: one copy, at the highest of their QoS (MQTT 5.0, 3.3.4).
+        let Some((qos, retain)) = covering.fold(None, |best: Option<(u8, bool)>, subscription| {
             let (qos, retain) = best.unwrap_or((0, false));
             Some((
                 qos.max(subscription.qos),
                 retain || subscription.retain_as_published,
             ))
         }) else {
-            return Delivery::Unheard;
+            return EnqueueResult::NotSubscribed;
         };
-        if outbox.waiting.len() >= bound {
-            return Delivery::Full;
+        if mailbox.pending_out.len() >= limit {
+            return EnqueueResult::QueueFull;
         }
-        let copy = Downlink {
+        let copy = OutboundPublish {
             qos: qos.min(message.qos),
             retain: retain && message.retain,
             ..message.clone()
         };
-        outbox.waiting.push_back(copy);
-        let waker = Self::wake(&mut outbox);
-        drop(outbox);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        Delivery::Queued
+        mailbox.pending_out.push_back(copy);
+        wake(mailbox);
+        EnqueueResult::Queued
     }
 }
 
-/// What a successor must send: first what was sent and never acknowledged, marked so, then what had not been sent.
-pub fn unsent(outbox: &mut Outbox) -> VecDeque<Downlink> {
-    let again = outbox.inflight.drain(..).map(|(_, message)| Downlink {
-        dup: true,
-        ..message
-    });
-    let mut messages: VecDeque<_> = again.collect();
-    // A message at QoS 0 is worth nothing later.
-    messages.extend(outbox.waiting.drain(..).filter(|message| message.qos > 0));
+/// Wake the connection's task, after the lock is released.
+fn wake(mut mailbox: MutexGuard<'_, Mailbox>) {
+    let waker = mailbox.waker.take();
+    drop(mailbox);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// What the next connection of this session must send: first what was sent and not acknowledged, with DUP set, then the rest.
+pub fn take_undelivered(mailbox: &mut Mailbox) -> VecDeque<OutboundPublish> {
+    let resent = mailbox
+        .inflight_out
+        .drain(..)
+        .map(|(_, message)| OutboundPublish {
+            dup: true,
+            ..message
+        });
+    let mut messages: VecDeque<_> = resent.collect();
+    // A QoS-0 message is not kept for a later connection.
+    messages.extend(
+        mailbox
+            .pending_out
+            .drain(..)
+            .filter(|message| message.qos > 0),
+    );
     messages
 }

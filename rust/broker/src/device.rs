@@ -1,4 +1,6 @@
-//! One device: what it may do, who of it is here, and what is kept for it. A client id is looked up inside its device only.
+//! One registered device: its credentials, its open connections, and what is stored for it.
+//!
+//! Law: a client id is looked up within its device only, so two devices that choose the same one do not affect each other.
 
 mod state;
 
@@ -9,53 +11,47 @@ use blake3::Hash;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 
-use self::state::{State, Stored};
-use crate::bucket::Bucket;
-use crate::connection::{Close, Connection, Delivery, Downlink, Outbox, Subscription, unsent};
-use crate::fault::Fault;
+use self::state::{DeviceState, StoredSession};
+use crate::connection::{
+    CloseReason, Connection, EnqueueResult, Mailbox, OutboundPublish, Subscription,
+    take_undelivered,
+};
+use crate::drop_reason::DropReason;
 use crate::limits::Limits;
-use crate::registry::Depths;
-use crate::topics::Profile;
+use crate::rate_limit::TokenBucket;
+use crate::stats::QueueDepths;
 
-pub struct Device {
+pub use self::state::CredentialSnapshot;
+
+pub struct RegisteredDevice {
     pub id: Arc<str>,
-    state: Mutex<State>,
+    state: Mutex<DeviceState>,
 }
 
-/// What a device is and may do, as it stood when its connection was opened.
-/// `Hash` compares in constant time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    pub number: u32,
-    pub profile: Profile,
-    pub digest: Hash,
+pub enum AttachError {
+    /// The password has changed, or the device was removed, since authentication.
+    CredentialsChanged,
+    TooManyConnections,
 }
 
-pub enum Refusal {
-    /// The password has changed or the device has been expelled since it was checked.
-    Gone,
-    /// Too many connections of this device.
-    Full,
-}
-
-pub struct Attached {
+pub struct AttachedConnection {
     pub connection: Arc<Connection>,
     pub session_present: bool,
     pub took_over: bool,
 }
 
-const FAULT_INTERVAL_MS: i64 = 60_000;
+const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
 
-impl Device {
+impl RegisteredDevice {
     pub fn new(id: Arc<str>, limits: &Limits) -> Self {
-        let state = State {
-            standing: None,
+        let state = DeviceState {
+            credentials: None,
             connections: Vec::new(),
-            stored: Vec::new(),
+            stored_sessions: Vec::new(),
             retained: Vec::new(),
-            bucket: Bucket::full(limits.rate_burst),
-            faults: [i64::MIN / 2; 3],
-            subscribed_ms: 0,
+            rate: TokenBucket::full(limits.rate_burst),
+            last_reports_ms: [i64::MIN / 2; 3],
+            last_subscribed_ms: 0,
         };
         Self {
             id,
@@ -63,38 +59,40 @@ impl Device {
         }
     }
 
-    /// Connections that were opened under another standing are closed.
-    pub fn admit(&self, standing: Standing) {
+    /// Connections that were opened with other credentials are closed.
+    pub fn set_credentials(&self, credentials: CredentialSnapshot) {
         let mut state = self.state.lock();
-        if state.standing != Some(standing) {
-            state.close_all(Close::Expelled);
-            state.standing = Some(standing);
+        if state.credentials != Some(credentials) {
+            state.close_all(CloseReason::Revoked);
+            state.credentials = Some(credentials);
         }
     }
 
-    pub fn expel(&self) {
+    /// Close all connections and drop everything stored.
+    pub fn clear(&self) {
         let mut state = self.state.lock();
-        state.standing = None;
+        state.credentials = None;
         state.retained.clear();
-        state.stored.clear();
-        state.close_all(Close::Expelled);
+        state.stored_sessions.clear();
+        state.close_all(CloseReason::Revoked);
     }
 
     /// Whether there was a connection to close.
-    pub fn close_all(&self, why: Close) -> bool {
+    pub fn close_all(&self, reason: CloseReason) -> bool {
         let state = self.state.lock();
-        state.close_all(why);
+        state.close_all(reason);
         !state.connections.is_empty()
     }
 
-    pub fn standing(&self, digest: Hash) -> Option<Standing> {
+    /// None when the password is another.
+    pub fn credentials(&self, password_digest: Hash) -> Option<CredentialSnapshot> {
         self.state
             .lock()
-            .standing
-            .filter(|standing| standing.digest == digest)
+            .credentials
+            .filter(|credentials| credentials.password_digest == password_digest)
     }
 
-    pub fn connected(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.state
             .lock()
             .connections
@@ -102,176 +100,182 @@ impl Device {
             .any(|connection| connection.is_open())
     }
 
-    /// Enter the connection into the device's list. `announce` runs under the same lock, before anything of the new connection.
+    /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
+    /// device's lock, so the connect event precedes every other event of the connection.
     pub fn attach(
         &self,
-        standing: Standing,
+        credentials: CredentialSnapshot,
         client_id: ByteString,
-        clean: bool,
+        clean_start: bool,
         limits: &Limits,
         announce: impl FnOnce(),
-    ) -> Result<Attached, Refusal> {
+    ) -> Result<AttachedConnection, AttachError> {
         let mut state = self.state.lock();
-        if state.standing != Some(standing) {
-            return Err(Refusal::Gone);
+        if state.credentials != Some(credentials) {
+            return Err(AttachError::CredentialsChanged);
         }
-        let old = state.displace(&client_id);
-        let took_over = old.is_some();
-        if !took_over && state.connections.len() >= limits.connections_per_device {
-            return Err(Refusal::Full);
+        let taken_over = state.take_over(&client_id);
+        let took_over = taken_over.is_some();
+        if !took_over && state.connections.len() >= limits.max_connections_per_device {
+            return Err(AttachError::TooManyConnections);
         }
         let stored = state.resume(&client_id, Instant::now());
-        let inherited = old.or(stored).filter(|_| !clean);
-        let session_present = inherited.is_some();
-        let (subscriptions, waiting) = inherited.unwrap_or_default();
+        let session = taken_over.or(stored).filter(|_| !clean_start);
+        let session_present = session.is_some();
+        let (subscriptions, pending_out) = session.unwrap_or_default();
         if !subscriptions.is_empty() {
-            state.subscribing();
+            state.mark_subscribed();
         }
-        let outbox = Outbox {
+        let mailbox = Mailbox {
             subscriptions,
-            waiting,
-            ..Outbox::default()
+            pending_out,
+            ..Mailbox::default()
         };
         let connection = Arc::new(Connection {
             client_id,
-            outbox: Mutex::new(outbox),
+            mailbox: Mutex::new(mailbox),
         });
         state.connections.push(Arc::clone(&connection));
         announce();
-        Ok(Attached {
+        Ok(AttachedConnection {
             connection,
             session_present,
             took_over,
         })
     }
 
-    /// Take the connection out of the list, unless another has taken its place. `announce` runs under the same lock and is told
-    /// whether the device has no connection left.
+    /// Remove a connection from the device, unless another has taken it over. The session is stored for `session_expiry`. `announce`
+    /// runs under the device's lock; its argument says whether the device has no connection left.
     pub fn detach(
         &self,
         connection: &Arc<Connection>,
-        keep: Duration,
+        session_expiry: Duration,
         limits: &Limits,
         announce: impl FnOnce(bool),
     ) {
         let mut state = self.state.lock();
-        let Some(index) = state
-            .connections
-            .iter()
-            .position(|other| Arc::ptr_eq(other, connection))
-        else {
+        let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
+        let Some(index) = state.connections.iter().position(same) else {
             return;
         };
         state.connections.swap_remove(index);
-        if !keep.is_zero() && state.standing.is_some() && limits.stored_sessions_per_device > 0 {
-            let mut outbox = connection.outbox.lock();
-            let stored = Stored {
+        let max_stored = limits.max_stored_sessions_per_device;
+        if !session_expiry.is_zero() && state.credentials.is_some() && max_stored > 0 {
+            let mut mailbox = connection.mailbox.lock();
+            let stored = StoredSession {
                 client_id: connection.client_id.clone(),
-                subscriptions: std::mem::take(&mut outbox.subscriptions),
-                unsent: unsent(&mut outbox),
-                until: Instant::now() + keep,
+                subscriptions: std::mem::take(&mut mailbox.subscriptions),
+                undelivered: take_undelivered(&mut mailbox),
+                expires: Instant::now() + session_expiry,
             };
-            drop(outbox);
-            if state.stored.len() >= limits.stored_sessions_per_device {
-                state.stored.remove(0);
+            drop(mailbox);
+            if state.stored_sessions.len() >= max_stored {
+                state.stored_sessions.remove(0);
             }
-            state.stored.push(stored);
+            state.stored_sessions.push(stored);
         }
         announce(state.connections.is_empty());
     }
 
-    /// One message's worth of the device's rate: None when it may go on, else how long to wait before asking again.
-    pub fn spend(&self, now: Instant, limits: &Limits) -> Option<Duration> {
+    /// Take one message from the device's rate limit: None when it may pass, else how long to wait before the next attempt.
+    pub fn take_rate_token(&self, now: Instant, limits: &Limits) -> Option<Duration> {
         if limits.rate_per_second <= 0.0 {
             return None;
         }
         self.state
             .lock()
-            .bucket
-            .spend(now, limits.rate_per_second, limits.rate_burst)
+            .rate
+            .take(now, limits.rate_per_second, limits.rate_burst)
     }
 
-    /// Whether this fault has not been reported for a minute.
-    pub fn report(&self, fault: Fault, now_ms: i64) -> bool {
-        let last = &mut self.state.lock().faults[fault as usize];
-        let due = now_ms - *last >= FAULT_INTERVAL_MS;
+    /// Whether the last report of this reason is at least a minute old; if so, now is the last report.
+    pub fn should_report(&self, reason: DropReason, now_ms: i64) -> bool {
+        let last = &mut self.state.lock().last_reports_ms[reason as usize];
+        let due = now_ms - *last >= DROP_REPORT_INTERVAL_MS;
         if due {
             *last = now_ms;
         }
         due
     }
 
-    /// When a connection of the device has last begun to hear something, as its announcement says or will say.
-    pub fn subscribed_ms(&self) -> i64 {
-        self.state.lock().subscribed_ms
+    /// When a connection of the device last added a subscription (Unix ms; 0: never), as its subscribe event says or will say.
+    pub fn last_subscribed_ms(&self) -> i64 {
+        self.state.lock().last_subscribed_ms
     }
 
-    /// Enter subscriptions and lay the retained messages they cover into the outbox, in one step for every publisher. Returns how
-    /// many of those had no place: whoever subscribes again and again without reading gets no longer a queue for it. `news`:
-    /// something of it is to be announced.
+    /// Add subscriptions, each with its retain handling, and queue the retained messages that they cover, in one step for every
+    /// publisher. Returns how many retained messages found no place: repeated SUBSCRIBE packets do not grow the queue beyond its
+    /// limit. `has_new`: some of the subscriptions are new and will be announced.
     pub fn subscribe(
         &self,
         connection: &Connection,
-        wanted: Vec<(Subscription, u8)>,
-        news: bool,
+        subscriptions: Vec<(Subscription, u8)>,
+        has_new: bool,
         limits: &Limits,
     ) -> usize {
         let mut state = self.state.lock();
-        if news {
-            state.subscribing();
+        if has_new {
+            state.mark_subscribed();
         }
         let (now, mut left_out) = (Instant::now(), 0);
-        connection.change(|outbox| {
-            for (subscription, retain_handling) in wanted {
-                let same = outbox
+        connection.update(|mailbox| {
+            for (subscription, retain_handling) in subscriptions {
+                let existing = mailbox
                     .subscriptions
                     .iter()
-                    .position(|other| other.pattern == subscription.pattern);
-                if retain_handling == 0 || (retain_handling == 1 && same.is_none()) {
-                    let place = limits.downlink_queue.saturating_sub(outbox.waiting.len());
+                    .position(|other| other.filter == subscription.filter);
+                if retain_handling == 0 || (retain_handling == 1 && existing.is_none()) {
+                    let free = limits
+                        .outbound_queue
+                        .saturating_sub(mailbox.pending_out.len());
                     let copies = state.retained_for(&subscription, now);
-                    left_out += copies.len().saturating_sub(place);
-                    outbox.waiting.extend(copies.into_iter().take(place));
+                    left_out += copies.len().saturating_sub(free);
+                    mailbox.pending_out.extend(copies.into_iter().take(free));
                 }
-                match same {
-                    Some(index) => outbox.subscriptions[index] = subscription,
-                    None => outbox.subscriptions.push(subscription),
+                match existing {
+                    Some(index) => mailbox.subscriptions[index] = subscription,
+                    None => mailbox.subscriptions.push(subscription),
                 }
             }
         });
         left_out
     }
 
-    pub fn measure(&self, depths: &mut Depths) {
+    pub fn add_depths(&self, depths: &mut QueueDepths) {
         let state = self.state.lock();
         for connection in &state.connections {
-            let outbox = connection.outbox.lock();
-            depths.waiting += outbox.waiting.len() as u64;
-            depths.unacknowledged += outbox.inflight.len() as u64;
+            let mailbox = connection.mailbox.lock();
+            depths.outbound_pending += mailbox.pending_out.len() as u64;
+            depths.outbound_inflight += mailbox.inflight_out.len() as u64;
         }
-        depths.stored += state.stored.len() as u64;
-        depths.waiting += state
-            .stored
-            .iter()
-            .map(|each| each.unsent.len() as u64)
+        depths.stored_sessions += state.stored_sessions.len() as u64;
+        let undelivered = state.stored_sessions.iter();
+        depths.outbound_pending += undelivered
+            .map(|stored| stored.undelivered.len() as u64)
             .sum::<u64>();
     }
 
-    pub fn publish(&self, below: &str, message: &Downlink, limits: &Limits) -> Vec<Delivery> {
+    /// Retain the message if it says so, and queue it for every connection. `topic` is relative to the device's prefix.
+    pub fn publish(
+        &self,
+        topic: &str,
+        message: &OutboundPublish,
+        limits: &Limits,
+    ) -> Vec<EnqueueResult> {
         let mut state = self.state.lock();
         if message.retain {
-            state.retained.retain(|(kept, _)| &**kept != below);
+            state.retained.retain(|(retained, _)| &**retained != topic);
             if !message.payload.is_empty() {
-                if state.retained.len() >= limits.retained_per_device {
+                if state.retained.len() >= limits.max_retained_per_device {
                     state.retained.remove(0);
                 }
-                state.retained.push((below.into(), message.clone()));
+                state.retained.push((topic.into(), message.clone()));
             }
         }
         state
             .connections
             .iter()
-            .map(|connection| connection.offer(below, message, limits.downlink_queue))
+            .map(|connection| connection.enqueue(topic, message, limits.outbound_queue))
             .collect()
     }
 }

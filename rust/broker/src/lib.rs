@@ -1,35 +1,35 @@
-//! The embedded MQTT broker: what devices need, and nothing that only other clients of a broker would.
+//! The embedded MQTT broker, for devices only: version 3.1.1 and 5, over TCP, TLS and WebSocket.
 //!
-//! A device logs in with its own password, publishes and subscribes below its own prefix, and talks to the service alone: no
-//! message ever travels from one device to another. So there is no routing table, only one queue upward (`uplink`) and, per
-//! device, a handful of connections downward (`registry`).
+//! A device authenticates with its own password, publishes and subscribes below its own topic prefix, and exchanges messages with the
+//! service only; no message goes from one device to another. So there is no routing table: one queue for what devices send
+//! (`inbound_queue`), and for what they are sent the open connections of each device (`registry`).
 //!
-//! Three laws hold everywhere:
-//! - a QoS-1 message is confirmed to its device when the batch that holds it is acknowledged, never before;
-//! - nothing grows without a bound: what cannot be queued is not read from the socket;
-//! - whatever one device or stranger does on its connection, no other connection waits for it.
+//! Laws:
+//! - a QoS-1 publish is acknowledged to its device when the service acknowledges the batch that holds it, never before;
+//! - every queue and buffer has a limit: what cannot be queued is not read from the socket;
+//! - no connection waits for what another connection does.
 //!
-//! MQTT packets are read and written by `rmqtt-codec` behind `wire`; everything above it is ours.
+//! `wire` reads and writes MQTT packets with `rmqtt-codec`. A connection goes through `listener`, `session`, `device`.
 
 mod broker;
-mod bucket;
-mod clock;
+pub mod clock;
 mod connection;
 mod device;
-mod fault;
+mod drop_reason;
+mod inbound_queue;
 mod limits;
 mod listener;
+mod rate_limit;
 mod registry;
 mod session;
-pub mod simulate;
+mod shared;
 mod stats;
 pub mod topics;
-mod transport;
-mod uplink;
+pub mod transport;
 mod wire;
 
-pub use broker::{Broker, Outgoing, StartError};
+pub use broker::{Broker, BrokerStartError, OutboundMessage};
+pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
 pub use limits::Limits;
-pub use listener::{Listen, Tls, Transport};
-pub use topics::Profile;
-pub use uplink::{Batch, Event, TelemetryMessage};
+pub use listener::{ListenAddress, ServerCertificate, Transport};
+pub use topics::FirmwareProfile;

@@ -1,65 +1,74 @@
-//! Every bound of the broker, with its default and the reason for it.
+//! Every limit of the broker, with its default and the reason for it.
 
 use std::time::Duration;
+
+/// Bytes of a PUBLISH beside its payload: fixed header, topic and MQTT 5 properties.
+const PUBLISH_HEADER_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Threads that serve sockets. Two carry more than the service behind them can store.
     pub threads: usize,
-    /// Connections in all, those that have not logged in yet included.
-    pub connections: usize,
-    /// Connections of one device at a time (a takeover by the same client id does not count twice).
-    pub connections_per_device: usize,
+    /// Open sockets in all, those that have not sent a CONNECT included.
+    pub max_connections: usize,
+    /// Open connections of one device; a takeover by the same client id counts once.
+    pub max_connections_per_device: usize,
     /// From the accepted socket to a complete CONNECT, TLS and WebSocket handshakes included.
     pub connect_timeout: Duration,
-    /// A CONNECT with a will is well below; a stranger may make us hold no more than this.
-    pub connect_packet: usize,
-    /// Larger payloads are read past and dropped.
-    pub payload: usize,
+    /// Bytes of a CONNECT. One with a will is much smaller; a client that has not authenticated can make the broker buffer no more.
+    pub max_connect_packet: usize,
+    /// Bytes of a payload; the broker skips and drops larger ones.
+    pub max_payload: usize,
     /// Bytes of a topic or filter, prefix included.
-    pub topic: usize,
-    /// Unacknowledged QoS-1 and QoS-2 messages of one connection, each way. Announced to MQTT 5 clients as Receive Maximum.
-    pub inflight: usize,
-    /// Bytes of messages and events that wait to be taken, counted with `uplink::OVERHEAD` each. Full: sockets are not read.
-    pub uplink_bytes: usize,
-    /// How long a QoS-0 message waits at a full queue before it is dropped.
-    pub qos0_patience: Duration,
-    /// Messages that wait to be written to one connection. Full: `publish` says that nobody listens.
-    pub downlink_queue: usize,
-    /// Retained messages and stored sessions of one device; filters of one session.
-    pub retained_per_device: usize,
-    pub stored_sessions_per_device: usize,
-    pub filters_per_session: usize,
-    /// A client that asks for a session that outlives its connection gets at most this.
-    pub session_expiry: Duration,
-    /// Publishes a second of one device and the burst above it; 0 switches the limit off.
+    pub max_topic: usize,
+    /// Unacknowledged QoS-1 and QoS-2 messages of one connection, in each direction. Announced to MQTT 5 clients.
+    pub receive_maximum: usize,
+    /// Bytes of queued messages and events, counted with `MESSAGE_OVERHEAD` each. While the queue is full, sockets are not read.
+    pub inbound_queue_bytes: usize,
+    /// How long a QoS-0 message waits for a place in the full queue before it is dropped.
+    pub qos0_queue_timeout: Duration,
+    /// Messages queued for one connection. While that queue is full, `publish` counts the connection as not reached.
+    pub outbound_queue: usize,
+    pub max_retained_per_device: usize,
+    pub max_stored_sessions_per_device: usize,
+    pub max_subscriptions_per_session: usize,
+    /// The longest session expiry interval that a client gets.
+    pub max_session_expiry: Duration,
+    /// PUBLISH and SUBSCRIBE packets a second of one device, and the burst above it; 0 switches the limit off.
     pub rate_per_second: f64,
     pub rate_burst: f64,
-    /// A connection that takes none of what we write for this long is closed.
-    pub write_patience: Duration,
+    /// The broker closes a connection that accepts no output for this long.
+    pub write_timeout: Duration,
+}
+
+impl Limits {
+    /// Bytes; announced to MQTT 5 clients as Maximum Packet Size.
+    pub fn max_packet_size(&self) -> usize {
+        self.max_payload + PUBLISH_HEADER_BYTES
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             threads: 2,
-            connections: 50_000,
-            connections_per_device: 4,
+            max_connections: 50_000,
+            max_connections_per_device: 4,
             connect_timeout: Duration::from_secs(10),
-            connect_packet: 16 * 1024,
-            payload: 64 * 1024,
-            topic: 256,
-            inflight: 64,
-            uplink_bytes: 32 * 1024 * 1024,
-            qos0_patience: Duration::from_secs(2),
-            downlink_queue: 64,
-            retained_per_device: 16,
-            stored_sessions_per_device: 4,
-            filters_per_session: 16,
-            session_expiry: Duration::from_secs(24 * 3600),
+            max_connect_packet: 16 * 1024,
+            max_payload: 64 * 1024,
+            max_topic: 256,
+            receive_maximum: 64,
+            inbound_queue_bytes: 32 * 1024 * 1024,
+            qos0_queue_timeout: Duration::from_secs(2),
+            outbound_queue: 64,
+            max_retained_per_device: 16,
+            max_stored_sessions_per_device: 4,
+            max_subscriptions_per_session: 16,
+            max_session_expiry: Duration::from_secs(24 * 3600),
             rate_per_second: 50.0,
             rate_burst: 100.0,
-            write_patience: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where devices come in: sockets, TLS and WebSocket handshakes, and the bound on how many there may be.
+//! Listening sockets, TLS and WebSocket handshakes, and the limit on open sockets.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,9 +13,9 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::broker::Shared;
-use crate::session;
-use crate::transport::{Io, Plain, WebSocket};
+use crate::session::{self, PeerInfo};
+use crate::shared::Shared;
+use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -23,27 +23,26 @@ pub enum Transport {
     WebSocket,
 }
 
-/// One address to listen on; port 0 takes any free one.
+/// One address to listen on; port 0 means any free port.
 #[derive(Debug, Clone)]
-pub struct Listen {
+pub struct ListenAddress {
     pub transport: Transport,
     pub tls: bool,
     pub host: String,
     pub port: u16,
 }
 
-/// A certificate chain and its key, both PEM.
-pub struct Tls {
-    pub certificates: Vec<u8>,
+/// A certificate chain and its private key, both PEM.
+pub struct ServerCertificate {
+    pub chain: Vec<u8>,
     pub key: Vec<u8>,
 }
 
-impl Tls {
+impl ServerCertificate {
     pub fn acceptor(&self) -> Result<TlsAcceptor, String> {
-        let chain: Vec<CertificateDer<'static>> =
-            CertificateDer::pem_slice_iter(&self.certificates)
-                .collect::<Result<_, _>>()
-                .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.chain)
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
         let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
@@ -55,24 +54,24 @@ impl Tls {
     }
 }
 
-/// A fleet that comes back after an outage arrives at once.
+/// Large: after an outage all devices reconnect at once.
 const BACKLOG: u32 = 4096;
-/// After an error of `accept` (mostly: no descriptors left), so as not to spin.
+/// The pause after an error of `accept`, usually a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The only way to find a dead device that has asked for no keep-alive of MQTT's own: after a minute of silence the kernel asks four
-/// times, 15 s apart; so two minutes instead of the two hours and eleven minutes that are its default.
-fn dead_peer_probe() -> TcpKeepalive {
+/// TCP keepalive finds a dead device whose MQTT keep alive is 0: after a minute of silence the kernel sends four probes 15 s apart.
+/// So a dead connection ends after two minutes; the kernel's default is two hours and eleven minutes.
+fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(15))
         .with_retries(4)
 }
 
-/// Must run inside the runtime that will serve the socket.
-pub fn bind(listen: &Listen) -> io::Result<TcpListener> {
+/// Bind to the first address of the host that works. Call it within the runtime that serves the socket.
+pub fn bind(address: &ListenAddress) -> io::Result<TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-    for address in (listen.host.as_str(), listen.port).to_socket_addrs()? {
+    for address in (address.host.as_str(), address.port).to_socket_addrs()? {
         match bind_address(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
@@ -88,114 +87,112 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
         TcpSocket::new_v6()?
     };
     socket.set_reuseaddr(true)?;
-    // Inherited by what is accepted.
-    SockRef::from(&socket).set_tcp_keepalive(&dead_peer_probe())?;
+    // Accepted sockets inherit it.
+    SockRef::from(&socket).set_tcp_keepalive(&keepalive())?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Accept until the broker stops.
-pub async fn listen(
+/// Accept connections until the broker stops.
+pub async fn accept_loop(
     listener: TcpListener,
     transport: Transport,
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
 ) {
-    let mut stopping = shared.stopping.subscribe();
+    let mut shutdown = shared.shutdown.subscribe();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stopping.wait_for(|stopping| *stopping) => return,
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
         };
         let Ok((socket, address)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        shared.stats.accepted.one();
-        let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
-            shared.stats.refused_full.one();
+        shared.stats.accepted.increment();
+        let Ok(permit) = Arc::clone(&shared.socket_permits).try_acquire_owned() else {
+            shared.stats.refused_full.increment();
             continue;
         };
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
-            let _open = OpenSocket::new(&shared, place);
-            receive(socket, address, transport, tls, &shared).await;
+            let _open = OpenSocket::new(&shared, permit);
+            serve_socket(socket, address, transport, tls, &shared).await;
         });
     }
 }
 
-/// Counts a socket as long as its task lives, however that ends.
+/// Counts a socket while its task lives, even if the task panics.
 struct OpenSocket<'s> {
     shared: &'s Shared,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<'s> OpenSocket<'s> {
-    fn new(shared: &'s Shared, place: OwnedSemaphorePermit) -> Self {
-        shared.stats.sockets.one();
+    fn new(shared: &'s Shared, permit: OwnedSemaphorePermit) -> Self {
+        shared.stats.sockets.increment();
         Self {
             shared,
-            _place: place,
+            _permit: permit,
         }
     }
 }
 
 impl Drop for OpenSocket<'_> {
     fn drop(&mut self) {
-        self.shared.stats.sockets.sub(1);
+        self.shared.stats.sockets.subtract(1);
     }
 }
 
-async fn receive(
+async fn serve_socket(
     socket: TcpStream,
     address: SocketAddr,
     transport: Transport,
     tls: Option<TlsAcceptor>,
     shared: &Arc<Shared>,
 ) {
-    let deadline = Instant::now() + shared.limits.connect_timeout;
+    let connect_deadline = Instant::now() + shared.limits.connect_timeout;
     let _ = socket.set_nodelay(true);
-    let io = if tls.is_none() && transport == Transport::Tcp {
-        Io::Plain(Plain::Tcp(socket))
+    let stream = if tls.is_none() && transport == Transport::Tcp {
+        TransportStream::Direct(MaybeTlsStream::Tcp(socket))
     } else {
-        // Boxed, so that a plain connection's task does not carry the handshakes' space.
-        let handshakes = Box::pin(shake_hands(socket, transport, tls, shared));
-        match tokio::time::timeout_at(deadline.into(), handshakes).await {
-            Ok(Some(io)) => io,
-            Ok(None) => return shared.stats.refused_garbage.one(),
-            Err(_) => return shared.stats.refused_timeout.one(),
+        // Boxed, so that the task of a TCP connection does not carry the space of the handshakes.
+        let handshakes = Box::pin(handshake(socket, transport, tls, shared));
+        match tokio::time::timeout_at(connect_deadline.into(), handshakes).await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return shared.stats.refused_garbage.increment(),
+            Err(_) => return shared.stats.refused_timeout.increment(),
         }
     };
-    let over_websocket = transport == Transport::WebSocket;
-    session::serve(
-        io,
-        Arc::clone(shared),
-        over_websocket,
-        address.to_string(),
-        deadline,
-    )
-    .await;
+    let peer = PeerInfo {
+        over_websocket: transport == Transport::WebSocket,
+        address: address.to_string(),
+        connect_deadline,
+    };
+    session::serve(stream, Arc::clone(shared), peer).await;
 }
 
-async fn shake_hands(
+/// The TLS and WebSocket handshakes; None when one of them fails.
+async fn handshake(
     socket: TcpStream,
     transport: Transport,
     tls: Option<TlsAcceptor>,
     shared: &Shared,
-) -> Option<Io> {
-    let plain = match tls {
-        None => Plain::Tcp(socket),
-        Some(acceptor) => Plain::Tls(Box::new(acceptor.accept(socket).await.ok()?.into())),
+) -> Option<TransportStream> {
+    let stream = match tls {
+        None => MaybeTlsStream::Tcp(socket),
+        Some(acceptor) => MaybeTlsStream::Tls(Box::new(acceptor.accept(socket).await.ok()?.into())),
     };
     match transport {
-        Transport::Tcp => Some(Io::Plain(plain)),
+        Transport::Tcp => Some(TransportStream::Direct(stream)),
         Transport::WebSocket => {
-            // Frames need not align with packets; twice the largest packet leaves room for that.
-            let frame = 2 * (shared.limits.payload + session::HEADROOM);
-            WebSocket::accept(plain, frame)
+            // A frame may hold parts of two packets.
+            let max_message = 2 * shared.limits.max_packet_size();
+            let stream = WebSocketByteStream::accept(stream, max_message)
                 .await
-                .ok()
-                .map(|socket| Io::WebSocket(Box::new(socket)))
+                .ok()?;
+            Some(TransportStream::WebSocket(Box::new(stream)))
         }
     }
 }
@@ -205,7 +202,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_accepted_socket_inherits_the_probes_for_a_dead_peer() {
+    async fn an_accepted_socket_inherits_the_tcp_keepalive() {
         let listener = bind_address(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

@@ -1,18 +1,20 @@
-//! Who may say what where. A device owns `devices/<deviceId>/`; below it, some topics are ours to speak on (downward).
+//! Which topics a device may publish and subscribe to. A device owns `devices/<deviceId>/`; some topics below it carry commands, and
+//! only the service publishes there.
 //!
-//! Pure functions over strings. A topic is judged by its bytes, not by a tree: there are no subscriptions of strangers to find.
+//! Law: pure functions over strings. Topics and filters follow MQTT 5.0, 4.7.
 
-/// The firmware a device runs, thus which topics below its prefix are downward.
+/// The firmware of a device. It decides which topics carry commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
+pub enum FirmwareProfile {
     Native,
     Tasmota,
     Esphome,
     Shelly,
 }
 
-impl Profile {
-    pub fn named(name: &str) -> Option<Self> {
+impl FirmwareProfile {
+    /// None for an unknown profile.
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "native" => Some(Self::Native),
             "tasmota" => Some(Self::Tasmota),
@@ -22,48 +24,53 @@ impl Profile {
         }
     }
 
-    /// Filters, below the prefix, of what only the service publishes.
-    pub fn downward(self) -> &'static [&'static str] {
+    /// Filters, relative to the device's prefix, of the topics to which only the service publishes.
+    pub fn command_filters(self) -> &'static [&'static str] {
         match self {
             Self::Native => &["cmd", "sched", "time"],
             Self::Tasmota => &["cmnd/#"],
-            // `<component>/<id>/command`; a light or a cover takes commands in the same place as a switch.
+            // `<component>/<id>/command`, for a switch, a light or a cover.
             Self::Esphome => &["+/+/command"],
             Self::Shelly => &["rpc", "command/#"],
         }
     }
 }
 
-pub const ROOT: &str = "devices/";
+/// The prefix of a device's topics is this and its id and `/`.
+pub const TOPIC_ROOT: &str = "devices/";
 
-/// What lies below the device's own prefix, or None for a topic of anybody else.
-pub fn below<'t>(topic: &'t str, device_id: &str) -> Option<&'t str> {
-    let rest = topic
-        .strip_prefix(ROOT)?
+/// The topic relative to the device's prefix, or None for a topic outside of it.
+pub fn relative_topic<'t>(topic: &'t str, device_id: &str) -> Option<&'t str> {
+    let relative = topic
+        .strip_prefix(TOPIC_ROOT)?
         .strip_prefix(device_id)?
         .strip_prefix('/')?;
-    (!rest.is_empty()).then_some(rest)
+    (!relative.is_empty()).then_some(relative)
 }
 
-/// The part of `topic` below the prefix if this device may publish there.
-pub fn may_publish<'t>(topic: &'t str, device_id: &str, profile: Profile) -> Option<&'t str> {
-    let rest = below(topic, device_id)?;
-    let clean = !topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
-    let downward = profile
-        .downward()
+/// The topic relative to the device's prefix, if the device may publish to it.
+pub fn authorize_publish<'t>(
+    topic: &'t str,
+    device_id: &str,
+    profile: FirmwareProfile,
+) -> Option<&'t str> {
+    let relative = relative_topic(topic, device_id)?;
+    let has_wildcard = topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
+    let is_command = profile
+        .command_filters()
         .iter()
-        .any(|filter| matches(filter, rest));
-    (clean && !downward).then_some(rest)
+        .any(|filter| filter_matches(filter, relative));
+    (!has_wildcard && !is_command).then_some(relative)
 }
 
-/// The part of `filter` below the prefix if this device may subscribe to it.
-pub fn may_subscribe<'t>(filter: &'t str, device_id: &str) -> Option<&'t str> {
-    let rest = below(filter, device_id)?;
-    is_filter(rest).then_some(rest)
+/// The filter relative to the device's prefix, if the device may subscribe to it.
+pub fn authorize_subscribe<'t>(filter: &'t str, device_id: &str) -> Option<&'t str> {
+    let relative = relative_topic(filter, device_id)?;
+    is_valid_filter(relative).then_some(relative)
 }
 
-/// MQTT 5.0, 4.7.1: `#` only as the last level, `+` and `#` only as a whole level; no NUL.
-fn is_filter(filter: &str) -> bool {
+/// `#` only as the last level, `+` and `#` only as a whole level, no NUL (MQTT 5.0, 4.7.1).
+fn is_valid_filter(filter: &str) -> bool {
     let mut levels = filter.split('/').peekable();
     while let Some(level) = levels.next() {
         let whole = level == "+" || (level == "#" && levels.peek().is_none());
@@ -74,15 +81,15 @@ fn is_filter(filter: &str) -> bool {
     true
 }
 
-/// Whether a (valid) filter covers a topic, both below the same prefix.
-pub fn matches(filter: &str, topic: &str) -> bool {
+/// Whether a valid filter covers a topic, both relative to the same prefix.
+pub fn filter_matches(filter: &str, topic: &str) -> bool {
     let mut topic_levels = topic.split('/');
     for level in filter.split('/') {
         match (level, topic_levels.next()) {
             ("#", _) => return true,
             ("+", Some(_)) => {}
             (level, Some(name)) if level == name => {}
-            // `sport/#` also covers `sport` (4.7.1.2), which the first arm has seen as ("#", None).
+            // `sport/#` also covers `sport` (4.7.1.2): the first arm matches ("#", None).
             _ => return false,
         }
     }
@@ -93,25 +100,25 @@ pub fn matches(filter: &str, topic: &str) -> bool {
 mod tests {
     use super::*;
 
-    const ME: &str = "dev_aaaaaaaaaaaaaaaaaaaa";
+    const DEVICE: &str = "dev_aaaaaaaaaaaaaaaaaaaa";
 
-    fn own(rest: &str) -> String {
-        format!("devices/{ME}/{rest}")
+    fn own(relative: &str) -> String {
+        format!("devices/{DEVICE}/{relative}")
     }
 
     #[test]
-    fn a_device_publishes_upward_topics_below_its_own_prefix_only() {
+    fn a_device_publishes_below_its_own_prefix_only_and_not_to_command_topics() {
         assert_eq!(
-            may_publish(&own("telemetry"), ME, Profile::Native),
+            authorize_publish(&own("telemetry"), DEVICE, FirmwareProfile::Native),
             Some("telemetry")
         );
         assert_eq!(
-            may_publish(&own("sched/rev"), ME, Profile::Native),
+            authorize_publish(&own("sched/rev"), DEVICE, FirmwareProfile::Native),
             Some("sched/rev")
         );
         for topic in ["cmd", "sched", "time", "", "#", "+/x", "a/#", "nul\0"] {
             assert_eq!(
-                may_publish(&own(topic), ME, Profile::Native),
+                authorize_publish(&own(topic), DEVICE, FirmwareProfile::Native),
                 None,
                 "{topic}"
             );
@@ -124,37 +131,68 @@ mod tests {
             "x",
             "",
         ] {
-            assert_eq!(may_publish(topic, ME, Profile::Native), None, "{topic}");
+            assert_eq!(
+                authorize_publish(topic, DEVICE, FirmwareProfile::Native),
+                None,
+                "{topic}"
+            );
         }
-        let longer = format!("devices/{ME}x/state");
-        assert_eq!(may_publish(&longer, ME, Profile::Native), None);
+        let longer = format!("devices/{DEVICE}x/state");
+        assert_eq!(
+            authorize_publish(&longer, DEVICE, FirmwareProfile::Native),
+            None
+        );
     }
 
     #[test]
-    fn each_profile_closes_its_own_downward_topics() {
-        assert_eq!(may_publish(&own("cmnd/POWER"), ME, Profile::Tasmota), None);
-        assert_eq!(may_publish(&own("cmnd"), ME, Profile::Tasmota), None);
-        assert!(may_publish(&own("stat/POWER"), ME, Profile::Tasmota).is_some());
+    fn each_profile_has_its_own_command_topics() {
         assert_eq!(
-            may_publish(&own("switch/relay/command"), ME, Profile::Esphome),
+            authorize_publish(&own("cmnd/POWER"), DEVICE, FirmwareProfile::Tasmota),
             None
         );
-        assert!(may_publish(&own("switch/relay/state"), ME, Profile::Esphome).is_some());
-        assert_eq!(may_publish(&own("rpc"), ME, Profile::Shelly), None);
         assert_eq!(
-            may_publish(&own("command/switch:0"), ME, Profile::Shelly),
+            authorize_publish(&own("cmnd"), DEVICE, FirmwareProfile::Tasmota),
             None
         );
-        assert!(may_publish(&own("events/rpc"), ME, Profile::Shelly).is_some());
+        assert!(authorize_publish(&own("stat/POWER"), DEVICE, FirmwareProfile::Tasmota).is_some());
+        assert_eq!(
+            authorize_publish(
+                &own("switch/relay/command"),
+                DEVICE,
+                FirmwareProfile::Esphome
+            ),
+            None
+        );
+        assert!(
+            authorize_publish(&own("switch/relay/state"), DEVICE, FirmwareProfile::Esphome)
+                .is_some()
+        );
+        assert_eq!(
+            authorize_publish(&own("rpc"), DEVICE, FirmwareProfile::Shelly),
+            None
+        );
+        assert_eq!(
+            authorize_publish(&own("command/switch:0"), DEVICE, FirmwareProfile::Shelly),
+            None
+        );
+        assert!(authorize_publish(&own("events/rpc"), DEVICE, FirmwareProfile::Shelly).is_some());
     }
 
     #[test]
-    fn filters_stay_below_the_prefix_and_are_well_formed() {
-        for good in ["#", "cmd", "+/+/command", "+", "a/+/#"] {
-            assert_eq!(may_subscribe(&own(good), ME), Some(good), "{good}");
+    fn a_device_subscribes_to_valid_filters_below_its_own_prefix_only() {
+        for valid in ["#", "cmd", "+/+/command", "+", "a/+/#"] {
+            assert_eq!(
+                authorize_subscribe(&own(valid), DEVICE),
+                Some(valid),
+                "{valid}"
+            );
         }
-        for bad in ["a#", "#/a", "a+/b", "a/#/b", ""] {
-            assert_eq!(may_subscribe(&own(bad), ME), None, "{bad}");
+        for invalid in ["a#", "#/a", "a+/b", "a/#/b", ""] {
+            assert_eq!(
+                authorize_subscribe(&own(invalid), DEVICE),
+                None,
+                "{invalid}"
+            );
         }
         for foreign in [
             "#",
@@ -164,7 +202,7 @@ mod tests {
             "$SYS/#",
             "$share/g/devices/x/cmd",
         ] {
-            assert_eq!(may_subscribe(foreign, ME), None, "{foreign}");
+            assert_eq!(authorize_subscribe(foreign, DEVICE), None, "{foreign}");
         }
     }
 
@@ -178,7 +216,7 @@ mod tests {
             ("a/+/c", "a/b/c"),
             ("a", "a"),
         ] {
-            assert!(matches(filter, topic), "{filter} {topic}");
+            assert!(filter_matches(filter, topic), "{filter} {topic}");
         }
         for (filter, topic) in [
             ("+", "a/b"),
@@ -187,7 +225,7 @@ mod tests {
             ("a/+", "a"),
             ("b/#", "a"),
         ] {
-            assert!(!matches(filter, topic), "{filter} {topic}");
+            assert!(!filter_matches(filter, topic), "{filter} {topic}");
         }
     }
 }

@@ -1,0 +1,85 @@
+//! Bindings of an inbound batch: telemetry stays in Rust, events become tuples.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use latchboard_broker::{DeviceEvent, InboundBatch};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::batch::{Message, TelemetryBatch};
+
+/// An event as a tuple: its kind, the device's number and id, the fields of the kind, and the time in Unix milliseconds.
+// Easier to read as a table of five rows.
+#[rustfmt::skip]
+fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py, PyTuple>> {
+    match event {
+        DeviceEvent::Connect { source, protocol, address, at_ms } => {
+            ("connect", source.device, &*source.device_id, *protocol, address, at_ms).into_pyobject(py)
+        }
+        DeviceEvent::Disconnect { source, reason, at_ms } => {
+            ("disconnect", source.device, &*source.device_id, *reason, at_ms).into_pyobject(py)
+        }
+        DeviceEvent::Subscribe { source, filter, at_ms } => {
+            ("subscribe", source.device, &*source.device_id, filter, at_ms).into_pyobject(py)
+        }
+        DeviceEvent::Publish { source, topic, payload, qos, retain, at_ms } => {
+            let payload = PyBytes::new(py, payload);
+            ("publish", source.device, &*source.device_id, topic, payload, qos, retain, at_ms).into_pyobject(py)
+        }
+        DeviceEvent::Fault { source, kind, at_ms } => {
+            ("fault", source.device, &*source.device_id, *kind, at_ms).into_pyobject(py)
+        }
+    }
+}
+
+#[pyclass(module = "adapters.engine._native", name = "UplinkBatch", frozen)]
+pub struct PyInboundBatch {
+    #[pyo3(get)]
+    telemetry: Py<TelemetryBatch>,
+    #[pyo3(get)]
+    events: Py<PyList>,
+    /// What is to be acknowledged; its messages have moved to `telemetry` and `events`.
+    batch: Mutex<InboundBatch>,
+}
+
+#[pymethods]
+impl PyInboundBatch {
+    fn ack(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.batch).ack());
+    }
+
+    fn nack(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.batch).nack());
+    }
+}
+
+fn lock(batch: &Mutex<InboundBatch>) -> MutexGuard<'_, InboundBatch> {
+    batch.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn to_python(py: Python<'_>, mut batch: InboundBatch) -> PyResult<PyInboundBatch> {
+    let messages = std::mem::take(&mut batch.telemetry)
+        .into_iter()
+        .map(|message| Message {
+            device: message.device,
+            arrived_ms: message.arrived_ms,
+            payload: message.payload,
+        });
+    let telemetry = Py::new(
+        py,
+        TelemetryBatch {
+            messages: messages.collect(),
+        },
+    )?;
+    let tuples: Vec<_> = batch
+        .events
+        .iter()
+        .map(|event| event_tuple(py, event))
+        .collect::<PyResult<_>>()?;
+    batch.events.clear();
+    Ok(PyInboundBatch {
+        telemetry,
+        events: PyList::new(py, tuples)?.unbind(),
+        batch: Mutex::new(batch),
+    })
+}

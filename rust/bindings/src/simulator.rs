@@ -1,0 +1,168 @@
+//! Bindings of the simulator.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use latchboard_broker::FirmwareProfile;
+use latchboard_simulator::{
+    AcknowledgedRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation,
+    SimulationConfig,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// A fleet of simulated devices, `(device id, password)` each, that runs from construction until `stop` or until its time is over.
+#[pyclass(module = "adapters.engine._native", name = "Simulation", frozen)]
+struct PySimulation {
+    simulation: Mutex<Simulation>,
+}
+
+impl PySimulation {
+    fn simulation(&self) -> MutexGuard<'_, Simulation> {
+        self.simulation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn optional_duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    seconds.map(duration).transpose()
+}
+
+fn mqtt_version(level: u8) -> PyResult<MqttVersion> {
+    match level {
+        4 => Ok(MqttVersion::V311),
+        5 => Ok(MqttVersion::V5),
+        other => Err(PyValueError::new_err(format!(
+            "unknown MQTT protocol level {other}: 4 is MQTT 3.1.1, 5 is MQTT 5"
+        ))),
+    }
+}
+
+fn firmware_profile(name: &str) -> PyResult<FirmwareProfile> {
+    FirmwareProfile::from_name(name)
+        .ok_or_else(|| PyValueError::new_err(format!("unknown firmware profile {name:?}")))
+}
+
+#[pymethods]
+impl PySimulation {
+    #[new]
+    #[pyo3(signature = (host, port, devices, *, websocket=false, trust=None, version=4, profile="native", rate=100.0, qos=1,
+        seconds=None, window=20, connecting=200, silent=0.0, duplicating=0.0, late=0.0, slow=0.0, slowness_s=2.0,
+        reconnect_every_s=None, dirty_every_s=None, storm_every_s=None, journal=false, threads=1))]
+    // One keyword for each field of the configuration.
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        host: String,
+        port: u16,
+        devices: Vec<(String, String)>,
+        websocket: bool,
+        trust: Option<Vec<u8>>,
+        version: u8,
+        profile: &str,
+        rate: f64,
+        qos: u8,
+        seconds: Option<f64>,
+        window: usize,
+        connecting: usize,
+        silent: f64,
+        duplicating: f64,
+        late: f64,
+        slow: f64,
+        slowness_s: f64,
+        reconnect_every_s: Option<f64>,
+        dirty_every_s: Option<f64>,
+        storm_every_s: Option<f64>,
+        journal: bool,
+        threads: usize,
+    ) -> PyResult<Self> {
+        let faults = FaultConfig {
+            silent,
+            slow,
+            slow_delay: duration(slowness_s)?,
+            duplicate: duplicating,
+            late,
+            reconnect_every: optional_duration(reconnect_every_s)?,
+            abrupt_reconnect_every: optional_duration(dirty_every_s)?,
+            reconnect_storm_every: optional_duration(storm_every_s)?,
+        };
+        let config = SimulationConfig {
+            connection: ConnectionConfig {
+                host,
+                port,
+                websocket,
+                trusted_certificates: trust,
+                mqtt_version: mqtt_version(version)?,
+            },
+            profile: firmware_profile(profile)?,
+            rate,
+            qos,
+            max_inflight: window,
+            concurrent_connects: connecting,
+            duration: optional_duration(seconds)?,
+            faults,
+            ack_log: journal,
+            threads,
+        };
+        let credentials = |(device_id, password)| DeviceCredentials {
+            device_id,
+            password,
+        };
+        let devices = devices.into_iter().map(credentials).collect();
+        Ok(Self {
+            simulation: Mutex::new(Simulation::start(config, devices)?),
+        })
+    }
+
+    fn running(&self) -> bool {
+        self.simulation().is_running()
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.simulation().stop());
+    }
+
+    /// Every device closes its connection without a DISCONNECT now, and reconnects at once.
+    fn storm(&self) {
+        self.simulation().reconnect_storm();
+    }
+
+    /// Clear the measured times; counters continue.
+    fn clear_times(&self) {
+        let simulation = self.simulation();
+        simulation.counters().puback_time.clear();
+        simulation.counters().connect_time.clear();
+    }
+
+    /// Counters since the start; times in microseconds, `elapsed_ms` since the start.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (values, elapsed) = {
+            let simulation = self.simulation();
+            (simulation.counters().snapshot(), simulation.elapsed())
+        };
+        let counters = PyDict::new(py);
+        for (name, value) in values {
+            counters.set_item(name, value)?;
+        }
+        counters.set_item("elapsed_ms", elapsed.as_millis() as u64)?;
+        Ok(counters)
+    }
+
+    /// By device id, the first and last number (`seq`) of each range of telemetry messages that were acknowledged.
+    fn journal(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
+        let simulation = self.simulation();
+        let devices = simulation.ack_log().into_iter();
+        devices
+            .map(|(id, ranges)| (id.to_owned(), ranges))
+            .collect()
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PySimulation>()
+}

@@ -1,0 +1,75 @@
+//! What the broker hands to the service: telemetry messages and device events.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// The bytes that a queued message counts beside its payload: the queue entry, two allocations, the acknowledgement handle.
+pub const MESSAGE_OVERHEAD: usize = 192;
+
+pub struct TelemetryMessage {
+    /// The device's number.
+    pub device: u32,
+    /// Unix milliseconds.
+    pub arrived_ms: i64,
+    pub payload: Bytes,
+}
+
+/// The device of an event.
+#[derive(Clone)]
+pub struct EventSource {
+    pub device: u32,
+    pub device_id: Arc<str>,
+}
+
+/// Times are Unix milliseconds; topics and filters are relative to the device's prefix.
+pub enum DeviceEvent {
+    Connect {
+        source: EventSource,
+        protocol: &'static str,
+        address: String,
+        at_ms: i64,
+    },
+    /// The last connection of the device has ended.
+    Disconnect {
+        source: EventSource,
+        reason: &'static str,
+        at_ms: i64,
+    },
+    Subscribe {
+        source: EventSource,
+        filter: String,
+        at_ms: i64,
+    },
+    Publish {
+        source: EventSource,
+        topic: String,
+        payload: Bytes,
+        qos: u8,
+        retain: bool,
+        at_ms: i64,
+    },
+    /// The broker dropped a message of this device; at most one event a minute for each device and kind.
+    Fault {
+        source: EventSource,
+        kind: &'static str,
+        at_ms: i64,
+    },
+}
+
+impl DeviceEvent {
+    pub(super) fn source(&self) -> &EventSource {
+        match self {
+            Self::Connect { source, .. }
+            | Self::Disconnect { source, .. }
+            | Self::Subscribe { source, .. }
+            | Self::Publish { source, .. }
+            | Self::Fault { source, .. } => source,
+        }
+    }
+}
+
+pub enum InboundMessage {
+    Telemetry(TelemetryMessage),
+    Event(DeviceEvent),
+}

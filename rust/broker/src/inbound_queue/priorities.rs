@@ -1,0 +1,192 @@
+//! The order in which queued messages are taken.
+//!
+//! Law: the events of one device stay in order. While some of them wait in one queue, later ones join the same queue. Telemetry may
+//! overtake events; it carries its own time. A batch takes from every queue, and only so many events that the service stores it
+//! quickly: a message of a connected device waits for one such batch, however many other devices are connecting.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::batch::AckHandle;
+use super::message::InboundMessage;
+
+/// High-priority events are at most this fraction of a batch: one in four.
+const HIGH_FRACTION: usize = 4;
+/// Low-priority events are one in sixteen: each costs the service about a hundred times as much as a telemetry message.
+const LOW_FRACTION: usize = 16;
+/// An empty queue keeps the memory of this many entries; a burst may have grown it to the limit.
+const RETAINED_CAPACITY: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Priority {
+    /// What connected devices publish.
+    High,
+    /// Connects, disconnects, subscriptions, faults and wills.
+    Low,
+}
+
+pub(super) struct QueuedMessage {
+    pub(super) message: InboundMessage,
+    pub(super) ack: Option<AckHandle>,
+    /// What the message counts against the queue's capacity.
+    pub(super) bytes: u32,
+}
+
+#[derive(Default)]
+pub(super) struct PriorityQueues {
+    telemetry: VecDeque<QueuedMessage>,
+    high: VecDeque<QueuedMessage>,
+    low: VecDeque<QueuedMessage>,
+    /// By device number: the queue that holds its events, and how many.
+    queued_events: HashMap<u32, (Priority, u32)>,
+}
+
+impl PriorityQueues {
+    pub fn push(&mut self, queued: QueuedMessage, priority: Priority) {
+        let InboundMessage::Event(event) = &queued.message else {
+            return self.telemetry.push_back(queued);
+        };
+        let device = event.source().device;
+        let (priority, count) = self.queued_events.entry(device).or_insert((priority, 0));
+        *count += 1;
+        match priority {
+            Priority::High => self.high.push_back(queued),
+            Priority::Low => self.low.push_back(queued),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.telemetry.is_empty() && self.high.is_empty() && self.low.is_empty()
+    }
+
+    /// At most `limit` messages.
+    pub fn take(&mut self, limit: usize) -> Vec<QueuedMessage> {
+        let share = |queue: &VecDeque<QueuedMessage>, fraction: usize, left: usize| {
+            queue.len().min((limit / fraction).max(1)).min(left)
+        };
+        let high = share(&self.high, HIGH_FRACTION, limit);
+        let low = share(&self.low, LOW_FRACTION, limit - high);
+        let telemetry = share(&self.telemetry, 1, limit - high - low);
+        let mut taken = Vec::with_capacity(high + low + telemetry);
+        taken.extend(self.high.drain(..high));
+        taken.extend(self.low.drain(..low));
+        for queued in &taken {
+            if let InboundMessage::Event(event) = &queued.message {
+                self.forget_event(event.source().device);
+            }
+        }
+        taken.extend(self.telemetry.drain(..telemetry));
+        if self.is_empty() {
+            for queue in [&mut self.telemetry, &mut self.high, &mut self.low] {
+                queue.shrink_to(RETAINED_CAPACITY);
+            }
+            self.queued_events.shrink_to(RETAINED_CAPACITY);
+        }
+        taken
+    }
+
+    fn forget_event(&mut self, device: u32) {
+        if let Some((_, count)) = self.queued_events.get_mut(&device) {
+            *count -= 1;
+            if *count == 0 {
+                self.queued_events.remove(&device);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::message::{DeviceEvent, EventSource, TelemetryMessage};
+    use super::*;
+
+    fn queued(message: InboundMessage) -> QueuedMessage {
+        QueuedMessage {
+            message,
+            ack: None,
+            bytes: 1,
+        }
+    }
+
+    fn event(device: u32, at_ms: i64) -> QueuedMessage {
+        let source = EventSource {
+            device,
+            device_id: "dev".into(),
+        };
+        queued(InboundMessage::Event(DeviceEvent::Fault {
+            source,
+            kind: "test",
+            at_ms,
+        }))
+    }
+
+    fn telemetry(device: u32) -> QueuedMessage {
+        queued(InboundMessage::Telemetry(TelemetryMessage {
+            device,
+            arrived_ms: 0,
+            payload: Bytes::new(),
+        }))
+    }
+
+    fn event_times(taken: &[QueuedMessage], device: u32) -> Vec<i64> {
+        let times = taken.iter().filter_map(|queued| match &queued.message {
+            InboundMessage::Event(event @ DeviceEvent::Fault { at_ms, .. })
+                if event.source().device == device =>
+            {
+                Some(*at_ms)
+            }
+            _ => None,
+        });
+        times.collect()
+    }
+
+    #[test]
+    fn messages_of_connected_devices_do_not_wait_behind_connecting_devices() {
+        let mut queues = PriorityQueues::default();
+        (0..10_000).for_each(|device| queues.push(event(device, 1), Priority::Low));
+        queues.push(event(70_000, 2), Priority::High);
+        queues.push(telemetry(70_000), Priority::High);
+        let first = queues.take(1_600);
+        assert_eq!(event_times(&first, 70_000), [2]);
+        assert!(
+            first
+                .iter()
+                .any(|queued| matches!(queued.message, InboundMessage::Telemetry(_)))
+        );
+        assert_eq!(first.len(), 100 + 2);
+    }
+
+    #[test]
+    fn the_events_of_one_device_stay_in_order_whatever_their_priority() {
+        let mut queues = PriorityQueues::default();
+        (0..200).for_each(|device| queues.push(event(device, 0), Priority::Low));
+        for at_ms in 1..50 {
+            let priority = if at_ms % 3 == 0 {
+                Priority::Low
+            } else {
+                Priority::High
+            };
+            queues.push(event(199, at_ms), priority);
+        }
+        let mut order = Vec::new();
+        while !queues.is_empty() {
+            let taken = queues.take(64);
+            assert!(!taken.is_empty() && taken.len() <= 64);
+            order.extend(event_times(&taken, 199));
+        }
+        assert_eq!(order, (0..50).collect::<Vec<_>>());
+        assert!(queues.queued_events.is_empty());
+    }
+
+    #[test]
+    fn every_batch_takes_from_each_queue() {
+        let mut queues = PriorityQueues::default();
+        (0..500).for_each(|device| queues.push(event(device, 0), Priority::High));
+        (500..1_000).for_each(|device| queues.push(event(device, 0), Priority::Low));
+        (0..500).for_each(|device| queues.push(telemetry(device), Priority::High));
+        assert_eq!(queues.take(160).len(), 160);
+        let left = (queues.high.len(), queues.low.len(), queues.telemetry.len());
+        assert_eq!(left, (500 - 40, 500 - 10, 500 - 110));
+    }
+}

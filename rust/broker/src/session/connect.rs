@@ -1,0 +1,249 @@
+//! The CONNECT of a connection: its checks and the CONNACK.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use bytestring::ByteString;
+
+use super::socket::{poll_read, write_final};
+use crate::clock::now_ms;
+use crate::connection::Connection;
+use crate::device::{AttachError, CredentialSnapshot, RegisteredDevice};
+use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
+use crate::limits::Limits;
+use crate::shared::Shared;
+use crate::stats::Stats;
+use crate::topics;
+use crate::transport::TransportStream;
+use crate::wire::{ConnackProperties, Connect, PacketCodec, Will, read_connect, reason};
+
+/// How a client has reached the broker.
+pub struct PeerInfo {
+    pub over_websocket: bool,
+    /// `<ip>:<port>`
+    pub address: String,
+    /// By when the CONNECT must be complete and accepted.
+    pub connect_deadline: Instant,
+}
+
+/// A connection whose CONNECT was accepted, before its session runs.
+pub(super) struct AcceptedConnection {
+    pub(super) device: Arc<RegisteredDevice>,
+    pub(super) connection: Arc<Connection>,
+    pub(super) credentials: CredentialSnapshot,
+    pub(super) will: Option<Will>,
+    /// For the disconnect event and the will.
+    pub(super) final_permit: QueuePermit,
+    pub(super) send_quota: usize,
+    pub(super) keep_alive: Option<Duration>,
+    pub(super) session_expiry: Duration,
+}
+
+/// Read the CONNECT; None when the first packet is no CONNECT or the client closes the socket.
+pub(super) async fn receive_connect(
+    stream: &mut TransportStream,
+    shared: &Shared,
+    input: &mut BytesMut,
+) -> Option<(PacketCodec, Connect)> {
+    loop {
+        match read_connect(input, shared.limits.max_connect_packet) {
+            Ok(Some(connect)) => return Some(connect),
+            Ok(None) => {}
+            Err((codec, violation)) => {
+                shared.stats.refused_garbage.increment();
+                if let Some(mut codec) = codec {
+                    let mut output = BytesMut::new();
+                    codec.refuse(&mut output, violation.0);
+                    write_final(stream, &mut output).await;
+                }
+                return None;
+            }
+        }
+        match poll_fn(|cx| poll_read(stream, cx, input)).await {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => shared.stats.bytes_read.add(count as u64),
+        }
+    }
+}
+
+/// Check the CONNECT and attach the connection to its device. The CONNACK of a success is left in `output`; an error is its reason
+/// code.
+pub(super) async fn accept_connect(
+    shared: &Arc<Shared>,
+    codec: &mut PacketCodec,
+    mut connect: Connect,
+    output: &mut BytesMut,
+    peer: PeerInfo,
+) -> Result<AcceptedConnection, u8> {
+    let (device, credentials) = authenticate(shared, &connect)?;
+    let will = match connect.will.take() {
+        None => None,
+        Some(will) => Some(authorize_will(shared, will, &device, credentials)?),
+    };
+    let (connect_permit, final_permit) =
+        reserve_permits(shared, will.as_ref(), peer.connect_deadline).await?;
+    let no_client_id = connect.client_id.is_empty();
+    let assigned = no_client_id.then(|| shared.assign_client_id());
+    let client_id = assigned.clone().unwrap_or(connect.client_id.clone());
+    let queue = &shared.inbound_queue;
+    let event = connect_event(&device.id, credentials, connect.protocol_level, peer);
+    let announce = || queue.push_low_priority(event, connect_permit);
+    let limits = &shared.limits;
+    let attached = device
+        .attach(
+            credentials,
+            client_id,
+            connect.clean_start,
+            limits,
+            announce,
+        )
+        .map_err(|error| attach_refused(&shared.stats, &error))?;
+    shared.stats.connects.increment();
+    shared.stats.connections.increment();
+    shared.stats.takeovers.add(u64::from(attached.took_over));
+    let properties = connack_properties(&connect, limits, attached.session_present, assigned);
+    codec.connack(output, reason::SUCCESS, properties);
+    codec.set_max_packet_size(limits.max_packet_size());
+    Ok(AcceptedConnection {
+        send_quota: usize::from(connect.receive_maximum).min(limits.receive_maximum),
+        keep_alive: keep_alive_timeout(connect.keep_alive_s),
+        session_expiry: session_expiry(&connect, limits),
+        connection: attached.connection,
+        device,
+        credentials,
+        will,
+        final_permit,
+    })
+}
+
+fn connect_event(
+    device_id: &Arc<str>,
+    credentials: CredentialSnapshot,
+    level: u8,
+    peer: PeerInfo,
+) -> DeviceEvent {
+    DeviceEvent::Connect {
+        source: EventSource {
+            device: credentials.number,
+            device_id: Arc::clone(device_id),
+        },
+        protocol: protocol_name(level, peer.over_websocket),
+        address: peer.address,
+        at_ms: now_ms(),
+    }
+}
+
+fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
+    match (level, over_websocket) {
+        (5, false) => "mqtt/5",
+        (5, true) => "ws/mqtt/5",
+        (3, false) => "mqtt/3.1",
+        (3, true) => "ws/mqtt/3.1",
+        (_, false) => "mqtt/3.1.1",
+        (_, true) => "ws/mqtt/3.1.1",
+    }
+}
+
+fn authenticate(
+    shared: &Shared,
+    connect: &Connect,
+) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+    let stats = &shared.stats;
+    if connect.enhanced_auth {
+        stats.refused_credentials.increment();
+        return Err(reason::BAD_AUTHENTICATION_METHOD);
+    }
+    let Some(username) = connect.username.as_deref().filter(|name| !name.is_empty()) else {
+        stats.refused_anonymous.increment();
+        return Err(reason::NOT_AUTHORIZED);
+    };
+    let password = connect.password.as_deref().unwrap_or_default();
+    let authenticated = shared.registry.authenticate(username, password);
+    authenticated.ok_or_else(|| {
+        stats.refused_credentials.increment();
+        reason::BAD_USER_NAME_OR_PASSWORD
+    })
+}
+
+/// The will with its topic relative to the device's prefix; an error if the device may not publish it.
+fn authorize_will(
+    shared: &Shared,
+    will: Will,
+    device: &RegisteredDevice,
+    credentials: CredentialSnapshot,
+) -> Result<Will, u8> {
+    let fits = will.topic.len() <= shared.limits.max_topic;
+    let topic = topics::authorize_publish(&will.topic, &device.id, credentials.profile);
+    let Some(topic) = topic.filter(|_| fits) else {
+        shared.stats.refused_will.increment();
+        return Err(reason::NOT_AUTHORIZED);
+    };
+    Ok(Will {
+        topic: ByteString::from(topic),
+        // A copy: a slice would keep the whole CONNECT in memory.
+        payload: Bytes::copy_from_slice(&will.payload),
+        ..will
+    })
+}
+
+/// Queue permits for the connect event, and for the disconnect event with the will.
+async fn reserve_permits(
+    shared: &Shared,
+    will: Option<&Will>,
+    deadline: Instant,
+) -> Result<(QueuePermit, QueuePermit), u8> {
+    let will_bytes = will.map_or(0, |will| {
+        MESSAGE_OVERHEAD + will.payload.len() + will.topic.len()
+    });
+    let bytes = MESSAGE_OVERHEAD + MESSAGE_OVERHEAD + will_bytes;
+    let reserved =
+        tokio::time::timeout_at(deadline.into(), shared.inbound_queue.reserve(bytes)).await;
+    let Ok(Ok(mut final_permit)) = reserved else {
+        shared.stats.refused_busy.increment();
+        return Err(reason::SERVER_BUSY);
+    };
+    let connect_permit = final_permit
+        .split(MESSAGE_OVERHEAD)
+        .ok_or(reason::SERVER_BUSY)?;
+    Ok((connect_permit, final_permit))
+}
+
+fn attach_refused(stats: &Stats, error: &AttachError) -> u8 {
+    match error {
+        AttachError::CredentialsChanged => {
+            stats.refused_credentials.increment();
+            reason::BAD_USER_NAME_OR_PASSWORD
+        }
+        AttachError::TooManyConnections => {
+            stats.refused_full.increment();
+            reason::QUOTA_EXCEEDED
+        }
+    }
+}
+
+fn session_expiry(connect: &Connect, limits: &Limits) -> Duration {
+    Duration::from_secs(u64::from(connect.session_expiry_s)).min(limits.max_session_expiry)
+}
+
+/// One and a half times the keep alive; a keep alive of 0 means no timeout (MQTT 5.0, 3.1.2.10).
+fn keep_alive_timeout(keep_alive_s: u16) -> Option<Duration> {
+    (keep_alive_s > 0).then(|| Duration::from_millis(u64::from(keep_alive_s) * 1500))
+}
+
+fn connack_properties(
+    connect: &Connect,
+    limits: &Limits,
+    session_present: bool,
+    assigned_client_id: Option<ByteString>,
+) -> ConnackProperties {
+    let session_expiry_s = session_expiry(connect, limits).as_secs() as u32;
+    ConnackProperties {
+        session_present,
+        session_expiry_s: (session_expiry_s < connect.session_expiry_s).then_some(session_expiry_s),
+        receive_maximum: limits.receive_maximum as u16,
+        maximum_packet_size: limits.max_packet_size() as u32,
+        assigned_client_id,
+    }
+}

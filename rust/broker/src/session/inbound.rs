@@ -1,0 +1,191 @@
+//! What a device publishes: rate-limited, authorised, queued, and acknowledged with its batch.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::disconnect::DisconnectCause;
+use super::state::Session;
+use crate::clock::now_ms;
+use crate::drop_reason::DropReason;
+use crate::inbound_queue::{
+    AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage,
+};
+use crate::topics::{self, FirmwareProfile};
+use crate::wire::{Publish, reason};
+
+impl Session {
+    /// Acknowledge a publish that is not queued, after those that came before it.
+    fn acknowledge(&mut self, packet_id: u16, qos: u8, code: u8) {
+        if qos > 0 {
+            let sequence = self.inflight_in.push(packet_id, qos);
+            self.inflight_in.complete(sequence, code);
+        }
+    }
+
+    /// Wait for the receive maximum and for the device's rate limit.
+    pub(super) async fn throttle(&mut self, qos: u8) -> Result<(), DisconnectCause> {
+        if qos > 0 && self.inflight_in.len() >= self.shared.limits.receive_maximum {
+            self.wait_for_receive_maximum().await?;
+        }
+        let mut counted = false;
+        while let Some(delay) = self
+            .device
+            .take_rate_token(Instant::now(), &self.shared.limits)
+        {
+            if !counted {
+                self.shared.stats.throttled.increment();
+                counted = true;
+            }
+            self.wait_for(tokio::time::sleep(delay)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn publish(&mut self, publish: Publish) -> Result<(), DisconnectCause> {
+        self.throttle(publish.qos).await?;
+        if publish.qos == 2 && !self.is_first_delivery(publish.packet_id)? {
+            return Ok(());
+        }
+        if publish.dup {
+            self.shared.stats.uplink_duplicates.increment();
+        }
+        let profile = self.credentials.profile;
+        let topic = (publish.topic.len() <= self.shared.limits.max_topic)
+            .then(|| topics::authorize_publish(&publish.topic, &self.device.id, profile))
+            .flatten();
+        let Some(topic) = topic else {
+            self.drop_publish(&publish, DropReason::Forbidden, reason::NOT_AUTHORIZED);
+            return Ok(());
+        };
+        if publish.payload.len() > self.shared.limits.max_payload {
+            self.drop_publish(&publish, DropReason::Oversize, reason::QUOTA_EXCEEDED);
+            return Ok(());
+        }
+        let bytes = MESSAGE_OVERHEAD + publish.payload.len() + topic.len();
+        let Some(permit) = self.reserve(bytes, publish.qos).await? else {
+            self.shared.stats.dropped_queue_full.increment();
+            self.report_drop(DropReason::QueueFull);
+            return Ok(());
+        };
+        let ack = (publish.qos > 0).then(|| AckHandle {
+            sequence: self.inflight_in.push(publish.packet_id, publish.qos),
+            connection: Arc::clone(&self.connection),
+        });
+        if publish.qos == 2 {
+            self.qos2_received.push(publish.packet_id);
+        }
+        let message = self.inbound_message(topic, &publish.payload, publish.qos, publish.retain);
+        self.shared.inbound_queue.push(message, ack, permit);
+        Ok(())
+    }
+
+    /// Whether this QoS-2 publish was not received before. A repeated one is acknowledged again, or its acknowledgement is still to
+    /// come. A client that never sends PUBREL is disconnected.
+    fn is_first_delivery(&mut self, packet_id: u16) -> Result<bool, DisconnectCause> {
+        if self.qos2_received.contains(&packet_id) {
+            self.shared.stats.uplink_duplicates.increment();
+            if !self.inflight_in.contains_qos2(packet_id) {
+                self.acknowledge(packet_id, 2, reason::SUCCESS);
+            }
+            return Ok(false);
+        }
+        if self.qos2_received.len() >= self.shared.limits.receive_maximum {
+            return Err(DisconnectCause::ProtocolError(reason::QUOTA_EXCEEDED));
+        }
+        Ok(true)
+    }
+
+    /// Drop and count a publish, and acknowledge it all the same: otherwise the device would send it again and again.
+    pub(super) fn drop_publish(&mut self, publish: &Publish, why: DropReason, code: u8) {
+        let stats = &self.shared.stats;
+        match why {
+            DropReason::Forbidden => stats.dropped_forbidden.increment(),
+            DropReason::Oversize => stats.dropped_oversize.increment(),
+            DropReason::QueueFull => stats.dropped_queue_full.increment(),
+        }
+        self.report_drop(why);
+        // A PUBREC of MQTT 3.1.1 cannot refuse, so a PUBREL will follow.
+        if publish.qos == 2 && !self.codec.is_v5() {
+            self.qos2_received.push(publish.packet_id);
+        }
+        self.acknowledge(publish.packet_id, publish.qos, code);
+    }
+
+    /// The end of a QoS-2 exchange (MQTT 5.0, 4.3.3).
+    pub(super) fn handle_pubrel(&mut self, packet_id: u16) {
+        let known = self.qos2_received.iter().position(|id| *id == packet_id);
+        let code = known.map_or(reason::PACKET_IDENTIFIER_NOT_FOUND, |index| {
+            self.qos2_received.swap_remove(index);
+            reason::SUCCESS
+        });
+        self.codec.pubcomp(&mut self.output, packet_id, code);
+    }
+
+    /// The payload is copied: a slice would keep the whole read buffer in memory.
+    fn inbound_message(
+        &self,
+        topic: &str,
+        payload: &[u8],
+        qos: u8,
+        retain: bool,
+    ) -> InboundMessage {
+        let stats = &self.shared.stats;
+        let (at_ms, payload) = (now_ms(), Bytes::copy_from_slice(payload));
+        stats.uplink_bytes.add(payload.len() as u64);
+        if topic == "telemetry" && self.credentials.profile == FirmwareProfile::Native {
+            stats.uplink_telemetry.increment();
+            InboundMessage::Telemetry(TelemetryMessage {
+                device: self.credentials.number,
+                arrived_ms: at_ms,
+                payload,
+            })
+        } else {
+            stats.uplink_publish.increment();
+            InboundMessage::Event(DeviceEvent::Publish {
+                source: self.source(),
+                topic: topic.to_owned(),
+                payload,
+                qos,
+                retain,
+                at_ms,
+            })
+        }
+    }
+
+    /// A permit of the inbound queue; None when it stays full for longer than a QoS-0 message waits.
+    pub(super) async fn reserve(
+        &mut self,
+        bytes: usize,
+        qos: u8,
+    ) -> Result<Option<QueuePermit>, DisconnectCause> {
+        if let Some(permit) = self.shared.inbound_queue.try_reserve(bytes) {
+            return Ok(Some(permit));
+        }
+        self.shared.stats.waited_queue_full.increment();
+        let shared = Arc::clone(&self.shared);
+        let reserved = shared.inbound_queue.reserve(bytes);
+        if qos == 0 {
+            let limit = shared.limits.qos0_queue_timeout;
+            let waited = self.wait_for(tokio::time::timeout(limit, reserved)).await?;
+            return Ok(waited.ok().and_then(Result::ok));
+        }
+        Ok(self.wait_for(reserved).await?.ok())
+    }
+
+    fn report_drop(&self, why: DropReason) {
+        let at_ms = now_ms();
+        if !self.device.should_report(why, at_ms) {
+            return;
+        }
+        if let Some(permit) = self.shared.inbound_queue.try_reserve(MESSAGE_OVERHEAD) {
+            let event = DeviceEvent::Fault {
+                source: self.source(),
+                kind: why.name(),
+                at_ms,
+            };
+            self.shared.inbound_queue.push_low_priority(event, permit);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! SUBSCRIBE and UNSUBSCRIBE, and the subscribe events for the service.
+
+use bytestring::ByteString;
+
+use super::disconnect::DisconnectCause;
+use super::state::Session;
+use crate::connection::Subscription;
+use crate::inbound_queue::{DeviceEvent, MESSAGE_OVERHEAD};
+use crate::topics;
+use crate::wire::{TopicFilter, reason};
+
+impl Session {
+    pub(super) async fn subscribe(
+        &mut self,
+        packet_id: u16,
+        filters: Vec<TopicFilter>,
+        has_subscription_id: bool,
+    ) -> Result<(), DisconnectCause> {
+        self.throttle(0).await?;
+        let mut count = self.connection.mailbox.lock().subscriptions.len();
+        let mut codes = Vec::with_capacity(filters.len());
+        let mut granted = Vec::new();
+        for filter in filters {
+            let code = self.subscribe_code(&filter, count, has_subscription_id);
+            codes.push(code);
+            let relative = topics::relative_topic(&filter.filter, &self.device.id);
+            let Some(relative) = relative.filter(|_| code <= 1) else {
+                self.shared.stats.refused_subscribes.increment();
+                continue;
+            };
+            count += 1;
+            let subscription = Subscription {
+                filter: relative.into(),
+                qos: code,
+                retain_as_published: filter.retain_as_published,
+            };
+            granted.push((subscription, filter.retain_handling));
+        }
+        self.codec.suback(&mut self.output, packet_id, &codes);
+        let new = self.new_filters(&granted);
+        let limits = &self.shared.limits;
+        let left_out = self
+            .device
+            .subscribe(&self.connection, granted, !new.is_empty(), limits);
+        self.shared.stats.retained_left_out.add(left_out as u64);
+        let at_ms = self.device.last_subscribed_ms();
+        for filter in new {
+            self.announce_subscription(filter, at_ms).await?;
+        }
+        Ok(())
+    }
+
+    /// The filters that this connection does not have yet. Only these are announced: after a subscribe event the service sends all
+    /// unanswered commands, and a client that repeats a subscription has already received them.
+    fn new_filters(&self, granted: &[(Subscription, u8)]) -> Vec<String> {
+        let mailbox = self.connection.mailbox.lock();
+        let exists = |each: &Subscription| {
+            let mut subscriptions = mailbox.subscriptions.iter();
+            subscriptions.any(|other| other.filter == each.filter)
+        };
+        let new = granted.iter().filter(|(each, _)| !exists(each));
+        new.map(|(each, _)| each.filter.to_string()).collect()
+    }
+
+    /// The granted QoS, or the reason code of a refusal. `count`: subscriptions of the session so far.
+    fn subscribe_code(&self, filter: &TopicFilter, count: usize, has_subscription_id: bool) -> u8 {
+        let limits = &self.shared.limits;
+        if has_subscription_id {
+            return reason::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED;
+        }
+        if filter.filter.starts_with("$share/") {
+            return reason::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED;
+        }
+        let fits = filter.filter.len() <= limits.max_topic;
+        if !fits || topics::authorize_subscribe(&filter.filter, &self.device.id).is_none() {
+            return reason::NOT_AUTHORIZED;
+        }
+        if count >= limits.max_subscriptions_per_session {
+            return reason::QUOTA_EXCEEDED;
+        }
+        // The broker sends nothing at QoS 2.
+        filter.qos.min(1)
+    }
+
+    pub(super) async fn announce_subscription(
+        &mut self,
+        filter: String,
+        at_ms: i64,
+    ) -> Result<(), DisconnectCause> {
+        self.shared.stats.subscribes.increment();
+        let bytes = MESSAGE_OVERHEAD + filter.len();
+        if let Some(permit) = self.reserve(bytes, 1).await? {
+            let event = DeviceEvent::Subscribe {
+                source: self.source(),
+                filter,
+                at_ms,
+            };
+            self.shared.inbound_queue.push_low_priority(event, permit);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unsubscribe(&mut self, packet_id: u16, filters: &[ByteString]) {
+        let mut mailbox = self.connection.mailbox.lock();
+        let mut found = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let before = mailbox.subscriptions.len();
+            if let Some(relative) = topics::relative_topic(filter, &self.device.id) {
+                mailbox
+                    .subscriptions
+                    .retain(|subscription| &*subscription.filter != relative);
+            }
+            found.push(mailbox.subscriptions.len() < before);
+        }
+        drop(mailbox);
+        self.codec.unsuback(&mut self.output, packet_id, &found);
+    }
+}

@@ -1,0 +1,47 @@
+//! What every connection shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytestring::ByteString;
+use tokio::sync::{Semaphore, watch};
+
+use crate::inbound_queue::InboundQueue;
+use crate::limits::Limits;
+use crate::registry::DeviceRegistry;
+use crate::stats::Stats;
+
+pub struct Shared {
+    pub registry: DeviceRegistry,
+    pub inbound_queue: InboundQueue,
+    pub stats: Arc<Stats>,
+    /// One permit for each socket that may be open.
+    pub socket_permits: Arc<Semaphore>,
+    pub limits: Limits,
+    pub shutdown: watch::Sender<bool>,
+    assigned_client_ids: AtomicU64,
+}
+
+impl Shared {
+    /// Fails when the system gives no random bytes or no socket pair.
+    pub fn new(limits: Limits) -> std::io::Result<Self> {
+        let stats = Arc::new(Stats::default());
+        let mut key = [0u8; 32];
+        getrandom::fill(&mut key).map_err(std::io::Error::from)?;
+        Ok(Self {
+            registry: DeviceRegistry::new(key),
+            inbound_queue: InboundQueue::new(limits.inbound_queue_bytes, Arc::clone(&stats))?,
+            stats,
+            socket_permits: Arc::new(Semaphore::new(limits.max_connections)),
+            limits,
+            shutdown: watch::Sender::new(false),
+            assigned_client_ids: AtomicU64::new(1),
+        })
+    }
+
+    /// For a client that sends an empty client id. It needs to be unique only within the device.
+    pub fn assign_client_id(&self) -> ByteString {
+        let number = self.assigned_client_ids.fetch_add(1, Ordering::Relaxed);
+        format!("auto-{number}").into()
+    }
+}

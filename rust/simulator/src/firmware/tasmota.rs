@@ -1,0 +1,159 @@
+//! Tasmota: it publishes on `tele/…` and `stat/…` and receives on `cmnd/…`. A `Backlog` runs several steps; the last publishes the
+//! command's id.
+
+use super::message::{
+    DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off,
+};
+
+pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
+    vec![
+        DeviceMessage::retained("tele/LWT", "Online"),
+        DeviceMessage::new(
+            "tele/INFO1",
+            r#"{"Info1":{"Module":"Generic","Version":"14.2.0(simulated)","FallbackTopic":"cmnd/DVES_000000_fb/"}}"#,
+        ),
+        DeviceMessage::new("tele/STATE", status(relay, now_ms)),
+    ]
+}
+
+fn status(relay: bool, now_ms: i64) -> String {
+    format!(
+        r#"{{"Time":"{}","Uptime":"0T00:01:00","Heap":25,"POWER":"{}","Wifi":{{"RSSI":76,"Signal":-62}}}}"#,
+        iso_utc(now_ms),
+        on_off(relay)
+    )
+}
+
+/// `tele/SENSOR` with a DS18B20, an AM2301 and the energy meter, nested as Tasmota nests them.
+pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
+    let power = sample.voltage * sample.current;
+    DeviceMessage::new(
+        "tele/SENSOR",
+        format!(
+            concat!(
+                r#"{{"Time":"{}","DS18B20":{{"Id":"030CE4AA0A3B","Temperature":{:.1}}},"AM2301":{{"Temperature":{:.1},"Humidity":{:.1}}},"#,
+                r#""ENERGY":{{"Power":{:.0},"Voltage":{:.0},"Current":{:.3}}},"TempUnit":"C"}}"#
+            ),
+            iso_utc(sample.now_ms),
+            sample.temperature,
+            sample.temperature + 0.4,
+            sample.humidity,
+            power,
+            sample.voltage,
+            sample.current,
+        ),
+    )
+}
+
+pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ReceivedMessage {
+    let Some(command) = topic.strip_prefix("cmnd/") else {
+        return ReceivedMessage::Unknown;
+    };
+    let text = std::str::from_utf8(payload).unwrap_or_default();
+    match command.to_ascii_lowercase().as_str() {
+        "state" => ReceivedMessage::Query(DeviceMessage::new("stat/RESULT", status(relay, now_ms))),
+        "backlog" | "backlog0" => backlog(text),
+        "power" | "power1" => ReceivedMessage::Command(ReceivedCommand {
+            action: power(text),
+            ..ReceivedCommand::default()
+        }),
+        _ => ReceivedMessage::Unknown,
+    }
+}
+
+/// `Power1 ON; Publish devices/<id>/stat/ACK <execution>`
+fn backlog(text: &str) -> ReceivedMessage {
+    let (mut action, mut id) = (RelayAction::None, None);
+    for step in text.split(';') {
+        let mut words = step.split_whitespace();
+        let name = words.next().unwrap_or_default().to_ascii_lowercase();
+        match name.as_str() {
+            "power" | "power1" => action = power(words.next().unwrap_or_default()),
+            "publish"
+                if words
+                    .next()
+                    .is_some_and(|topic| topic.ends_with("/stat/ACK")) =>
+            {
+                id = words.next();
+            }
+            _ => {}
+        }
+    }
+    id.map_or(ReceivedMessage::Unknown, |id| {
+        ReceivedMessage::Command(ReceivedCommand {
+            id: id.to_owned(),
+            action,
+            ..ReceivedCommand::default()
+        })
+    })
+}
+
+fn power(text: &str) -> RelayAction {
+    match text.trim().to_ascii_uppercase().as_str() {
+        "ON" | "1" => RelayAction::Set(true),
+        "OFF" | "0" => RelayAction::Set(false),
+        "TOGGLE" | "2" => RelayAction::Toggle,
+        _ => RelayAction::None,
+    }
+}
+
+pub(super) fn acknowledgement(
+    command: &ReceivedCommand,
+    relay: bool,
+    now_ms: i64,
+) -> Vec<DeviceMessage> {
+    if command.action == RelayAction::None {
+        return vec![DeviceMessage::new("stat/RESULT", status(relay, now_ms))];
+    }
+    vec![
+        DeviceMessage::new("stat/RESULT", format!(r#"{{"POWER":"{}"}}"#, on_off(relay))),
+        DeviceMessage::new("stat/POWER", on_off(relay)),
+    ]
+}
+
+pub(super) fn result(command: &ReceivedCommand, _relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
+    if command.id.is_empty() {
+        return Vec::new();
+    }
+    vec![DeviceMessage::new("stat/ACK", command.id.clone())]
+}
+
+/// `2026-11-21T08:43:41` in UTC, by Howard Hinnant's algorithm `civil_from_days`.
+fn iso_utc(now_ms: i64) -> String {
+    let (days, second) = (
+        now_ms.div_euclid(86_400_000),
+        now_ms.rem_euclid(86_400_000) / 1000,
+    );
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}",
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_formatted_as_tasmota_formats_them() {
+        assert_eq!(iso_utc(0), "1970-01-01T00:00:00");
+        assert_eq!(iso_utc(951_782_399_000), "2000-02-28T23:59:59");
+        assert_eq!(iso_utc(951_868_799_999), "2000-02-29T23:59:59");
+        assert_eq!(iso_utc(1_795_250_621_000), "2026-11-21T08:43:41");
+    }
+}

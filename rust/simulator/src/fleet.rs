@@ -1,0 +1,37 @@
+//! What all devices of a running fleet share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{Semaphore, watch};
+
+use crate::ack_log::AckLog;
+use crate::config::SimulationConfig;
+use crate::counters::Counters;
+use crate::transport::BrokerConnector;
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FleetSignal {
+    pub stop: bool,
+    /// The number of reconnect storms so far; each increment closes all connections.
+    pub storms: u64,
+}
+
+pub(crate) struct Fleet {
+    pub config: SimulationConfig,
+    pub connector: BrokerConnector,
+    /// The number of devices, at least 1.
+    pub size: usize,
+    pub end: Option<Instant>,
+    pub counters: Arc<Counters>,
+    pub ack_log: Arc<AckLog>,
+    /// One permit for each connection that may be opening.
+    pub connect_permits: Semaphore,
+    pub signal: watch::Receiver<FleetSignal>,
+}
+
+impl Fleet {
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now >= end)
+    }
+}

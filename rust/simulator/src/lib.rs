@@ -1,0 +1,29 @@
+//! A simulated fleet of devices, for load, demonstrations and tests of the service.
+//!
+//! Law: each device is a real MQTT client, 3.1.1 or 5, on a socket of its own over TCP, TLS or WebSocket. It behaves as the firmware of
+//! its profile does: it subscribes, publishes that it is online, publishes telemetry at its share of the fleet's rate, and runs
+//! commands. Faults of real devices are injected on request (`FaultConfig`) and counted.
+//!
+//! Read `config`, `simulation`, `reconnect`, then `session` and `scenario`, then `firmware`.
+
+mod ack_log;
+mod client_codec;
+mod commands;
+mod config;
+mod counters;
+mod device;
+mod firmware;
+mod fleet;
+mod histogram;
+mod mqtt_client;
+mod reconnect;
+mod scenario;
+mod session;
+mod simulation;
+mod transport;
+
+pub use ack_log::AcknowledgedRange;
+pub use config::{ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, SimulationConfig};
+pub use counters::Counters;
+pub use histogram::Histogram;
+pub use simulation::Simulation;

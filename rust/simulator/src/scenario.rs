@@ -1,0 +1,167 @@
+//! What a connected device does: it publishes telemetry, handles what it receives, and reconnects as the configuration says.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use latchboard_broker::clock::now_ms;
+use tokio::time::sleep_until;
+
+use crate::client_codec::ServerPacket;
+use crate::counters::Counters;
+use crate::firmware::{self, ReceivedCommand, SensorSample};
+use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionEnd};
+
+const PING_INTERVAL: Duration = Duration::from_secs(KEEP_ALIVE_S as u64 / 2);
+
+struct Timetable {
+    /// Between two telemetry messages; None sends as fast as possible.
+    interval: Option<Duration>,
+    next_telemetry: Instant,
+    next_ping: Instant,
+}
+
+impl DeviceSession<'_> {
+    fn timetable(&self) -> Timetable {
+        let (rate, fleet_size) = (self.fleet.config.rate, self.fleet.size as f64);
+        let now = Instant::now();
+        let interval = (rate > 0.0).then(|| Duration::from_secs_f64(fleet_size / rate));
+        // Each device at its own moment of the interval, so that the fleet's messages are evenly spread.
+        let share = (self.device.index as f64 + 0.5) / fleet_size;
+        let offset = interval.map_or(Duration::ZERO, |interval| interval.mul_f64(share));
+        Timetable {
+            interval,
+            next_telemetry: now + offset,
+            next_ping: now + PING_INTERVAL,
+        }
+    }
+
+    /// Run until the device is to disconnect.
+    pub async fn run(&mut self) -> io::Result<SessionEnd> {
+        let end = self.fleet.end;
+        let mut times = self.timetable();
+        self.skip_missed_reconnects();
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                return Ok(SessionEnd::Finished);
+            }
+            if let Some(graceful) = self.reconnect_due(now) {
+                return Ok(SessionEnd::Reconnect { graceful });
+            }
+            let may_publish = self.unacknowledged.len() < self.fleet.config.max_inflight;
+            self.send_due(&mut times, may_publish, now)?;
+            self.client.flush().await?;
+            let flat_out = may_publish && times.interval.is_none();
+            let result = self.device.delayed_results.front().map(|(when, _)| *when);
+            let telemetry = Some(times.next_telemetry).filter(|_| may_publish);
+            let [reconnect, abrupt_reconnect] = self.device.reconnects;
+            let next = [telemetry, end, reconnect, abrupt_reconnect, result];
+            let next = next
+                .into_iter()
+                .flatten()
+                .fold(times.next_ping, Instant::min);
+            tokio::select! {
+                packet = self.client.read() => {
+                    let packet = packet?;
+                    self.handle(packet)?;
+                    while let Some(packet) = self.client.next_buffered()? {
+                        self.handle(packet)?;
+                    }
+                }
+                () = sleep_until(next.into()), if !flat_out => {}
+                () = tokio::task::yield_now(), if flat_out => {}
+            }
+        }
+    }
+
+    /// A reconnect that fell due while the device was disconnected is skipped.
+    fn skip_missed_reconnects(&mut self) {
+        let (intervals, now) = (self.reconnect_intervals(), Instant::now());
+        for (due, interval) in self.device.reconnects.iter_mut().zip(intervals) {
+            if due.is_some_and(|due| due <= now) {
+                *due = interval.map(|interval| now + interval);
+            }
+        }
+    }
+
+    fn reconnect_intervals(&self) -> [Option<Duration>; 2] {
+        let faults = &self.fleet.config.faults;
+        [faults.reconnect_every, faults.abrupt_reconnect_every]
+    }
+
+    /// Whether a reconnect is due, and if so, whether with a DISCONNECT; the next one is then scheduled.
+    fn reconnect_due(&mut self, now: Instant) -> Option<bool> {
+        let intervals = self.reconnect_intervals();
+        let reconnects = self.device.reconnects.iter_mut().zip(intervals);
+        for ((due, interval), graceful) in reconnects.zip([true, false]) {
+            if due.is_some_and(|due| due <= now) {
+                *due = interval.map(|interval| now + interval);
+                return Some(graceful);
+            }
+        }
+        None
+    }
+
+    fn send_due(
+        &mut self,
+        times: &mut Timetable,
+        may_publish: bool,
+        now: Instant,
+    ) -> io::Result<()> {
+        if now >= times.next_ping {
+            self.client.pingreq()?;
+            times.next_ping = now + PING_INTERVAL;
+        }
+        let is_due = |(when, _): &mut (Instant, ReceivedCommand)| *when <= now;
+        while let Some((_, command)) = self.device.delayed_results.pop_front_if(is_due) {
+            self.send_result(&command)?;
+        }
+        if may_publish && times.next_telemetry <= now {
+            self.publish_telemetry()?;
+            // A late message is not made up for: the rate stays constant.
+            let next = |interval| (times.next_telemetry + interval).max(now);
+            times.next_telemetry = times.interval.map_or(now, next);
+        }
+        Ok(())
+    }
+
+    fn publish_telemetry(&mut self) -> io::Result<()> {
+        let (config, device) = (&self.fleet.config, &mut *self.device);
+        let sequence = device.sequence;
+        device.sequence += 1;
+        let mut sample = SensorSample::at(now_ms(), device.index, device.relay, sequence);
+        sample.include_sequence = config.ack_log;
+        let message = firmware::telemetry(config.profile, &sample);
+        let packet_id = self.publish(message, config.qos.min(1))?;
+        Counters::increment(&self.fleet.counters.sent);
+        if packet_id > 0 {
+            self.unacknowledged
+                .push_back((packet_id, sequence, Instant::now()));
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, packet: ServerPacket) -> io::Result<()> {
+        match packet {
+            ServerPacket::PubAck(packet_id) => self.handle_puback(packet_id),
+            ServerPacket::Publish(message) => self.receive(&message)?,
+            ServerPacket::Disconnect => return Err(io::ErrorKind::ConnectionAborted.into()),
+            ServerPacket::ConnectionAccepted
+            | ServerPacket::ConnectionRefused
+            | ServerPacket::Other => {}
+        }
+        Ok(())
+    }
+
+    fn handle_puback(&mut self, packet_id: u16) {
+        let mut unacknowledged = self.unacknowledged.iter();
+        let index = unacknowledged.position(|(id, ..)| *id == packet_id);
+        let acknowledged = index.and_then(|index| self.unacknowledged.remove(index));
+        if let Some((_, sequence, written)) = acknowledged {
+            let counters = &self.fleet.counters;
+            counters.puback_time.record(written.elapsed());
+            Counters::increment(&counters.confirmed);
+            self.fleet.ack_log.record(self.device.index, sequence);
+        }
+    }
+}

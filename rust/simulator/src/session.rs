@@ -1,0 +1,105 @@
+//! One connection of a simulated device: how it opens and closes, and the messages it publishes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use latchboard_broker::clock::now_ms;
+use latchboard_broker::topics::TOPIC_ROOT;
+
+use crate::counters::Counters;
+use crate::device::SimulatedDevice;
+use crate::firmware::{self, DeviceMessage};
+use crate::fleet::Fleet;
+use crate::mqtt_client::MqttClient;
+
+pub(crate) const KEEP_ALIVE_S: u16 = 60;
+/// How long the broker may take to accept a connection, or to read the last packets of one.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How a session ended, if not with an error.
+pub(crate) enum SessionEnd {
+    /// The fleet's duration is over, or the fleet was stopped.
+    Finished,
+    /// `graceful`: with a DISCONNECT.
+    Reconnect {
+        graceful: bool,
+    },
+    Storm,
+}
+
+pub(crate) struct DeviceSession<'f> {
+    pub fleet: &'f Fleet,
+    pub device: &'f mut SimulatedDevice,
+    pub client: MqttClient,
+    pub prefix: String,
+    /// Telemetry messages without a PUBACK, oldest first: packet id, sequence number, when it was written.
+    pub unacknowledged: VecDeque<(u16, u64, Instant)>,
+}
+
+impl<'f> DeviceSession<'f> {
+    /// Connect, subscribe and publish that the device is online. `PermissionDenied` when the broker refuses the CONNECT.
+    pub async fn open(
+        fleet: &'f Fleet,
+        device: &'f mut SimulatedDevice,
+    ) -> io::Result<DeviceSession<'f>> {
+        let started = Instant::now();
+        let config = &fleet.config;
+        let stream = fleet.connector.connect().await?;
+        let mut session = DeviceSession {
+            fleet,
+            prefix: format!("{TOPIC_ROOT}{}/", device.credentials.device_id),
+            device,
+            client: MqttClient::new(stream, config.connection.mqtt_version),
+            unacknowledged: VecDeque::new(),
+        };
+        let (topic, payload) = firmware::will(config.profile);
+        let will = (format!("{}{topic}", session.prefix), payload);
+        let credentials = &session.device.credentials;
+        session
+            .client
+            .connect(credentials, KEEP_ALIVE_S, will)
+            .await?;
+        Counters::increment(&fleet.counters.connects);
+        fleet.counters.connect_time.record(started.elapsed());
+        let filters = firmware::filters(config.profile).iter();
+        let filters = filters.map(|filter| format!("{}{filter}", session.prefix).into());
+        session.client.subscribe(filters.collect())?;
+        for message in firmware::online_messages(config.profile, session.device.relay, now_ms()) {
+            session.publish(message, 1)?;
+        }
+        session.client.flush().await?;
+        Ok(session)
+    }
+
+    /// Count how the session ended; a graceful end sends a DISCONNECT.
+    pub async fn close(&mut self, end: &io::Result<SessionEnd>) {
+        let counters = &self.fleet.counters;
+        let counter = match end {
+            Ok(SessionEnd::Finished) => None,
+            Ok(SessionEnd::Reconnect { graceful: true }) => Some(&counters.fault_reconnect),
+            Ok(SessionEnd::Reconnect { graceful: false }) => Some(&counters.fault_dirty),
+            Ok(SessionEnd::Storm) => Some(&counters.fault_storm),
+            Err(_) => Some(&counters.lost),
+        };
+        if let Some(counter) = counter {
+            Counters::increment(counter);
+        }
+        let graceful = matches!(
+            end,
+            Ok(SessionEnd::Finished | SessionEnd::Reconnect { graceful: true })
+        );
+        if graceful && self.client.disconnect().is_ok() {
+            // The connection closes in any case; the DISCONNECT only prevents the will.
+            let _ = tokio::time::timeout(RESPONSE_TIMEOUT, self.client.flush()).await;
+        }
+        counters.count_closed(self.unacknowledged.len() as u64);
+    }
+
+    /// Returns the packet id; 0 at QoS 0.
+    pub fn publish(&mut self, message: DeviceMessage, qos: u8) -> io::Result<u16> {
+        let topic = format!("{}{}", self.prefix, message.topic);
+        self.client
+            .publish(topic, message.payload, qos, message.retain)
+    }
+}

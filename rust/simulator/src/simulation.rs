@@ -1,0 +1,127 @@
+//! A running fleet.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::ack_log::{AckLog, AcknowledgedRange};
+use crate::config::{DeviceCredentials, SimulationConfig};
+use crate::counters::Counters;
+use crate::fleet::{Fleet, FleetSignal};
+use crate::reconnect::run_device;
+use crate::transport::BrokerConnector;
+
+/// A fleet that runs on threads of its own until its duration is over, or it is stopped or dropped.
+pub struct Simulation {
+    counters: Arc<Counters>,
+    ack_log: Arc<AckLog>,
+    device_ids: Vec<String>,
+    signal: watch::Sender<FleetSignal>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    started: Instant,
+}
+
+impl Simulation {
+    /// Fails when the trusted certificates are invalid, or the system gives no threads.
+    pub fn start(config: SimulationConfig, devices: Vec<DeviceCredentials>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(config.threads.max(1))
+            .thread_name("simulate")
+            .enable_all()
+            .build()?;
+        let (signal, receiver) = watch::channel(FleetSignal::default());
+        let counters = Arc::new(Counters::default());
+        let ack_log = Arc::new(AckLog::new(if config.ack_log { devices.len() } else { 0 }));
+        let fleet = Arc::new(Fleet {
+            connector: BrokerConnector::new(config.connection.clone())?,
+            size: devices.len().max(1),
+            end: config.duration.map(|duration| Instant::now() + duration),
+            counters: Arc::clone(&counters),
+            ack_log: Arc::clone(&ack_log),
+            connect_permits: Semaphore::new(config.concurrent_connects.max(1)),
+            signal: receiver,
+            config,
+        });
+        let device_ids = devices.iter().map(|each| each.device_id.clone()).collect();
+        let storm_signal = signal.clone();
+        let thread = std::thread::Builder::new()
+            .name("simulate".to_owned())
+            .spawn(move || runtime.block_on(run_fleet(fleet, devices, storm_signal)))?;
+        Ok(Self {
+            counters,
+            ack_log,
+            device_ids,
+            signal,
+            thread: Some(thread),
+            started: Instant::now(),
+        })
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// By device id, the sequence numbers of the acknowledged telemetry messages; empty ranges unless the configuration asks for them.
+    pub fn ack_log(&self) -> Vec<(&str, Vec<AcknowledgedRange>)> {
+        let ids = self.device_ids.iter().enumerate();
+        ids.map(|(index, id)| (id.as_str(), self.ack_log.ranges(index)))
+            .collect()
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Every device closes its connection without a DISCONNECT now, and reconnects at once.
+    pub fn reconnect_storm(&self) {
+        self.signal.send_modify(|signal| signal.storms += 1);
+    }
+
+    /// Every device disconnects; returns when all have.
+    pub fn stop(&mut self) {
+        self.signal.send_modify(|signal| signal.stop = true);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the fleet's thread has been printed; the counters are still true.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn run_fleet(
+    fleet: Arc<Fleet>,
+    devices: Vec<DeviceCredentials>,
+    signal: watch::Sender<FleetSignal>,
+) {
+    let mut running = JoinSet::new();
+    for (index, credentials) in devices.into_iter().enumerate() {
+        running.spawn(run_device(Arc::clone(&fleet), credentials, index));
+    }
+    let storm_every = fleet.config.faults.reconnect_storm_every;
+    let storms = storm_every.map(|every| tokio::spawn(repeat_storms(signal, every)));
+    while running.join_next().await.is_some() {}
+    if let Some(storms) = storms {
+        storms.abort();
+    }
+}
+
+async fn repeat_storms(signal: watch::Sender<FleetSignal>, every: Duration) {
+    loop {
+        tokio::time::sleep(every.max(Duration::from_millis(100))).await;
+        signal.send_modify(|signal| signal.storms += 1);
+    }
+}
