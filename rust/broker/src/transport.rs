@@ -27,67 +27,41 @@ pub enum TransportStream {
     WebSocket(Box<WebSocketByteStream>),
 }
 
-macro_rules! forward {
-    ($self:ident, $stream:ident => $call:expr, $($variant:path),*) => {
-        match $self.get_mut() { $($variant($stream) => { let $stream = Pin::new($stream); $call })* }
+/// Implements reading and writing for an enum whose variants can read and write.
+macro_rules! forward_io {
+    ($enum:ident: $($variant:ident),*) => {
+        impl AsyncRead for $enum {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_read(cx, buf)),* }
+            }
+        }
+
+        impl AsyncWrite for $enum {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_write(cx, buf)),* }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_flush(cx)),* }
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $(Self::$variant(stream) => Pin::new(stream).poll_shutdown(cx)),* }
+            }
+        }
     };
 }
 
-impl AsyncRead for MaybeTlsStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        forward!(self, stream => stream.poll_read(cx, buf), MaybeTlsStream::Tcp, MaybeTlsStream::Tls)
-    }
-}
-
-impl AsyncWrite for MaybeTlsStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        forward!(self, stream => stream.poll_write(cx, buf), MaybeTlsStream::Tcp, MaybeTlsStream::Tls)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, stream => stream.poll_flush(cx), MaybeTlsStream::Tcp, MaybeTlsStream::Tls)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, stream => stream.poll_shutdown(cx), MaybeTlsStream::Tcp, MaybeTlsStream::Tls)
-    }
-}
-
-impl AsyncRead for TransportStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        forward!(self, stream => stream.poll_read(cx, buf), TransportStream::Direct, TransportStream::WebSocket)
-    }
-}
-
-impl AsyncWrite for TransportStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        forward!(self, stream => stream.poll_write(cx, buf), TransportStream::Direct, TransportStream::WebSocket)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, stream => stream.poll_flush(cx), TransportStream::Direct, TransportStream::WebSocket)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, stream => stream.poll_shutdown(cx), TransportStream::Direct, TransportStream::WebSocket)
-    }
-}
+forward_io!(MaybeTlsStream: Tcp, Tls);
+forward_io!(TransportStream: Direct, WebSocket);
 
 /// The payloads of binary frames as one byte stream, subprotocol `mqtt`; an MQTT packet may span frames (MQTT 5.0, 6).
 pub struct WebSocketByteStream {

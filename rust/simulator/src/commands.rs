@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use latchboard_broker::clock::now_ms;
 
-use crate::client_codec::ReceivedPublish;
+use crate::client_packets::ReceivedPublish;
 use crate::counters::Counters;
 use crate::firmware::{self, DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction};
 use crate::session::DeviceSession;

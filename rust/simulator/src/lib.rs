@@ -7,7 +7,7 @@
 //! Read `config`, `simulation`, `reconnect`, then `session` and `scenario`, then `firmware`.
 
 mod ack_log;
-mod client_codec;
+mod client_packets;
 mod commands;
 mod config;
 mod counters;

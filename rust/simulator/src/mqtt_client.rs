@@ -1,4 +1,4 @@
-//! An MQTT client on one connection. It buffers what it writes until `flush`.
+//! An MQTT client on one connection, in either version. It buffers what it writes until `flush`.
 
 use std::io;
 use std::num::NonZeroU16;
@@ -6,10 +6,18 @@ use std::num::NonZeroU16;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use latchboard_broker::transport::TransportStream;
+use rmqtt_codec::types::{Publish, QoS};
+use rmqtt_codec::{v3, v5};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::codec::{Decoder, Encoder};
 
-use crate::client_codec::{ClientCodec, ServerPacket};
+use crate::client_packets::{ServerPacket, v3_connect, v5_connect};
 use crate::config::{DeviceCredentials, MqttVersion};
+
+enum ClientCodec {
+    V3(v3::Codec),
+    V5(v5::Codec),
+}
 
 pub(crate) struct MqttClient {
     stream: TransportStream,
@@ -23,22 +31,39 @@ impl MqttClient {
     pub fn new(stream: TransportStream, version: MqttVersion) -> Self {
         Self {
             stream,
-            codec: ClientCodec::new(version),
+            codec: match version {
+                MqttVersion::V311 => ClientCodec::V3(v3::Codec::default()),
+                MqttVersion::V5 => ClientCodec::V5(v5::Codec::default()),
+            },
             input: BytesMut::new(),
             output: BytesMut::new(),
             last_packet_id: 1,
         }
     }
 
-    /// Open a clean session with a retained will, `(topic, payload)`. `PermissionDenied` when the broker refuses.
+    fn encode(
+        &mut self,
+        v3: impl FnOnce() -> v3::Packet,
+        v5: impl FnOnce() -> v5::Packet,
+    ) -> io::Result<()> {
+        match &mut self.codec {
+            ClientCodec::V3(codec) => codec.encode(v3(), &mut self.output),
+            ClientCodec::V5(codec) => codec.encode(v5(), &mut self.output),
+        }
+        .map_err(io::Error::other)
+    }
+
+    /// Open a clean session with a retained will at QoS 1, `(topic, payload)`. `PermissionDenied` when the broker refuses.
     pub async fn connect(
         &mut self,
         credentials: &DeviceCredentials,
         keep_alive_s: u16,
         will: (String, &'static str),
     ) -> io::Result<()> {
-        self.codec
-            .connect(&mut self.output, credentials, keep_alive_s, will)?;
+        self.encode(
+            || v3_connect(credentials, keep_alive_s, &will).into(),
+            || v5::Packet::Connect(Box::new(v5_connect(credentials, keep_alive_s, &will))),
+        )?;
         self.flush().await?;
         match self.read().await? {
             ServerPacket::ConnectionAccepted => Ok(()),
@@ -47,8 +72,27 @@ impl MqttClient {
     }
 
     /// All filters at QoS 1. Call it once: the packet id is 1.
-    pub fn subscribe(&mut self, filters: Vec<ByteString>) -> io::Result<()> {
-        self.codec.subscribe(&mut self.output, filters)
+    pub fn subscribe(&mut self, filters: &[ByteString]) -> io::Result<()> {
+        let (packet_id, qos) = (NonZeroU16::MIN, QoS::AtLeastOnce);
+        let options = v5::SubscriptionOptions {
+            qos,
+            ..v5::SubscriptionOptions::default()
+        };
+        let filters = filters.iter().cloned();
+        self.encode(
+            || v3::Packet::Subscribe {
+                packet_id,
+                topic_filters: filters.clone().map(|filter| (filter, qos)).collect(),
+            },
+            || {
+                v5::Packet::Subscribe(v5::Subscribe {
+                    packet_id,
+                    id: None,
+                    user_properties: Vec::new(),
+                    topic_filters: filters.clone().map(|filter| (filter, options)).collect(),
+                })
+            },
+        )
     }
 
     /// Returns the packet id; 0 at QoS 0.
@@ -61,21 +105,59 @@ impl MqttClient {
     ) -> io::Result<u16> {
         self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
         let packet_id = NonZeroU16::new(self.last_packet_id).filter(|_| qos > 0);
-        self.codec
-            .publish(&mut self.output, topic, payload, packet_id, retain)?;
+        let packet = |properties| {
+            Box::new(Publish {
+                dup: false,
+                retain,
+                qos: packet_id.map_or(QoS::AtMostOnce, |_| QoS::AtLeastOnce),
+                topic: topic.into(),
+                packet_id,
+                payload,
+                properties,
+            })
+        };
+        match &mut self.codec {
+            ClientCodec::V3(codec) => {
+                codec.encode(v3::Packet::Publish(packet(None)), &mut self.output)
+            }
+            ClientCodec::V5(codec) => {
+                let publish = packet(Some(v5::PublishProperties::default()));
+                codec.encode(v5::Packet::Publish(publish), &mut self.output)
+            }
+        }
+        .map_err(io::Error::other)?;
         Ok(packet_id.map_or(0, NonZeroU16::get))
     }
 
     pub fn puback(&mut self, packet_id: NonZeroU16) -> io::Result<()> {
-        self.codec.puback(&mut self.output, packet_id)
+        let v5_packet = || v5::PublishAck {
+            packet_id,
+            reason_code: v5::PublishAckReason::Success,
+            properties: Vec::new(),
+            reason_string: None,
+        };
+        self.encode(
+            || v3::Packet::PublishAck { packet_id },
+            || v5::Packet::PublishAck(v5_packet()),
+        )
     }
 
     pub fn pingreq(&mut self) -> io::Result<()> {
-        self.codec.pingreq(&mut self.output)
+        self.encode(|| v3::Packet::PingRequest, || v5::Packet::PingRequest)
     }
 
     pub fn disconnect(&mut self) -> io::Result<()> {
-        self.codec.disconnect(&mut self.output)
+        let v5_packet = || v5::Disconnect {
+            reason_code: v5::DisconnectReasonCode::NormalDisconnection,
+            session_expiry_interval_secs: None,
+            server_reference: None,
+            reason_string: None,
+            user_properties: Vec::new(),
+        };
+        self.encode(
+            || v3::Packet::Disconnect,
+            || v5::Packet::Disconnect(v5_packet()),
+        )
     }
 
     pub async fn flush(&mut self) -> io::Result<()> {
@@ -88,7 +170,15 @@ impl MqttClient {
 
     /// The next packet that was already read from the socket.
     pub fn next_buffered(&mut self) -> io::Result<Option<ServerPacket>> {
-        self.codec.decode(&mut self.input)
+        let packet = match &mut self.codec {
+            ClientCodec::V3(codec) => codec
+                .decode(&mut self.input)
+                .map(|packet| packet.map(|(packet, _)| packet.into())),
+            ClientCodec::V5(codec) => codec
+                .decode(&mut self.input)
+                .map(|packet| packet.map(|(packet, _)| packet.into())),
+        };
+        packet.map_err(io::Error::other)
     }
 
     pub async fn read(&mut self) -> io::Result<ServerPacket> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use latchboard_broker::clock::now_ms;
 use tokio::time::sleep_until;
 
-use crate::client_codec::ServerPacket;
+use crate::client_packets::ServerPacket;
 use crate::counters::Counters;
 use crate::firmware::{self, ReceivedCommand, SensorSample};
 use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionEnd};
@@ -146,9 +146,7 @@ impl DeviceSession<'_> {
             ServerPacket::PubAck(packet_id) => self.handle_puback(packet_id),
             ServerPacket::Publish(message) => self.receive(&message)?,
             ServerPacket::Disconnect => return Err(io::ErrorKind::ConnectionAborted.into()),
-            ServerPacket::ConnectionAccepted
-            | ServerPacket::ConnectionRefused
-            | ServerPacket::Other => {}
+            ServerPacket::ConnectionAccepted | ServerPacket::Other => {}
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl<'f> DeviceSession<'f> {
         fleet.counters.connect_time.record(started.elapsed());
         let filters = firmware::filters(config.profile).iter();
         let filters = filters.map(|filter| format!("{}{filter}", session.prefix).into());
-        session.client.subscribe(filters.collect())?;
+        session.client.subscribe(&filters.collect::<Vec<_>>())?;
         for message in firmware::online_messages(config.profile, session.device.relay, now_ms()) {
             session.publish(message, 1)?;
         }

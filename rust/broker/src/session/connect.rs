@@ -88,8 +88,11 @@ pub(super) async fn accept_connect(
     let assigned = no_client_id.then(|| shared.assign_client_id());
     let client_id = assigned.clone().unwrap_or(connect.client_id.clone());
     let queue = &shared.inbound_queue;
-    let event = connect_event(&device.id, credentials, connect.protocol_level, peer);
-    let announce = || queue.push_low_priority(event, connect_permit);
+    let level = connect.protocol_level;
+    let announce = || {
+        let event = connect_event(&device.id, credentials, level, peer);
+        queue.push_low_priority(event, connect_permit);
+    };
     let limits = &shared.limits;
     let attached = device
         .attach(

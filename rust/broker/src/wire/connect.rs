@@ -47,35 +47,34 @@ fn decode(
     version: ProtocolVersion,
     input: &mut BytesMut,
 ) -> Result<(PacketCodec, Connect), ConnectError> {
-    match version {
+    let (codec, decoded) = match version {
         ProtocolVersion::MQTT3 => {
             let mut codec = v3::Codec::default();
-            let decoded = codec.decode(input);
-            let codec = PacketCodec::new(VersionedCodec::V3(codec));
-            match decoded {
-                Ok(Some((v3::Packet::Connect(connect), _))) => {
-                    Ok((codec, connect_from_v3(*connect)))
-                }
-                Ok(_) => Err(not_mqtt()),
-                Err(error) => Err((Some(codec), error.into())),
-            }
+            let decoded = codec.decode(input).map(|packet| match packet {
+                Some((v3::Packet::Connect(connect), _)) => Some(connect_from_v3(*connect)),
+                _ => None,
+            });
+            (VersionedCodec::V3(codec), decoded)
         }
         ProtocolVersion::MQTT5 => {
             let mut codec = v5::Codec::default();
-            let decoded = codec.decode(input);
-            if let Ok(Some((v5::Packet::Connect(connect), _))) = &decoded
+            let decoded = codec.decode(input).map(|packet| match packet {
+                Some((v5::Packet::Connect(connect), _)) => Some(connect),
+                _ => None,
+            });
+            if let Ok(Some(connect)) = &decoded
                 && let Some(size) = connect.max_packet_size
             {
                 codec.set_max_outbound_size(size.get());
             }
-            let codec = PacketCodec::new(VersionedCodec::V5(codec));
-            match decoded {
-                Ok(Some((v5::Packet::Connect(connect), _))) => {
-                    Ok((codec, connect_from_v5(*connect)))
-                }
-                Ok(_) => Err(not_mqtt()),
-                Err(error) => Err((Some(codec), error.into())),
-            }
+            let decoded = decoded.map(|connect| connect.map(|connect| connect_from_v5(*connect)));
+            (VersionedCodec::V5(codec), decoded)
         }
+    };
+    let codec = PacketCodec::new(codec);
+    match decoded {
+        Ok(Some(connect)) => Ok((codec, connect)),
+        Ok(None) => Err(not_mqtt()),
+        Err(error) => Err((Some(codec), error.into())),
     }
 }

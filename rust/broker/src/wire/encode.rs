@@ -20,6 +20,16 @@ fn qos(level: u8) -> QoS {
     }
 }
 
+fn publish_ack(packet_id: NonZeroU16, code: u8) -> v5::PublishAck {
+    v5::PublishAck {
+        packet_id,
+        reason_code: v5::PublishAckReason::try_from(code)
+            .unwrap_or(v5::PublishAckReason::UnspecifiedError),
+        properties: Vec::new(),
+        reason_string: None,
+    }
+}
+
 impl PacketCodec {
     fn encode(
         &mut self,
@@ -109,64 +119,47 @@ impl PacketCodec {
         )
     }
 
-    fn acknowledgement(packet_id: NonZeroU16, code: u8) -> v5::PublishAck {
-        let reason_code =
-            v5::PublishAckReason::try_from(code).unwrap_or(v5::PublishAckReason::UnspecifiedError);
-        v5::PublishAck {
-            packet_id,
-            reason_code,
-            properties: Vec::new(),
-            reason_string: None,
+    /// A packet that acknowledges `packet_id`; nothing for the invalid id 0.
+    fn encode_ack(
+        &mut self,
+        out: &mut BytesMut,
+        packet_id: u16,
+        v3: impl FnOnce(NonZeroU16) -> v3::Packet,
+        v5: impl FnOnce(NonZeroU16) -> v5::Packet,
+    ) {
+        if let Some(packet_id) = NonZeroU16::new(packet_id) {
+            let _ = self.encode(out, || v3(packet_id), || v5(packet_id));
         }
     }
 
     pub fn puback(&mut self, out: &mut BytesMut, packet_id: u16, code: u8) {
-        let Some(packet_id) = NonZeroU16::new(packet_id) else {
-            return;
-        };
-        let _ = self.encode(
-            out,
-            || v3::Packet::PublishAck { packet_id },
-            || v5::Packet::PublishAck(Self::acknowledgement(packet_id, code)),
-        );
+        let v3 = |packet_id| v3::Packet::PublishAck { packet_id };
+        let v5 = |packet_id| v5::Packet::PublishAck(publish_ack(packet_id, code));
+        self.encode_ack(out, packet_id, v3, v5);
     }
 
     pub fn pubrec(&mut self, out: &mut BytesMut, packet_id: u16, code: u8) {
-        let Some(packet_id) = NonZeroU16::new(packet_id) else {
-            return;
-        };
-        let _ = self.encode(
-            out,
-            || v3::Packet::PublishReceived { packet_id },
-            || v5::Packet::PublishReceived(Self::acknowledgement(packet_id, code)),
-        );
+        let v3 = |packet_id| v3::Packet::PublishReceived { packet_id };
+        let v5 = |packet_id| v5::Packet::PublishReceived(publish_ack(packet_id, code));
+        self.encode_ack(out, packet_id, v3, v5);
     }
 
     pub fn pubcomp(&mut self, out: &mut BytesMut, packet_id: u16, code: u8) {
-        let Some(packet_id) = NonZeroU16::new(packet_id) else {
-            return;
+        let v3 = |packet_id| v3::Packet::PublishComplete { packet_id };
+        let v5 = |packet_id| {
+            v5::Packet::PublishComplete(v5::PublishAck2 {
+                packet_id,
+                reason_code: v5::PublishAck2Reason::try_from(code)
+                    .unwrap_or(v5::PublishAck2Reason::Success),
+                properties: Vec::new(),
+                reason_string: None,
+            })
         };
-        let reason_code =
-            v5::PublishAck2Reason::try_from(code).unwrap_or(v5::PublishAck2Reason::Success);
-        let _ = self.encode(
-            out,
-            || v3::Packet::PublishComplete { packet_id },
-            || {
-                v5::Packet::PublishComplete(v5::PublishAck2 {
-                    packet_id,
-                    reason_code,
-                    properties: Vec::new(),
-                    reason_string: None,
-                })
-            },
-        );
+        self.encode_ack(out, packet_id, v3, v5);
     }
 
     /// `codes`: 0 and 1 grant that QoS; every other code refuses the filter.
     pub fn suback(&mut self, out: &mut BytesMut, packet_id: u16, codes: &[u8]) {
-        let Some(packet_id) = NonZeroU16::new(packet_id) else {
-            return;
-        };
         let v3_status = |code: &u8| match code {
             0 | 1 => v3::SubscribeReturnCode::Success(qos(*code)),
             _ => v3::SubscribeReturnCode::Failure,
@@ -175,43 +168,36 @@ impl PacketCodec {
             v5::SubscribeAckReason::try_from(*code)
                 .unwrap_or(v5::SubscribeAckReason::UnspecifiedError)
         };
-        let _ = self.encode(
-            out,
-            || v3::Packet::SubscribeAck {
+        let v3 = |packet_id| v3::Packet::SubscribeAck {
+            packet_id,
+            status: codes.iter().map(v3_status).collect(),
+        };
+        let v5 = |packet_id| {
+            v5::Packet::SubscribeAck(v5::SubscribeAck {
                 packet_id,
-                status: codes.iter().map(v3_status).collect(),
-            },
-            || {
-                v5::Packet::SubscribeAck(v5::SubscribeAck {
-                    packet_id,
-                    properties: Vec::new(),
-                    reason_string: None,
-                    status: codes.iter().map(v5_status).collect(),
-                })
-            },
-        );
+                properties: Vec::new(),
+                reason_string: None,
+                status: codes.iter().map(v5_status).collect(),
+            })
+        };
+        self.encode_ack(out, packet_id, v3, v5);
     }
 
     pub fn unsuback(&mut self, out: &mut BytesMut, packet_id: u16, found: &[bool]) {
-        let Some(packet_id) = NonZeroU16::new(packet_id) else {
-            return;
+        let status = |found: &bool| match found {
+            true => v5::UnsubscribeAckReason::Success,
+            false => v5::UnsubscribeAckReason::NoSubscriptionExisted,
         };
-        let _ = self.encode(
-            out,
-            || v3::Packet::UnsubscribeAck { packet_id },
-            || {
-                let status = found.iter().map(|found| match found {
-                    true => v5::UnsubscribeAckReason::Success,
-                    false => v5::UnsubscribeAckReason::NoSubscriptionExisted,
-                });
-                v5::Packet::UnsubscribeAck(v5::UnsubscribeAck {
-                    packet_id,
-                    properties: Vec::new(),
-                    reason_string: None,
-                    status: status.collect(),
-                })
-            },
-        );
+        let v3 = |packet_id| v3::Packet::UnsubscribeAck { packet_id };
+        let v5 = |packet_id| {
+            v5::Packet::UnsubscribeAck(v5::UnsubscribeAck {
+                packet_id,
+                properties: Vec::new(),
+                reason_string: None,
+                status: found.iter().map(status).collect(),
+            })
+        };
+        self.encode_ack(out, packet_id, v3, v5);
     }
 
     pub fn pingresp(&mut self, out: &mut BytesMut) {
