@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use latchboard_broker::{
     Broker, BrokerStartError, FirmwareProfile, Limits, ListenAddress, OutboundMessage,
-    ServerCertificate, Transport,
+    ServerCertificate, TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -23,8 +23,8 @@ type MessageTuple<'py> = (String, String, Bound<'py, PyBytes>, u8, bool, Option<
 
 fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<ListenAddress> {
     let transport = match transport.as_str() {
-        "tcp" => Transport::Tcp,
-        "ws" => Transport::WebSocket,
+        "tcp" => TransportKind::Tcp,
+        "ws" => TransportKind::WebSocket,
         other => {
             return Err(PyValueError::new_err(format!(
                 "transport {other:?} is neither tcp nor ws"

@@ -198,7 +198,7 @@ impl RegisteredDevice {
         due
     }
 
-    /// When a connection of the device last added a subscription (Unix ms; 0: never), as its subscribe event says or will say.
+    /// When a connection of the device last added a subscription (Unix ms; 0: never). Its subscribe event has the same time.
     pub fn last_subscribed_ms(&self) -> i64 {
         self.state.lock().last_subscribed_ms
     }
@@ -255,7 +255,7 @@ impl RegisteredDevice {
             .sum::<u64>();
     }
 
-    /// Retain the message if it says so, and queue it for every connection. `topic` is relative to the device's prefix.
+    /// Retain the message if its retain flag is set, and queue it for every connection. `topic` is relative to the device's prefix.
     pub fn publish(
         &self,
         topic: &str,

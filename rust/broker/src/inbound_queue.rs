@@ -21,12 +21,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-use self::priorities::{Priority, PriorityQueues, QueuedMessage};
+use self::message::QueuedMessage;
+use self::priorities::{Priority, PriorityQueues};
 use crate::stats::Stats;
 
-pub use self::batch::{AckHandle, InboundBatch};
+pub use self::batch::InboundBatch;
 pub use self::message::{
-    DeviceEvent, EventSource, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage,
+    AckHandle, DeviceEvent, EventSource, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage,
 };
 
 struct QueueState {
@@ -148,7 +149,7 @@ impl InboundQueue {
         Some(InboundBatch::new(messages, Arc::clone(&self.stats)))
     }
 
-    /// No more messages will come. The descriptor stays readable, so that whoever waits on it notices.
+    /// No more messages will come. The descriptor stays readable, so that its event loop notices.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;

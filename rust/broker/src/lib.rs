@@ -31,5 +31,5 @@ mod wire;
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
 pub use limits::Limits;
-pub use listener::{ListenAddress, ServerCertificate, Transport};
+pub use listener::{ListenAddress, ServerCertificate, TransportKind};
 pub use topics::FirmwareProfile;

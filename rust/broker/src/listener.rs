@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportKind {
     Tcp,
     WebSocket,
 }
@@ -26,7 +26,7 @@ pub enum Transport {
 /// One address to listen on; port 0 means any free port.
 #[derive(Debug, Clone)]
 pub struct ListenAddress {
-    pub transport: Transport,
+    pub transport: TransportKind,
     pub tls: bool,
     pub host: String,
     pub port: u16,
@@ -96,7 +96,7 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
 /// Accept connections until the broker stops.
 pub async fn accept_loop(
     listener: TcpListener,
-    transport: Transport,
+    transport: TransportKind,
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
 ) {
@@ -148,13 +148,13 @@ impl Drop for OpenSocket<'_> {
 async fn serve_socket(
     socket: TcpStream,
     address: SocketAddr,
-    transport: Transport,
+    transport: TransportKind,
     tls: Option<TlsAcceptor>,
     shared: &Arc<Shared>,
 ) {
     let connect_deadline = Instant::now() + shared.limits.connect_timeout;
     let _ = socket.set_nodelay(true);
-    let stream = if tls.is_none() && transport == Transport::Tcp {
+    let stream = if tls.is_none() && transport == TransportKind::Tcp {
         TransportStream::Direct(MaybeTlsStream::Tcp(socket))
     } else {
         // Boxed, so that the task of a TCP connection does not carry the space of the handshakes.
@@ -166,7 +166,7 @@ async fn serve_socket(
         }
     };
     let peer = PeerInfo {
-        over_websocket: transport == Transport::WebSocket,
+        over_websocket: transport == TransportKind::WebSocket,
         address: address.to_string(),
         connect_deadline,
     };
@@ -176,7 +176,7 @@ async fn serve_socket(
 /// The TLS and WebSocket handshakes; None when one of them fails.
 async fn handshake(
     socket: TcpStream,
-    transport: Transport,
+    transport: TransportKind,
     tls: Option<TlsAcceptor>,
     shared: &Shared,
 ) -> Option<TransportStream> {
@@ -185,8 +185,8 @@ async fn handshake(
         Some(acceptor) => MaybeTlsStream::Tls(Box::new(acceptor.accept(socket).await.ok()?.into())),
     };
     match transport {
-        Transport::Tcp => Some(TransportStream::Direct(stream)),
-        Transport::WebSocket => {
+        TransportKind::Tcp => Some(TransportStream::Direct(stream)),
+        TransportKind::WebSocket => {
             // A frame may hold parts of two packets.
             let max_message = 2 * shared.limits.max_packet_size();
             let stream = WebSocketByteStream::accept(stream, max_message)

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchboard_broker::{Broker, FirmwareProfile, Limits, ListenAddress, Transport};
+use latchboard_broker::{Broker, FirmwareProfile, Limits, ListenAddress, TransportKind};
 use latchboard_simulator::{ConnectionConfig, DeviceCredentials, Simulation, SimulationConfig};
 
 fn argument(index: usize, default: f64) -> f64 {
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..Limits::default()
     })?;
     let address = ListenAddress {
-        transport: Transport::Tcp,
+        transport: TransportKind::Tcp,
         tls: false,
         host: "127.0.0.1".to_owned(),
         port: 0,

@@ -1,4 +1,4 @@
-//! How a device handles what it receives: it runs commands, answers, and commits the faults that are configured for it.
+//! How a device handles what it receives: it runs commands, responds, and injects the configured faults.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::session::DeviceSession;
 const REMEMBERED_IDS: usize = 16;
 /// How long after the deadline a late device sends its result.
 const LATENESS: Duration = Duration::from_secs(1);
-/// The service's default, for firmware that is not told the deadline.
+/// The service's default, for firmware whose commands carry no deadline.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Whether the device belongs to this share of the fleet, 0 to 1. Each `fault` number selects other devices.

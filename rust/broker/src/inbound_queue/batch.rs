@@ -2,16 +2,9 @@
 
 use std::sync::Arc;
 
-use super::message::{DeviceEvent, InboundMessage, TelemetryMessage};
-use super::priorities::QueuedMessage;
-use crate::connection::{CloseReason, Connection};
+use super::message::{AckHandle, DeviceEvent, InboundMessage, QueuedMessage, TelemetryMessage};
+use crate::connection::CloseReason;
 use crate::stats::Stats;
-
-/// The connection that waits for the acknowledgement of a publish, and the publish's sequence number there.
-pub struct AckHandle {
-    pub connection: Arc<Connection>,
-    pub sequence: u64,
-}
 
 pub struct InboundBatch {
     pub telemetry: Vec<TelemetryMessage>,

@@ -1,8 +1,10 @@
-//! What the broker hands to the service: telemetry messages and device events.
+//! What the broker hands to the service: telemetry messages and device events; and how they are queued.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+use crate::connection::Connection;
 
 /// The bytes that a queued message counts beside its payload: the queue entry, two allocations, the acknowledgement handle.
 pub const MESSAGE_OVERHEAD: usize = 192;
@@ -72,4 +74,17 @@ impl DeviceEvent {
 pub enum InboundMessage {
     Telemetry(TelemetryMessage),
     Event(DeviceEvent),
+}
+
+/// The connection that waits for the acknowledgement of a publish, and the publish's sequence number there.
+pub struct AckHandle {
+    pub connection: Arc<Connection>,
+    pub sequence: u64,
+}
+
+pub(super) struct QueuedMessage {
+    pub(super) message: InboundMessage,
+    pub(super) ack: Option<AckHandle>,
+    /// What the message counts against the queue's capacity.
+    pub(super) bytes: u32,
 }

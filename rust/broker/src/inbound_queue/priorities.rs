@@ -2,12 +2,11 @@
 //!
 //! Law: the events of one device stay in order. While some of them wait in one queue, later ones join the same queue. Telemetry may
 //! overtake events; it carries its own time. A batch takes from every queue, and only so many events that the service stores it
-//! quickly: a message of a connected device waits for one such batch, however many other devices are connecting.
+//! quickly: a message of a connected device waits for one such batch, even while ten thousand others connect.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::batch::AckHandle;
-use super::message::InboundMessage;
+use super::message::{InboundMessage, QueuedMessage};
 
 /// High-priority events are at most this fraction of a batch: one in four.
 const HIGH_FRACTION: usize = 4;
@@ -22,13 +21,6 @@ pub(super) enum Priority {
     High,
     /// Connects, disconnects, subscriptions, faults and wills.
     Low,
-}
-
-pub(super) struct QueuedMessage {
-    pub(super) message: InboundMessage,
-    pub(super) ack: Option<AckHandle>,
-    /// What the message counts against the queue's capacity.
-    pub(super) bytes: u32,
 }
 
 #[derive(Default)]

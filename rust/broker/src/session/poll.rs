@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Wait for something other than bytes. The broker does not read meanwhile, so the silence does not count against the keep alive.
+    /// Wait for something other than bytes. The broker does not read the socket, so this time does not count for the keep alive.
     async fn wait_until<T>(
         &mut self,
         mut condition: impl FnMut(&Session, &mut Context<'_>) -> Poll<T>,
