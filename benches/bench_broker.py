@@ -31,7 +31,7 @@ def a_broker(devices: list[tuple[str, str]]) -> Any:
     broker = _native.Broker(rate_per_second=0.0)
     broker.start([("tcp", False, "127.0.0.1", 0)])
     for number, (device_id, password) in enumerate(devices):
-        broker.admit(device_id, number, password, "native")
+        broker.upsert_credentials(device_id, number, password, "native")
     return broker
 
 
@@ -39,7 +39,7 @@ def drain(broker: Any, wanted: int) -> None:
     """Take and acknowledge until so many telemetry messages have come."""
     seen = 0
     while seen < wanted:
-        batch = broker.take(1000)
+        batch = broker.take_batch(1000)
         if batch is None:
             time.sleep(0.0005)
             continue
@@ -71,7 +71,7 @@ def test_a_command_to_a_device_and_its_done_back(benchmark: Any) -> None:
     device_id = devices[0][0]
 
     def results() -> int:
-        batch = broker.take(100)
+        batch = broker.take_batch(100)
         if batch is None:
             return 0
         batch.ack()
@@ -91,7 +91,7 @@ def test_a_command_to_a_device_and_its_done_back(benchmark: Any) -> None:
 def test_admitting_a_device(benchmark: Any) -> None:
     broker = _native.Broker()
     numbers = iter(range(100_000_000))
-    benchmark(lambda: broker.admit(f"dev_{next(numbers):020d}", 1, "p" * 32, "native"))
+    benchmark(lambda: broker.upsert_credentials(f"dev_{next(numbers):020d}", 1, "p" * 32, "native"))
 
 
 def resident_kib() -> int:
@@ -138,13 +138,13 @@ async def connections(count: int, rate: float) -> None:
     print(f"{arrived['connected']} connections in {arrived['seconds']:.2f} s: {count / arrived['seconds']:.0f}/s")
     print(f"resident memory: {used} KiB more, {used / count:.1f} KiB a connection")
     print(
-        f"{stats['uplink_telemetry']} telemetry messages; confirmation p50 {last['confirmation_p50_us']} us,"
+        f"{stats['inbound_telemetry']} telemetry messages; confirmation p50 {last['confirmation_p50_us']} us,"
         f" p99 {last['confirmation_p99_us']} us; lost {last['lost']}, failed {last['failed']}"
     )
 
 
 async def _acknowledge(broker: Any) -> None:
-    batch = broker.take(1000)
+    batch = broker.take_batch(1000)
     if batch is None:
         await asyncio.sleep(0.001)
     else:

@@ -55,11 +55,11 @@ say(phase="connected", seconds=round(took, 2), devices=s["connected"] + steady.s
 time.sleep(10)
 say(phase="settled")
 for name, count in (("before", 0), ("during", storms), ("after", 0)):
-    steady.clear_times()
+    steady.reset_latencies()
     was, end, back = steady.stats(), time.perf_counter() + phase_s, []
     for _ in range(count):
         before, at = stormy.stats()["connects"], time.perf_counter()
-        stormy.storm()
+        stormy.reconnect_all()
         until(lambda: stormy.stats()["connects"] >= before + len(devices) - half)
         back.append(round(time.perf_counter() - at, 2))
         time.sleep(max(0.0, phase_s / count - back[-1]))

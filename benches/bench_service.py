@@ -80,6 +80,6 @@ def bench_reading_to_command_at_1000_messages_a_second(benchmark: Any, service: 
 
 def play(service: Service, devices: list[tuple[str, str]], rate: float, seconds: float) -> dict[str, int]:
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=rate, qos=1, seconds=seconds)
-    while simulation.running():
+    while simulation.is_running():
         time.sleep(0.05)
     return simulation.stats()

@@ -230,7 +230,7 @@ def carry(directory: Path) -> None:
             devices.append((each["deviceId"], credentials["mqttPassword"]))
         for seconds in (10.0, 30.0):
             fleet = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=1e9, qos=1, seconds=seconds)
-            while fleet.running():
+            while fleet.is_running():
                 time.sleep(0.05)
             stats = fleet.stats()
             print(

@@ -17,7 +17,9 @@ KILLS = effort(2, 4)
 async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: Api) -> None:
     devices = [await a_device(owner, f"Meter {number}") for number in range(DEVICES)]
     identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
-    fleet = _native.Simulation("127.0.0.1", service.mqtt_port, identities, rate=RATE, journal=True, dirty_every_s=2.0, version=5)
+    fleet = _native.Simulation(
+        "127.0.0.1", service.mqtt_port, identities, rate=RATE, keep_ack_log=True, abrupt_disconnect_every_s=2.0, version=5
+    )
     try:
         for _ in range(KILLS):
             before = fleet.stats()["confirmed"]
@@ -32,7 +34,7 @@ async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(s
         await asyncio.to_thread(fleet.stop)
 
     stats, acknowledged = fleet.stats(), 0
-    for device_id, runs in fleet.journal():
+    for device_id, runs in fleet.ack_log():
         rows = await owner.get(f"/devices/{device_id}/telemetry?metric=seq&limit=1000")
         stored = [int(row["value"]) for row in rows]
         confirmed = {number for first, last in runs for number in range(first, last + 1)}

@@ -36,7 +36,7 @@ async def test_a_command_reaches_the_device_that_listens(version) -> None:
             if version == V5:
                 assert message.properties is not None
                 assert 28 <= message.properties.MessageExpiryInterval <= 30
-            await world.stat("downlink_acked", 1)
+            await world.stat("outbound_acked", 1)
             assert len(bystander.messages) == 0
 
 
@@ -102,26 +102,26 @@ async def test_a_command_that_expired_before_it_could_be_sent_is_never_sent() ->
         # 64 unacknowledged messages fill the window; what follows waits for an acknowledgement.
         for number in range(64):
             assert await world.link.send(device.device_id, OutboundMessage("cmd", b"%d" % number))
-            await world.stat("downlink_sent", number + 1)
+            await world.stat("outbound_sent", number + 1)
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"late", expiry_s=1))
         ids = [(await raw.packet())[1] for _ in range(64)]
         topic_length = 2 + len(device.topic("cmd"))
         await asyncio.sleep(1.1)
         await raw.say(b"\x40\x02" + ids[0][topic_length : topic_length + 2])
-        await world.stat("downlink_expired", 1)
+        await world.stat("outbound_expired", 1)
         await raw.say(b"\xc0\x00")
         assert await raw.packet() == (0xD0, b"")
 
 
 async def test_a_device_that_does_not_read_is_sent_a_bounded_number_and_then_none() -> None:
-    async with broker(downlink_queue=10) as world:
+    async with broker(outbound_queue=10) as world:
         device = await world.device()
         raw = await world.login(device)
         await raw.say(subscribe_packet(device.topic("cmd")))
         await raw.packet()
         for number in range(1, 65):
             assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 1000))
-            await world.stat("downlink_sent", number)
+            await world.stat("outbound_sent", number)
         taken = [await world.link.send(device.device_id, OutboundMessage("cmd", b"x")) for _ in range(12)]
         assert taken == [True] * 10 + [False] * 2
 
@@ -173,7 +173,7 @@ async def test_an_mqtt_5_client_gets_nothing_larger_than_it_takes() -> None:
             await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500))
             await world.link.send(device.device_id, OutboundMessage("cmd", b"small"))
             assert (await heard(client)).payload == b"small"
-        assert world.link.stats()["downlink_too_large"] == 1
+        assert world.link.stats()["outbound_too_large"] == 1
 
 
 async def test_subscribing_again_to_what_it_hears_is_no_news_and_a_session_found_again_is() -> None:

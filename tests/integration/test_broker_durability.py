@@ -19,7 +19,7 @@ async def everything(world, count: int) -> list:
     batches, seen = [], 0
     while seen < count:
         async with asyncio.timeout(PATIENCE):
-            batch = await world.link.take(500)
+            batch = await world.link.receive(500)
         batches.append(batch)
         seen += len(batch.telemetry) + sum(isinstance(event, InboundMessage) for event in batch.events)
     return batches
@@ -54,7 +54,7 @@ async def test_qos_2_is_received_when_its_batch_is_durable_and_a_repeat_is_not_t
         assert await raw.packet() == (0x50, b"\x00\x09")
         await raw.say(b"\x62\x02\x00\x09")
         assert await raw.packet() == (0x70, b"\x00\x09")
-        assert world.link.stats()["uplink_publish"] == 1
+        assert world.link.stats()["inbound_publish"] == 1
 
 
 async def test_a_batch_that_is_given_up_cuts_those_who_wait_for_it_and_only_those() -> None:
@@ -100,7 +100,7 @@ async def test_a_real_client_sends_again_what_was_not_confirmed(version) -> None
                 batch.ack()
             await asyncio.wait_for(sent, PATIENCE)
         stats = world.link.stats()
-        assert (stats["uplink_publish"], stats["uplink_duplicates"]) == (2, 1)
+        assert (stats["inbound_publish"], stats["inbound_duplicates"]) == (2, 1)
 
 
 async def test_events_of_a_device_come_in_the_order_in_which_it_sent_them() -> None:
@@ -144,9 +144,9 @@ async def test_what_was_queued_at_the_stop_can_still_be_taken() -> None:
         device = await world.device()
         raw = await world.login(device)
         await raw.say(publish_packet(device.topic("telemetry"), b"{}"))
-        await world.stat("uplink_telemetry", 1)
+        await world.stat("inbound_telemetry", 1)
         await world.link.stop()
         batch = await world.link.receive(100)
         assert len(batch.telemetry) == 1
-        assert [type(event).__name__ for event in batch.events] == ["Connected", "Disconnected"]
+        assert [type(event).__name__ for event in batch.events] == ["DeviceConnected", "DeviceDisconnected"]
         assert batch.events[-1].reason == "stopped"

@@ -98,7 +98,7 @@ async def test_an_expelled_device_is_cut_at_once_and_cannot_come_back() -> None:
 
 
 async def test_an_expelled_device_is_cut_even_while_it_waits_for_a_full_queue() -> None:
-    async with broker(consume=False, uplink_bytes=4096, rate_per_second=0) as world:
+    async with broker(consume=False, inbound_bytes=4096, rate_per_second=0) as world:
         device = await world.device()
         raw = await world.login(device)
         for packet_id in range(1, 60):

@@ -15,7 +15,7 @@ PING, PONG = b"\xc0\x00", (0xD0, b"")
 
 async def test_a_full_queue_stops_reading_and_nothing_is_lost_or_grows() -> None:
     bound = 64 * 1024
-    async with broker(consume=False, uplink_bytes=bound, rate_per_second=0) as world:
+    async with broker(consume=False, inbound_bytes=bound, rate_per_second=0) as world:
         device = await world.device()
         raw = await world.login(device)
         total, payload = 2000, b"x" * 500
@@ -26,7 +26,7 @@ async def test_a_full_queue_stops_reading_and_nothing_is_lost_or_grows() -> None
 
         flooding = asyncio.create_task(flood())
         await world.stat("waited_queue_full", 1)
-        assert world.link.stats()["uplink_queue_bytes"] <= bound
+        assert world.link.stats()["inbound_queue_bytes"] <= bound
         consuming = asyncio.create_task(world.consume())
         await asyncio.wait_for(flooding, PATIENCE)
         await world.event(InboundMessage, payload=payload + b"%d" % total)
@@ -35,7 +35,7 @@ async def test_a_full_queue_stops_reading_and_nothing_is_lost_or_grows() -> None
 
 
 async def test_qos_1_waits_at_a_full_queue_as_long_as_it_takes() -> None:
-    async with broker(consume=False, uplink_bytes=4096, rate_per_second=0, qos0_patience_s=0.05) as world:
+    async with broker(consume=False, inbound_bytes=4096, rate_per_second=0, qos0_timeout_s=0.05) as world:
         device = await world.device()
         raw = await world.login(device)
         for number in range(1, 61):
@@ -50,7 +50,7 @@ async def test_qos_1_waits_at_a_full_queue_as_long_as_it_takes() -> None:
 
 
 async def test_qos_0_is_dropped_and_counted_when_its_patience_is_over() -> None:
-    async with broker(consume=False, uplink_bytes=4096, rate_per_second=0, qos0_patience_s=0.05) as world:
+    async with broker(consume=False, inbound_bytes=4096, rate_per_second=0, qos0_timeout_s=0.05) as world:
         device = await world.device()
         raw = await world.login(device)
         for _ in range(30):
@@ -59,7 +59,7 @@ async def test_qos_0_is_dropped_and_counted_when_its_patience_is_over() -> None:
 
 
 async def test_a_connect_at_a_full_queue_waits_and_is_refused_in_the_end() -> None:
-    async with broker(consume=False, uplink_bytes=2048, connect_timeout_s=0.3, rate_per_second=0) as world:
+    async with broker(consume=False, inbound_bytes=2048, connect_timeout_s=0.3, rate_per_second=0) as world:
         device, late = await world.device(), await world.device()
         raw = await world.login(device)
         for number in range(1, 30):

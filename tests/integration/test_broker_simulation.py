@@ -64,7 +64,7 @@ async def test_a_simulated_device_obeys() -> None:
 
 
 async def test_faults_fall_on_the_share_of_the_fleet_that_was_asked_for() -> None:
-    async with broker() as world, fleet(world, 40, rate=1.0, silent=0.5, duplicating=0.5) as (simulation, devices):
+    async with broker() as world, fleet(world, 40, rate=1.0, silent_share=0.5, duplicating_share=0.5) as (simulation, devices):
         await world.until(lambda: simulation.stats()["connected"] == 40)
         order = b'{"id":"exe_1","cmd":"ON"}'
         for device in devices:
@@ -72,7 +72,7 @@ async def test_faults_fall_on_the_share_of_the_fleet_that_was_asked_for() -> Non
                 while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
         await world.until(lambda: simulation.stats()["commands"] == 40)
-        await world.stat("uplink_publish", 40 * 3 + simulation.stats()["results"])
+        await world.stat("inbound_publish", 40 * 3 + simulation.stats()["results"])
         answers = [results(world, device) for device in devices]
         silent = sum(answer == [] for answer in answers)
         twice = sum(answer == ["ack", "done", "done"] for answer in answers)
@@ -94,7 +94,7 @@ async def test_a_fleet_that_is_refused_counts_it() -> None:
 
 async def test_a_fleet_ends_when_its_time_is_over() -> None:
     async with broker() as world, fleet(world, 3, rate=30.0, seconds=0.5) as (simulation, _):
-        await world.until(lambda: not simulation.running())
+        await world.until(lambda: not simulation.is_running())
         assert simulation.stats()["sent"] > 0
 
 
@@ -126,10 +126,10 @@ async def test_a_fleet_comes_over_tls_to_a_broker_it_trusts_and_to_no_other(tran
     consuming = asyncio.create_task(world.consume())
     try:
         options: Any = {"websocket": transport == "ws", "rate": 100.0}
-        async with fleet(world, 2, trust=other.read_bytes(), **options) as (simulation, _):
+        async with fleet(world, 2, ca_certificates=other.read_bytes(), **options) as (simulation, _):
             await world.until(lambda: simulation.stats()["failed"] >= 2)
             assert simulation.stats()["connects"] == 0
-        async with fleet(world, 2, trust=chain.read_bytes(), **options):
+        async with fleet(world, 2, ca_certificates=chain.read_bytes(), **options):
             await world.until(lambda: world.telemetry >= 10)
     finally:
         consuming.cancel()
@@ -156,7 +156,10 @@ async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_neve
 
 
 async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect() -> None:
-    async with broker() as world, fleet(world, 1, rate=1.0, late=1.0, dirty_every_s=0.4) as (simulation, [device]):
+    async with (
+        broker() as world,
+        fleet(world, 1, rate=1.0, late_share=1.0, abrupt_disconnect_every_s=0.4) as (simulation, [device]),
+    ):
         await world.event(InboundMessage, topic="state")
         deadline = int(time.time() * 1000) + 300
         order = json.dumps({"id": "exe_1", "cmd": "ON", "exp": deadline}).encode()
@@ -174,26 +177,26 @@ async def test_a_goodbye_leaves_no_will_and_a_dirty_end_does() -> None:
         async with fleet(world, 2, rate=1.0, reconnect_every_s=0.3) as (simulation, _):
             await world.until(lambda: simulation.stats()["fault_reconnect"] >= 2)
         assert not [event for event in world.events if isinstance(event, InboundMessage) and event.payload == b"offline"]
-        async with fleet(world, 2, rate=1.0, dirty_every_s=0.3):
+        async with fleet(world, 2, rate=1.0, abrupt_disconnect_every_s=0.3):
             await world.event(InboundMessage, topic="status", payload=b"offline")
 
 
 async def test_in_a_storm_all_go_at_once_and_all_come_back() -> None:
     async with broker() as world, fleet(world, 50, rate=50.0) as (simulation, _):
         await world.until(lambda: simulation.stats()["connected"] == 50)
-        simulation.storm()
+        simulation.reconnect_all()
         await world.until(lambda: simulation.stats()["fault_storm"] == 50)
         await world.until(lambda: simulation.stats()["connected"] == 50)
         assert simulation.stats()["lost"] == 0
 
 
 async def test_the_journal_holds_what_was_confirmed_and_nothing_else() -> None:
-    async with broker(consume=False) as world, fleet(world, 2, rate=200.0, journal=True) as (simulation, devices):
+    async with broker(consume=False) as world, fleet(world, 2, rate=200.0, keep_ack_log=True) as (simulation, devices):
         await world.until(lambda: simulation.stats()["sent"] >= 20)
-        assert dict(simulation.journal()) == {device.device_id: [] for device in devices}
+        assert dict(simulation.ack_log()) == {device.device_id: [] for device in devices}
         consuming = asyncio.create_task(world.consume())
         await world.until(lambda: simulation.stats()["confirmed"] >= 20)
-        runs = [run for _, [run] in simulation.journal()]
+        runs = [run for _, [run] in simulation.ack_log()]
         consuming.cancel()
         assert [first for first, _ in runs] == [0, 0]
         assert sum(last + 1 for _, last in runs) <= simulation.stats()["confirmed"]
@@ -204,4 +207,4 @@ def test_a_plan_that_makes_no_sense_is_refused() -> None:
         with pytest.raises(ValueError, match=r"profile|level|negative"):
             _native.Simulation("127.0.0.1", 1, [], **options)  # type: ignore[arg-type]
     with pytest.raises(OSError, match=r"(?i)pem|invalid|other"):
-        _native.Simulation("not a name!", 1, [], trust=b"")
+        _native.Simulation("not a name!", 1, [], ca_certificates=b"")

@@ -80,7 +80,7 @@ struct PyBroker {
 impl PyBroker {
     #[new]
     #[pyo3(signature = (*, threads=None, max_connections=None, max_connections_per_device=None, connect_timeout_s=None,
-        max_payload=None, max_inflight=None, uplink_bytes=None, qos0_patience_s=None, downlink_queue=None,
+        max_payload=None, max_inflight=None, inbound_bytes=None, qos0_timeout_s=None, outbound_queue=None,
         session_expiry_s=None, rate_per_second=None, rate_burst=None))]
     // One keyword for each limit; a Python settings class would repeat them.
     #[allow(clippy::too_many_arguments)]
@@ -91,9 +91,9 @@ impl PyBroker {
         connect_timeout_s: Option<f64>,
         max_payload: Option<usize>,
         max_inflight: Option<u16>,
-        uplink_bytes: Option<u32>,
-        qos0_patience_s: Option<f64>,
-        downlink_queue: Option<usize>,
+        inbound_bytes: Option<u32>,
+        qos0_timeout_s: Option<f64>,
+        outbound_queue: Option<usize>,
         session_expiry_s: Option<u32>,
         rate_per_second: Option<f64>,
         rate_burst: Option<f64>,
@@ -115,10 +115,10 @@ impl PyBroker {
             receive_maximum: max_inflight.map_or(default.receive_maximum, |inflight| {
                 usize::from(inflight.max(1))
             }),
-            inbound_queue_bytes: uplink_bytes
+            inbound_queue_bytes: inbound_bytes
                 .map_or(default.inbound_queue_bytes, |bytes| bytes as usize),
-            qos0_queue_timeout: seconds(qos0_patience_s, default.qos0_queue_timeout)?,
-            outbound_queue: downlink_queue.unwrap_or(default.outbound_queue),
+            qos0_queue_timeout: seconds(qos0_timeout_s, default.qos0_queue_timeout)?,
+            outbound_queue: outbound_queue.unwrap_or(default.outbound_queue),
             max_session_expiry: session_expiry_s.map_or(default.max_session_expiry, |s| {
                 Duration::from_secs(u64::from(s))
             }),
@@ -163,7 +163,7 @@ impl PyBroker {
             .collect()
     }
 
-    fn admit(
+    fn upsert_credentials(
         &self,
         device_id: &str,
         device_no: u32,
@@ -180,19 +180,19 @@ impl PyBroker {
         Ok(())
     }
 
-    fn expel(&self, device_id: &str) -> bool {
+    fn remove_device(&self, device_id: &str) -> bool {
         self.broker.remove_device(device_id)
     }
 
-    fn kick(&self, device_id: &str) -> bool {
+    fn disconnect(&self, device_id: &str) -> bool {
         self.broker.disconnect_device(device_id)
     }
 
-    fn connected(&self, device_id: &str) -> bool {
+    fn is_connected(&self, device_id: &str) -> bool {
         self.broker.is_connected(device_id)
     }
 
-    fn subscribed_ms(&self, device_id: &str) -> i64 {
+    fn last_subscribed_ms(&self, device_id: &str) -> i64 {
         self.broker.last_subscribed_ms(device_id)
     }
 
@@ -211,8 +211,8 @@ impl PyBroker {
         ))?))
     }
 
-    fn publish_many(&self, letters: Vec<MessageTuple<'_>>) -> PyResult<Vec<bool>> {
-        let messages: Vec<OutboundMessage> = letters
+    fn publish_many(&self, messages: Vec<MessageTuple<'_>>) -> PyResult<Vec<bool>> {
+        let messages: Vec<OutboundMessage> = messages
             .into_iter()
             .map(outbound_message)
             .collect::<PyResult<_>>()?;
@@ -221,13 +221,13 @@ impl PyBroker {
     }
 
     /// At most `limit` messages and events; None when there are none.
-    fn take(&self, py: Python<'_>, limit: usize) -> PyResult<Option<PyInboundBatch>> {
+    fn take_batch(&self, py: Python<'_>, limit: usize) -> PyResult<Option<PyInboundBatch>> {
         py.detach(|| self.broker.take(limit))
             .map(|batch| to_python(py, batch))
             .transpose()
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.broker.is_stopped()
     }
 

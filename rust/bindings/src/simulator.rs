@@ -52,9 +52,9 @@ fn firmware_profile(name: &str) -> PyResult<FirmwareProfile> {
 #[pymethods]
 impl PySimulation {
     #[new]
-    #[pyo3(signature = (host, port, devices, *, websocket=false, trust=None, version=4, profile="native", rate=100.0, qos=1,
-        seconds=None, window=20, connecting=200, silent=0.0, duplicating=0.0, late=0.0, slow=0.0, slowness_s=2.0,
-        reconnect_every_s=None, dirty_every_s=None, storm_every_s=None, journal=false, threads=1))]
+    #[pyo3(signature = (host, port, devices, *, websocket=false, ca_certificates=None, version=4, profile="native", rate=100.0, qos=1,
+        seconds=None, max_inflight=20, max_connecting=200, silent_share=0.0, duplicating_share=0.0, late_share=0.0, slow_share=0.0, slow_delay_s=2.0,
+        reconnect_every_s=None, abrupt_disconnect_every_s=None, reconnect_all_every_s=None, keep_ack_log=false, threads=1))]
     // One keyword for each field of the configuration.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -62,51 +62,51 @@ impl PySimulation {
         port: u16,
         devices: Vec<(String, String)>,
         websocket: bool,
-        trust: Option<Vec<u8>>,
+        ca_certificates: Option<Vec<u8>>,
         version: u8,
         profile: &str,
         rate: f64,
         qos: u8,
         seconds: Option<f64>,
-        window: usize,
-        connecting: usize,
-        silent: f64,
-        duplicating: f64,
-        late: f64,
-        slow: f64,
-        slowness_s: f64,
+        max_inflight: usize,
+        max_connecting: usize,
+        silent_share: f64,
+        duplicating_share: f64,
+        late_share: f64,
+        slow_share: f64,
+        slow_delay_s: f64,
         reconnect_every_s: Option<f64>,
-        dirty_every_s: Option<f64>,
-        storm_every_s: Option<f64>,
-        journal: bool,
+        abrupt_disconnect_every_s: Option<f64>,
+        reconnect_all_every_s: Option<f64>,
+        keep_ack_log: bool,
         threads: usize,
     ) -> PyResult<Self> {
         let faults = FaultConfig {
-            silent,
-            slow,
-            slow_delay: duration(slowness_s)?,
-            duplicate: duplicating,
-            late,
+            silent: silent_share,
+            slow: slow_share,
+            slow_delay: duration(slow_delay_s)?,
+            duplicate: duplicating_share,
+            late: late_share,
             reconnect_every: optional_duration(reconnect_every_s)?,
-            abrupt_reconnect_every: optional_duration(dirty_every_s)?,
-            reconnect_storm_every: optional_duration(storm_every_s)?,
+            abrupt_reconnect_every: optional_duration(abrupt_disconnect_every_s)?,
+            reconnect_storm_every: optional_duration(reconnect_all_every_s)?,
         };
         let config = SimulationConfig {
             connection: ConnectionConfig {
                 host,
                 port,
                 websocket,
-                trusted_certificates: trust,
+                trusted_certificates: ca_certificates,
                 mqtt_version: mqtt_version(version)?,
             },
             profile: firmware_profile(profile)?,
             rate,
             qos,
-            max_inflight: window,
-            concurrent_connects: connecting,
+            max_inflight,
+            concurrent_connects: max_connecting,
             duration: optional_duration(seconds)?,
             faults,
-            ack_log: journal,
+            ack_log: keep_ack_log,
             threads,
         };
         let credentials = |(device_id, password)| DeviceCredentials {
@@ -119,7 +119,7 @@ impl PySimulation {
         })
     }
 
-    fn running(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.simulation().is_running()
     }
 
@@ -128,12 +128,12 @@ impl PySimulation {
     }
 
     /// Every device closes its connection without a DISCONNECT now, and reconnects at once.
-    fn storm(&self) {
+    fn reconnect_all(&self) {
         self.simulation().reconnect_storm();
     }
 
     /// Clear the measured times; counters continue.
-    fn clear_times(&self) {
+    fn reset_latencies(&self) {
         let simulation = self.simulation();
         simulation.counters().puback_time.clear();
         simulation.counters().connect_time.clear();
@@ -154,7 +154,7 @@ impl PySimulation {
     }
 
     /// By device id, the first and last number (`seq`) of each range of telemetry messages that were acknowledged.
-    fn journal(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
+    fn ack_log(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
         let simulation = self.simulation();
         let devices = simulation.ack_log().into_iter();
         devices

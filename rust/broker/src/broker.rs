@@ -184,11 +184,11 @@ impl Broker {
             device.publish(&topic, &publish, &self.shared.limits)
         });
         if results.contains(&EnqueueResult::QueueFull) {
-            self.shared.stats.downlink_queue_full.increment();
+            self.shared.stats.outbound_queue_full.increment();
         }
         let queued = results.contains(&EnqueueResult::Queued);
         if !queued {
-            self.shared.stats.downlink_unheard.increment();
+            self.shared.stats.outbound_no_subscriber.increment();
         }
         queued
     }
@@ -213,8 +213,8 @@ impl Broker {
         let depths = self.shared.registry.depths();
         values.extend([
             ("devices_admitted", depths.devices),
-            ("downlink_queue", depths.outbound_pending),
-            ("downlink_unacknowledged", depths.outbound_inflight),
+            ("outbound_queue", depths.outbound_pending),
+            ("outbound_unacknowledged", depths.outbound_inflight),
             ("sessions_stored", depths.stored_sessions),
         ]);
         values

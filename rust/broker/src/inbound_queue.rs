@@ -119,8 +119,8 @@ impl InboundQueue {
         permit: QueuePermit,
     ) {
         let bytes = permit.consume();
-        self.stats.uplink_queue.increment();
-        self.stats.uplink_queue_bytes.add(u64::from(bytes));
+        self.stats.inbound_queue.increment();
+        self.stats.inbound_queue_bytes.add(u64::from(bytes));
         let mut state = self.state.lock();
         let queued = QueuedMessage {
             message,
@@ -144,8 +144,8 @@ impl InboundQueue {
         drop(state);
         let freed: usize = messages.iter().map(|queued| queued.bytes as usize).sum();
         self.free_bytes.add_permits(freed);
-        self.stats.uplink_queue.subtract(messages.len() as u64);
-        self.stats.uplink_queue_bytes.subtract(freed as u64);
+        self.stats.inbound_queue.subtract(messages.len() as u64);
+        self.stats.inbound_queue_bytes.subtract(freed as u64);
         Some(InboundBatch::new(messages, Arc::clone(&self.stats)))
     }
 

@@ -38,19 +38,19 @@ impl Counter {
 // The names are the keys of `Broker.stats()` in Python.
 counters! {
     // gauges
-    connections, sockets, uplink_queue, uplink_queue_bytes,
+    connections, sockets, inbound_queue, inbound_queue_bytes,
     // connections
-    accepted, connects, takeovers, disconnects, kicked,
+    accepted, connects, takeovers, disconnects, closed_revoked,
     refused_credentials, refused_anonymous, refused_will, refused_garbage, refused_timeout, refused_full, refused_busy,
     closed_protocol_error, closed_keepalive, closed_slow_reader,
     // bytes of MQTT packets, without TLS and WebSocket framing
     bytes_read, bytes_written,
     // inbound
-    uplink_telemetry, uplink_publish, uplink_bytes, uplink_acked, uplink_nacked, uplink_duplicates,
+    inbound_telemetry, inbound_publish, inbound_bytes, inbound_acked, inbound_nacked, inbound_duplicates,
     dropped_forbidden, dropped_oversize, dropped_queue_full, throttled, waited_queue_full,
     subscribes, refused_subscribes, retained_left_out,
     // outbound
-    downlink_sent, downlink_acked, downlink_unheard, downlink_expired, downlink_too_large, downlink_queue_full,
+    outbound_sent, outbound_acked, outbound_no_subscriber, outbound_expired, outbound_too_large, outbound_queue_full,
 }
 
 /// What the broker holds for all devices at one moment.

@@ -7,12 +7,12 @@ __all__ = [
     "Broker",
     "Courier",
     "Engine",
+    "InboundBatch",
     "Ingested",
     "Signer",
     "Simulation",
     "Tally",
     "TelemetryBatch",
-    "UplinkBatch",
     "Window",
     "allowance",
     "source_digest",
@@ -98,8 +98,8 @@ def source_digest() -> str: ...
 # broker
 
 @final
-class UplinkBatch:
-    """What was taken together. Forgotten without `ack` it is given up, as by `nack`."""
+class InboundBatch:
+    """The messages and events of one `take_batch`. A batch that is dropped without `ack` counts as `nack`."""
 
     @property
     def telemetry(self) -> TelemetryBatch: ...
@@ -123,9 +123,9 @@ class Broker:
         connect_timeout_s: float | None = None,
         max_payload: int | None = None,
         max_inflight: int | None = None,
-        uplink_bytes: int | None = None,
-        qos0_patience_s: float | None = None,
-        downlink_queue: int | None = None,
+        inbound_bytes: int | None = None,
+        qos0_timeout_s: float | None = None,
+        outbound_queue: int | None = None,
         session_expiry_s: int | None = None,
         rate_per_second: float | None = None,
         rate_burst: float | None = None,
@@ -142,17 +142,17 @@ class Broker:
         """Up to a second and a half, with the interpreter free."""
 
     def ports(self) -> list[int]: ...
-    def admit(self, device_id: str, device_no: int, password: str, profile: str) -> None: ...
-    def expel(self, device_id: str) -> bool: ...
-    def kick(self, device_id: str) -> bool: ...
-    def connected(self, device_id: str) -> bool: ...
-    def subscribed_ms(self, device_id: str) -> int: ...
+    def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None: ...
+    def remove_device(self, device_id: str) -> bool: ...
+    def disconnect(self, device_id: str) -> bool: ...
+    def is_connected(self, device_id: str) -> bool: ...
+    def last_subscribed_ms(self, device_id: str) -> int: ...
     def publish(
         self, device_id: str, topic: str, payload: bytes, qos: int = 1, retain: bool = False, expiry_s: int | None = None
     ) -> bool: ...
-    def publish_many(self, letters: Sequence[tuple[str, str, bytes, int, bool, int | None]]) -> list[bool]: ...
-    def take(self, limit: int) -> UplinkBatch | None: ...
-    def stopped(self) -> bool: ...
+    def publish_many(self, messages: Sequence[tuple[str, str, bytes, int, bool, int | None]]) -> list[bool]: ...
+    def take_batch(self, limit: int) -> InboundBatch | None: ...
+    def is_stopped(self) -> bool: ...
     def fileno(self) -> int:
         """Readable exactly while there is something to take, and for ever once the broker has stopped."""
 
@@ -160,10 +160,10 @@ class Broker:
 
 @final
 class Simulation:
-    """A fleet of simulated devices, `(device id, password)` each, that runs until `stop` or its time is over.
+    """A fleet of simulated devices, `(device id, password)` each, that runs until `stop` or until its time is over.
 
-    `trust`: PEM certificates; with them the connection is TLS. `version`: the MQTT protocol level, 4 (3.1.1) or 5. Shares
-    (`silent`, `duplicating`, `late`, `slow`) are of the devices, 0 to 1."""
+    `ca_certificates`: PEM; with them the connection uses TLS. `version`: the MQTT protocol level, 4 (3.1.1) or 5.
+    A `..._share` is a share of the devices, 0 to 1."""
 
     def __new__(
         cls,
@@ -172,31 +172,31 @@ class Simulation:
         devices: Sequence[tuple[str, str]],
         *,
         websocket: bool = False,
-        trust: bytes | None = None,
+        ca_certificates: bytes | None = None,
         version: int = 4,
         profile: str = "native",
         rate: float = 100.0,
         qos: int = 1,
         seconds: float | None = None,
-        window: int = 20,
-        connecting: int = 200,
-        silent: float = 0.0,
-        duplicating: float = 0.0,
-        late: float = 0.0,
-        slow: float = 0.0,
-        slowness_s: float = 2.0,
+        max_inflight: int = 20,
+        max_connecting: int = 200,
+        silent_share: float = 0.0,
+        duplicating_share: float = 0.0,
+        late_share: float = 0.0,
+        slow_share: float = 0.0,
+        slow_delay_s: float = 2.0,
         reconnect_every_s: float | None = None,
-        dirty_every_s: float | None = None,
-        storm_every_s: float | None = None,
-        journal: bool = False,
+        abrupt_disconnect_every_s: float | None = None,
+        reconnect_all_every_s: float | None = None,
+        keep_ack_log: bool = False,
         threads: int = 1,
     ) -> Simulation: ...
-    def running(self) -> bool: ...
+    def is_running(self) -> bool: ...
     def stop(self) -> None: ...
-    def storm(self) -> None: ...
-    def clear_times(self) -> None: ...
+    def reconnect_all(self) -> None: ...
+    def reset_latencies(self) -> None: ...
     def stats(self) -> dict[str, int]: ...
-    def journal(self) -> list[tuple[str, list[tuple[int, int]]]]: ...
+    def ack_log(self) -> list[tuple[str, list[tuple[int, int]]]]: ...
 
 _Place = tuple[bool, str, int]
 _Letter = tuple[int, str, _Place, str, list[tuple[str, str]], bytes, float]

@@ -61,9 +61,9 @@ class BrokerLimits:
     connect_timeout_s: float | None = None
     max_payload: int | None = None
     max_inflight: int | None = None
-    uplink_bytes: int | None = None
-    qos0_patience_s: float | None = None
-    downlink_queue: int | None = None
+    inbound_bytes: int | None = None
+    qos0_timeout_s: float | None = None
+    outbound_queue: int | None = None
     session_expiry_s: int | None = None
     rate_per_second: float | None = None
     rate_burst: float | None = None
@@ -89,11 +89,11 @@ def _default_max_connections() -> int:
 
 
 class _EmbeddedInboundBatch:
-    """An `UplinkBatch` over the extension's own."""
+    """An `InboundBatch` over the extension's own."""
 
     __slots__ = ("_raw", "events", "telemetry")
 
-    def __init__(self, raw: _native.UplinkBatch) -> None:
+    def __init__(self, raw: _native.InboundBatch) -> None:
         self._raw = raw
         self.telemetry: InboundTelemetry = raw.telemetry
         self.events: Sequence[InboundEvent] = [
@@ -149,10 +149,10 @@ class EmbeddedDeviceLink:
 
     async def receive(self, limit: int) -> _EmbeddedInboundBatch:
         while True:
-            raw = self._broker.take(limit)
+            raw = self._broker.take_batch(limit)
             if raw is not None:
                 return _EmbeddedInboundBatch(raw)
-            if self._broker.stopped():
+            if self._broker.is_stopped():
                 raise Unavailable("The MQTT broker has been stopped; nothing more will come. Start the service anew.")
             await self._wait_readable()
 
@@ -172,19 +172,19 @@ class EmbeddedDeviceLink:
             loop.remove_reader(descriptor)
 
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
-        self._broker.admit(device_id, device_no, password, profile)
+        self._broker.upsert_credentials(device_id, device_no, password, profile)
 
     async def remove_device(self, device_id: str) -> None:
-        self._broker.expel(device_id)
+        self._broker.remove_device(device_id)
 
     async def send(self, device_id: str, message: OutboundMessage) -> bool:
         return self._broker.publish(device_id, message.topic, message.payload, message.qos, message.retain, message.expiry_s)
 
     def is_connected(self, device_id: str) -> bool:
-        return self._broker.connected(device_id)
+        return self._broker.is_connected(device_id)
 
     def last_subscribed_ms(self, device_id: str) -> int:
-        return self._broker.subscribed_ms(device_id)
+        return self._broker.last_subscribed_ms(device_id)
 
     def stats(self) -> Mapping[str, int]:
         return self._broker.stats()

@@ -28,7 +28,7 @@ class _QueuedMessage:
 
 
 class MosquittoInboundBatch:
-    """An `UplinkBatch`; `confirm` and `give_up` are the link's."""
+    """An `InboundBatch`; `confirm` and `give_up` are the link's."""
 
     __slots__ = ("_ack_handles", "_acknowledge", "_reconnect", "events", "telemetry")
 

@@ -20,14 +20,14 @@ class InvalidFaultError(ValueError):
 class FaultInjectionOptions:
     """Shares of the devices, 0 to 1, and intervals in seconds; None means never."""
 
-    silent: float = 0.0
-    duplicating: float = 0.0
-    late: float = 0.0
-    slow: float = 0.0
-    slowness_s: float = 2.0
+    silent_share: float = 0.0
+    duplicating_share: float = 0.0
+    late_share: float = 0.0
+    slow_share: float = 0.0
+    slow_delay_s: float = 2.0
     reconnect_every_s: float | None = None
-    dirty_every_s: float | None = None
-    storm_every_s: float | None = None
+    abrupt_disconnect_every_s: float | None = None
+    reconnect_all_every_s: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> FaultInjectionOptions:
@@ -43,15 +43,15 @@ class FaultInjectionOptions:
 
 
 def _parse_fault(name: str, value: str) -> dict[str, float]:
-    shares = {"silent": "silent", "duplicate": "duplicating", "late": "late"}
-    times = {"reconnect": "reconnect_every_s", "dirty": "dirty_every_s", "storm": "storm_every_s"}
+    shares = {"silent": "silent_share", "duplicate": "duplicating_share", "late": "late_share"}
+    times = {"reconnect": "reconnect_every_s", "dirty": "abrupt_disconnect_every_s", "storm": "reconnect_all_every_s"}
     if name in shares:
         return {shares[name]: _parse_share(name, value)}
     if name in times:
         return {times[name]: _parse_duration_s(name, value)}
     if name == "slow":
         share, colon, pause = value.partition(":")
-        return {"slow": _parse_share(name, share)} | ({"slowness_s": _parse_duration_s(name, pause)} if colon else {})
+        return {"slow_share": _parse_share(name, share)} | ({"slow_delay_s": _parse_duration_s(name, pause)} if colon else {})
     raise InvalidFaultError(f"{name!r} is not a fault; use {FAULT_HELP}")
 
 

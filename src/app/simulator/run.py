@@ -106,7 +106,7 @@ def start_fleet(options: SimulationOptions, provisioned: ProvisionedFleet, host:
             port,
             [(login.device_id, login.password) for login in provisioned.logins],
             websocket=connection.transport.is_websocket,
-            trust=connection.load_trusted_certificates(),
+            ca_certificates=connection.load_trusted_certificates(),
             version=connection.version.protocol_level,
             profile=str(provisioned.profile),
             rate=options.messages_per_second,
@@ -135,12 +135,12 @@ async def _report_until_done(fleet: extension.Simulation, count: int, reporter: 
     stop = _stop_on_signal()
     previous: dict[str, int] = {}
     max_connected = 0
-    while fleet.running() and not stop.is_set():
+    while fleet.is_running() and not stop.is_set():
         for _ in range(round(PROGRESS_EVERY_S / POLL_EVERY_S)):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), POLL_EVERY_S)
             max_connected = max(max_connected, fleet.stats()["connected"])
-            if stop.is_set() or not fleet.running():
+            if stop.is_set() or not fleet.is_running():
                 break
         now = fleet.stats()
         reporter.update_progress(report.progress_line(now, previous, count))

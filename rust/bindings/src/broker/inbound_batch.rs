@@ -32,7 +32,7 @@ fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py,
     }
 }
 
-#[pyclass(module = "adapters.engine._native", name = "UplinkBatch", frozen)]
+#[pyclass(module = "adapters.engine._native", name = "InboundBatch", frozen)]
 pub struct PyInboundBatch {
     #[pyo3(get)]
     telemetry: Py<TelemetryBatch>,

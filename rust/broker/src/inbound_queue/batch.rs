@@ -33,7 +33,7 @@ impl InboundBatch {
 
     /// Acknowledge every message of the batch to its device. Further calls have no effect.
     pub fn ack(&mut self) {
-        self.stats.uplink_acked.add(self.acks.len() as u64);
+        self.stats.inbound_acked.add(self.acks.len() as u64);
         for ack in self.acks.drain(..) {
             ack.connection.acknowledge(ack.sequence);
         }
@@ -41,7 +41,7 @@ impl InboundBatch {
 
     /// Close every connection that waits for this batch, so that its device sends the messages again.
     pub fn nack(&mut self) {
-        self.stats.uplink_nacked.add(self.acks.len() as u64);
+        self.stats.inbound_nacked.add(self.acks.len() as u64);
         for ack in self.acks.drain(..) {
             ack.connection.close(CloseReason::BatchRejected);
         }

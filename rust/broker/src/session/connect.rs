@@ -84,8 +84,7 @@ pub(super) async fn accept_connect(
     };
     let (connect_permit, final_permit) =
         reserve_permits(shared, will.as_ref(), peer.connect_deadline).await?;
-    let no_client_id = connect.client_id.is_empty();
-    let assigned = no_client_id.then(|| shared.assign_client_id());
+    let assigned = assign_client_id(shared, &connect);
     let client_id = assigned.clone().unwrap_or(connect.client_id.clone());
     let queue = &shared.inbound_queue;
     let level = connect.protocol_level;
@@ -107,8 +106,7 @@ pub(super) async fn accept_connect(
     shared.stats.connections.increment();
     shared.stats.takeovers.add(u64::from(attached.took_over));
     let properties = connack_properties(&connect, limits, attached.session_present, assigned);
-    codec.connack(output, reason::SUCCESS, properties);
-    codec.set_max_packet_size(limits.max_packet_size());
+    codec.accept(output, properties, limits.max_packet_size());
     Ok(AcceptedConnection {
         send_quota: usize::from(connect.receive_maximum).min(limits.receive_maximum),
         keep_alive: keep_alive_timeout(connect.keep_alive_s),
@@ -119,6 +117,10 @@ pub(super) async fn accept_connect(
         will,
         final_permit,
     })
+}
+
+fn assign_client_id(shared: &Shared, connect: &Connect) -> Option<ByteString> {
+    (connect.client_id.is_empty()).then(|| shared.assign_client_id())
 }
 
 fn connect_event(

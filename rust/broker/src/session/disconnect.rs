@@ -100,7 +100,9 @@ impl Session {
         stats.disconnects.increment();
         stats.connections.subtract(1);
         match cause {
-            DisconnectCause::ClosedByBroker(CloseReason::Revoked) => stats.kicked.increment(),
+            DisconnectCause::ClosedByBroker(CloseReason::Revoked) => {
+                stats.closed_revoked.increment()
+            }
             DisconnectCause::ProtocolError(_) => stats.closed_protocol_error.increment(),
             DisconnectCause::KeepAliveTimeout => stats.closed_keepalive.increment(),
             DisconnectCause::WriteTimeout => stats.closed_slow_reader.increment(),

@@ -49,7 +49,7 @@ impl Session {
             return Ok(());
         }
         if publish.dup {
-            self.shared.stats.uplink_duplicates.increment();
+            self.shared.stats.inbound_duplicates.increment();
         }
         let profile = self.credentials.profile;
         let topic = (publish.topic.len() <= self.shared.limits.max_topic)
@@ -85,7 +85,7 @@ impl Session {
     /// come. A client that never sends PUBREL is disconnected.
     fn is_first_delivery(&mut self, packet_id: u16) -> Result<bool, DisconnectCause> {
         if self.qos2_received.contains(&packet_id) {
-            self.shared.stats.uplink_duplicates.increment();
+            self.shared.stats.inbound_duplicates.increment();
             if !self.inflight_in.contains_qos2(packet_id) {
                 self.acknowledge(packet_id, 2, reason::SUCCESS);
             }
@@ -133,16 +133,16 @@ impl Session {
     ) -> InboundMessage {
         let stats = &self.shared.stats;
         let (at_ms, payload) = (now_ms(), Bytes::copy_from_slice(payload));
-        stats.uplink_bytes.add(payload.len() as u64);
+        stats.inbound_bytes.add(payload.len() as u64);
         if topic == "telemetry" && self.credentials.profile == FirmwareProfile::Native {
-            stats.uplink_telemetry.increment();
+            stats.inbound_telemetry.increment();
             InboundMessage::Telemetry(TelemetryMessage {
                 device: self.credentials.number,
                 arrived_ms: at_ms,
                 payload,
             })
         } else {
-            stats.uplink_publish.increment();
+            stats.inbound_publish.increment();
             InboundMessage::Event(DeviceEvent::Publish {
                 source: self.source(),
                 topic: topic.to_owned(),

@@ -11,7 +11,7 @@ impl Session {
     pub(super) fn send(&mut self, message: OutboundPublish) -> Option<(u16, OutboundPublish)> {
         let now = Instant::now();
         if message.has_expired(now) {
-            self.shared.stats.downlink_expired.increment();
+            self.shared.stats.outbound_expired.increment();
             return None;
         }
         let packet_id = if message.qos == 0 {
@@ -33,10 +33,10 @@ impl Session {
         };
         let stats = &self.shared.stats;
         if self.codec.publish(&mut self.output, &publish).is_err() {
-            stats.downlink_too_large.increment();
+            stats.outbound_too_large.increment();
             return None;
         }
-        stats.downlink_sent.increment();
+        stats.outbound_sent.increment();
         (message.qos > 0).then_some((packet_id, message))
     }
 
@@ -51,7 +51,7 @@ impl Session {
         let mut inflight = mailbox.inflight_out.iter();
         if let Some(index) = inflight.position(|(id, _)| *id == packet_id) {
             mailbox.inflight_out.remove(index);
-            self.shared.stats.downlink_acked.increment();
+            self.shared.stats.outbound_acked.increment();
         }
     }
 }

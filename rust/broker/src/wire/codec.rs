@@ -61,7 +61,7 @@ impl PacketCodec {
         matches!(self.codec, VersionedCodec::V5(_))
     }
 
-    pub fn set_max_packet_size(&mut self, bytes: usize) {
+    pub(super) fn set_max_packet_size(&mut self, bytes: usize) {
         self.max_packet_size = bytes;
     }
 

@@ -43,7 +43,18 @@ impl PacketCodec {
         }
     }
 
-    pub fn connack(&mut self, out: &mut BytesMut, code: u8, properties: ConnackProperties) {
+    /// The CONNACK of a success. From now on, packets of the client may have `max_packet_size` bytes.
+    pub fn accept(
+        &mut self,
+        out: &mut BytesMut,
+        properties: ConnackProperties,
+        max_packet_size: usize,
+    ) {
+        self.connack(out, reason::SUCCESS, properties);
+        self.set_max_packet_size(max_packet_size);
+    }
+
+    fn connack(&mut self, out: &mut BytesMut, code: u8, properties: ConnackProperties) {
         use v3::ConnectAckReason as V3Reason;
         let session_present = properties.session_present;
         let _ = self.encode(
