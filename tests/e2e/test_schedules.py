@@ -147,7 +147,7 @@ async def test_of_several_missed_edges_only_the_latest_runs(service: Service, ow
         assert await other.settled(owner) == ["OFF"]
     assert [kind for kind, _ in await told(owner, pump)] == ["schedule_skipped", "schedule_fired"]
     (_, passed), (_, ran) = await told(owner, often)
-    assert "missed edge(s) passed over" in passed
+    assert "missed edge(s) skipped" in passed
     assert "switched off" in ran
 
 
