@@ -27,7 +27,7 @@ from adapters.engine.native_engine import NativeSignerFactory
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from loopback_peers import Receivers, Stopwatch, receivers
-from support.storage import emptied
+from support.storage import empty_postgres
 from support.webhook_world import WebhookWorld
 
 SERVICE_CORE, RECEIVER_CORE = 0, 1
@@ -36,7 +36,9 @@ SERVICE_CORE, RECEIVER_CORE = 0, 1
 @contextlib.asynccontextmanager
 async def service(*, postgres: bool) -> AsyncIterator[WebhookWorld]:
     with tempfile.TemporaryDirectory() as folder:
-        database = SqlDatabase(await emptied() if postgres else f"sqlite+aiosqlite:///{folder}/bench.db", acquire_timeout_s=60)
+        database = SqlDatabase(
+            await empty_postgres() if postgres else f"sqlite+aiosqlite:///{folder}/bench.db", acquire_timeout_s=60
+        )
         await database.start()
         world = WebhookWorld(database.unit_of_work, exclusive=not postgres)
         world.deliveries._signer_factory = NativeSignerFactory()

@@ -84,7 +84,7 @@ def main(count: int, rate: float) -> None:
                 f"{count} devices, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; service {before // 1024} MiB without them"
             )
             play(service, devices, rate, before)
-        errors = service.errors()
+        errors = service.error_lines()
         print(f"{len(errors)} errors in the log", *errors[:3], sep="\n")
 
 

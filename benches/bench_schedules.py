@@ -21,10 +21,10 @@ import httpx
 import pytest
 
 from adapters.engine import _native
-from support.pump import Pump, cpu_seconds, enrol
 from support.service import EMAIL, PASSWORD, Service
-from support.storage import emptied
-from support.tables import Tables
+from support.service_database import ServiceDatabase
+from support.storage import empty_postgres
+from support.threaded_device import ThreadedDevice, cpu_seconds, register_device
 
 POSTGRES_URL = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
 SLOTS = int(os.environ.get("LATCHBOARD_BENCH_SLOTS", "20000"))
@@ -42,7 +42,7 @@ SAMPLES = int(os.environ.get("LATCHBOARD_BENCH_SAMPLES", "220"))
 def service(tmp_path: Path) -> Iterator[Service]:
     settings: dict[str, Any] = {"LATCHBOARD_INGEST_LIMIT": "0"}
     if POSTGRES_URL is not None:
-        settings["LATCHBOARD_DATABASE_URL"] = asyncio.run(emptied())
+        settings["LATCHBOARD_DATABASE_URL"] = asyncio.run(empty_postgres())
     service = Service(tmp_path, **settings)
     service.start()
     yield service
@@ -60,19 +60,19 @@ def api(service: Service) -> Iterator[httpx.Client]:
 
 def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """All due at one second: how many a second are executed and recorded, and what a reader of the API and a rule feel."""
-    fleet = [enrol(api, f"d{number}") for number in range(ANSWERING)]
+    fleet = [register_device(api, f"d{number}") for number in range(ANSWERING)]
     pumps = _with_rules(service, api)
     due_ts = int(time.time()) + 12 + SLOTS // 10_000
     first = fleet[0][0]
     slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
     for device_id, _ in fleet:
         assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
-    tables = Tables(service)
+    tables = ServiceDatabase(service)
     tables.copy_slots(first, SLOTS - ANSWERING)
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
     time.sleep(1.0)
     quiet = _Reader(api, first)
-    edges_before = [pump.edge() for pump in pumps]
+    edges_before = [pump.seconds_to_command() for pump in pumps]
     quiet.stop()
     assert time.time() < due_ts - 0.5, "the machine is too slow to set this up in time"
     api.post(f"/devices/{first}/schedules", json=slot | {"slot": 1})  # wakes the ticker: it has not seen the copies
@@ -85,7 +85,7 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
     def burst() -> None:
         while tables.run("SELECT COUNT(*) FROM schedule_edges")[0][0] < SLOTS + 1:
             if len(edges) < EDGES * PUMPS:
-                edges.append(pumps[len(edges) % PUMPS].edge())
+                edges.append(pumps[len(edges) % PUMPS].seconds_to_command())
             time.sleep(0.05)
             assert time.time() - began < 600
 
@@ -108,21 +108,21 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
 def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """Spread evenly over sixty seconds, beside telemetry, a reader that asks ten times a second, and rules that match: how late
     each is, and what the others feel."""
-    fleet = [enrol(api, f"d{number}") for number in range(ANSWERING)]
+    fleet = [register_device(api, f"d{number}") for number in range(ANSWERING)]
     pumps = _with_rules(service, api)
     base = int(time.time()) + 16 + SLOTS // 8_000
     for device_id, _ in fleet:
         slot = {"slot": 0, "onTs": base, "offTs": base + HOUR}
         assert api.post(f"/devices/{device_id}/schedules", json=slot).status_code == 201
-    first, tables = fleet[0][0], Tables(service)
-    alarm_clock = enrol(api, "alarm clock")[0]
+    first, tables = fleet[0][0], ServiceDatabase(service)
+    alarm_clock = register_device(api, "alarm clock")[0]
     tables.copy_slots(first, SLOTS - ANSWERING)
     tables.run(f"UPDATE schedules SET on_ts = {base} + seq % {MINUTE}, next_fire_ts = {base} + seq % {MINUTE}")
     simulation = _native.Simulation("127.0.0.1", service.mqtt_port, fleet, rate=200.0, seconds=600.0)
     time.sleep(1.0)
     quiet = _Reader(api, first, every_s=0.1)
     time.sleep(4.0)
-    edges_before = [pump.edge() for pump in pumps]
+    edges_before = [pump.seconds_to_command() for pump in pumps]
     quiet.stop()
     assert time.time() < base - 0.5, "the machine is too slow to set this up in time"
     # Wakes the ticker: it has not seen the copies. This slot is none of those counted.
@@ -135,7 +135,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     def minute() -> None:
         while tables.run("SELECT COUNT(*) FROM schedule_edges")[0][0] < SLOTS:
             if len(edges) < EDGES * PUMPS:
-                edges.append(pumps[len(edges) % PUMPS].edge())
+                edges.append(pumps[len(edges) % PUMPS].seconds_to_command())
             time.sleep(0.5)
             assert time.time() < base + 10 * MINUTE
 
@@ -159,7 +159,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
 
 def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """Two edges a second, of devices that are online: from its second to the command on the device's socket."""
-    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(SAMPLES // 10)]
+    pumps = [ThreadedDevice(service, *register_device(api, f"pump {number}")) for number in range(SAMPLES // 10)]
     base = int(time.time()) + 8 + SAMPLES // 40
     for place in range(SAMPLES // 2):
         on_ts = base + place // 2
@@ -175,15 +175,15 @@ def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.C
     benchmark.pedantic(watch, rounds=1)
     arrivals = sorted(at for pump in pumps for at in pump.arrivals)
     late = [1000 * (at - base - place // 2) for place, at in enumerate(arrivals)]
-    recorded = [row[0] for row in Tables(service).run("SELECT at_ms - due_ts * 1000 FROM schedule_edges")]
+    recorded = [row[0] for row in ServiceDatabase(service).run("SELECT at_ms - due_ts * 1000 FROM schedule_edges")]
     benchmark.extra_info |= {"on the socket": _lateness(late), "taken up": _lateness(recorded)}
     print(f"\n  {json.dumps(benchmark.extra_info)}")
 
 
 def bench_a_thousand_slots_of_one_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """How late an edge of many is taken up, in milliseconds past its second."""
-    first = enrol(api, "first")[0]
-    tables, rounds, slots = Tables(service), 3, 1_000
+    first = register_device(api, "first")[0]
+    tables, rounds, slots = ServiceDatabase(service), 3, 1_000
     base = int(time.time()) + 6
     for number in range(rounds):
         at = base + number * 4
@@ -197,8 +197,8 @@ def bench_a_thousand_slots_of_one_second(benchmark: Any, service: Service, api: 
     print(f"\n  {json.dumps(benchmark.extra_info)}")
 
 
-def _with_rules(service: Service, api: httpx.Client) -> list[Pump]:
-    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(PUMPS)]
+def _with_rules(service: Service, api: httpx.Client) -> list[ThreadedDevice]:
+    pumps = [ThreadedDevice(service, *register_device(api, f"pump {number}")) for number in range(PUMPS)]
     for pump in pumps:
         pump.report(20)
         assert api.post(f"/devices/{pump.device_id}/rules", json=HOT).status_code == 201

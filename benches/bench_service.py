@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from adapters.engine import _native
-from support.pump import Pump, cpu_seconds, enrol, resident_mib
 from support.service import EMAIL, PASSWORD, Service
-from support.ways import BOTH, on
+from support.threaded_device import ThreadedDevice, cpu_seconds, register_device, resident_mib
+from support.transports import ALL_DATABASES, database_settings
 
 FLEET = 200
 SECONDS = 10.0
@@ -27,9 +27,9 @@ PUMPS, EDGES = 12, 9
 HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=ALL_DATABASES)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **on(request.param))
+    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **database_settings(request.param))
     service.start()
     yield service
     service.stop()
@@ -52,7 +52,7 @@ def bench_second_start_to_ready(benchmark: Any, tmp_path: Path) -> None:
 
 def bench_durable_telemetry_flat_out(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """QoS 1, five metrics: published, judged, stored, synced, and only then acknowledged."""
-    devices = [enrol(api, f"d{number}") for number in range(FLEET)]
+    devices = [register_device(api, f"d{number}") for number in range(FLEET)]
     before = cpu_seconds(service)
     stats = benchmark.pedantic(play, args=(service, devices, 1e9, SECONDS), rounds=1)
     benchmark.extra_info["messages_per_s"] = round(stats["confirmed"] / SECONDS)
@@ -63,14 +63,14 @@ def bench_durable_telemetry_flat_out(benchmark: Any, service: Service, api: http
 
 def bench_reading_to_command_at_1000_messages_a_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
     """From the publish of a reading that makes a rule match to the command on the device's socket."""
-    devices = [enrol(api, f"d{number}") for number in range(FLEET)]
-    pumps = [Pump(service, *enrol(api, f"pump {number}")) for number in range(PUMPS)]
+    devices = [register_device(api, f"d{number}") for number in range(FLEET)]
+    pumps = [ThreadedDevice(service, *register_device(api, f"pump {number}")) for number in range(PUMPS)]
     for pump in pumps:
         pump.report(20)
         assert api.post(f"/devices/{pump.device_id}/rules", json=HOT).status_code == 201
     fleet = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=1_000.0, seconds=60.0)
     time.sleep(2.0)
-    took = sorted(benchmark.pedantic(lambda: [pump.edge() for _ in range(EDGES) for pump in pumps], rounds=1))
+    took = sorted(benchmark.pedantic(lambda: [pump.seconds_to_command() for _ in range(EDGES) for pump in pumps], rounds=1))
     fleet.stop()
     benchmark.extra_info["edges"] = len(took)
     benchmark.extra_info["p50_ms"] = round(statistics.median(took) * 1000, 2)

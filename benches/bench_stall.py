@@ -14,18 +14,18 @@ import httpx
 import pytest
 
 from adapters.engine import _native
-from support.looking import standing_still
-from support.pump import enrol, resident_mib
+from support.database_probe import writes_blocked
 from support.service import EMAIL, PASSWORD, Service
-from support.ways import BOTH, on
+from support.threaded_device import register_device, resident_mib
+from support.transports import ALL_DATABASES, database_settings
 
 FLEET = 500
 STALL_S = 30.0
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=ALL_DATABASES)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **on(request.param))
+    service = Service(tmp_path, LATCHBOARD_INGEST_LIMIT="0", **database_settings(request.param))
     service.start()
     yield service
     service.stop()
@@ -36,7 +36,7 @@ def bench_database_stalled_for_30_seconds(benchmark: Any, service: Service) -> N
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
         login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
         api.headers["Authorization"] = f"Bearer {login['accessToken']}"
-        devices = [enrol(api, f"d{number}") for number in range(FLEET)]
+        devices = [register_device(api, f"d{number}") for number in range(FLEET)]
     fleet = _native.Simulation("127.0.0.1", service.mqtt_port, devices, rate=1e9, qos=1, seconds=600.0)
     time.sleep(10)
     before_mib, begun = resident_mib(service), fleet.stats()["confirmed"]
@@ -63,7 +63,7 @@ def stall(service: Service, fleet: _native.Simulation) -> tuple[int, int]:
 
 
 async def _stall(service: Service, fleet: _native.Simulation) -> tuple[int, int]:
-    async with standing_still(service):
+    async with writes_blocked(service):
         await asyncio.sleep(2)
         confirmed, peak, ends = fleet.stats()["confirmed"], 0, time.monotonic() + STALL_S - 2
         while time.monotonic() < ends:

@@ -259,9 +259,9 @@ async def fan_out(
     """Frames/s while one event after another goes to all clients; ms from the commit to each client; KiB a client; µs a frame."""
     import psutil
 
-    from support.feed_world import feeding
+    from support.feed_world import feed_world
 
-    async with feeding() as feed:
+    async with feed_world() as feed:
         device = await feed.world.device()
         token = feed.callers.accept_token("bench")
         before = psutil.Process().memory_info().rss

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import httpx
 
 from adapters.engine import _native
-from support.pump import cpu_seconds
 from support.service import EMAIL, PASSWORD, Service
+from support.threaded_device import cpu_seconds
 
 DEVICES = 1_000
 DAYS = 30

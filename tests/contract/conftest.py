@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from support.storage import KINDS, World, opened, settled
+from support.storage import STORAGES, World, open_storage, populate
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=STORAGES)
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """An empty storage's unit of work."""
-    async with opened(request.param, tmp_path) as uow:
+    async with open_storage(request.param, tmp_path) as uow:
         yield uow
 
 
 @pytest.fixture
 async def world(storage: Any) -> World:
-    return await settled(storage)
+    return await populate(storage)

@@ -18,7 +18,7 @@ from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceLink, DeviceSubscribed, InboundEvent, InboundMessage
 from domain.kernel.errors import Unavailable
-from support.broker import Device, a_device
+from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto
 from support.ports import free_ports
 
@@ -39,17 +39,17 @@ class World:
     events: list[InboundEvent] = field(default_factory=list)
     telemetry: int = 0
 
-    async def device(self, profile: str = "native") -> Device:
-        device = a_device(profile)
+    async def device(self, profile: str = "native") -> BrokerDevice:
+        device = new_device(profile)
         await self.link.upsert_credentials(device.device_id, device.number, device.password, profile)
         return device
 
-    def client(self, device: Device, **options: Any) -> aiomqtt.Client:
+    def client(self, device: BrokerDevice, **options: Any) -> aiomqtt.Client:
         options = {"port": self.port, "identifier": device.device_id, "timeout": PATIENCE, **options}
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
 
     @contextlib.asynccontextmanager
-    async def present(self, device: Device, *filters: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
+    async def present(self, device: BrokerDevice, *filters: str, **options: Any) -> AsyncIterator[aiomqtt.Client]:
         """The device as its firmware does it: subscribe, then say that it is online."""
         options.setdefault("will", aiomqtt.Will(device.topic("status"), b"offline", 1, True))
         async with self.client(device, **options) as client:
@@ -142,7 +142,7 @@ async def test_a_device_comes_in_reports_and_leaves(world: World, options: dict[
 @pytest.mark.parametrize("version", [V311, V5])
 async def test_a_wrong_password_is_refused(world: World, version: Any) -> None:
     device = await world.device()
-    for fault in ({"password": "0" * 32}, {"username": a_device().device_id}, {"username": None, "password": None}):
+    for fault in ({"password": "0" * 32}, {"username": new_device().device_id}, {"username": None, "password": None}):
         credentials = {"username": device.device_id, "password": device.password, **fault}
         with pytest.raises(aiomqtt.MqttError):
             async with aiomqtt.Client("127.0.0.1", world.port, protocol=version, **credentials):
@@ -276,7 +276,7 @@ async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None
     await asyncio.wait_for(sending, PATIENCE)
 
 
-async def _stubborn(world: World, device: Device) -> None:
+async def _stubborn(world: World, device: BrokerDevice) -> None:
     """Publishes at QoS 1 and, like every firmware, tries again on a new connection until it is confirmed."""
     while True:
         with contextlib.suppress(aiomqtt.MqttError):

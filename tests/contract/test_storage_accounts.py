@@ -12,7 +12,7 @@ from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
-from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new
+from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new_id
 
 
 async def test_an_email_belongs_to_one_user(world: World) -> None:
@@ -48,7 +48,7 @@ async def test_deleting_a_user_deletes_memberships_and_codes(world: World) -> No
 
 async def test_members_are_listed_oldest_first_with_their_user(world: World) -> None:
     user = a_user()
-    added = Membership(new("mbr"), world.account.account_id, user.user_id, Role.VIEWER, NOW - 99)
+    added = Membership(new_id("mbr"), world.account.account_id, user.user_id, Role.VIEWER, NOW - 99)
     async with world.uow.write() as tx:
         await tx.users.add(user)
         await tx.memberships.add(added)
@@ -60,7 +60,7 @@ async def test_members_are_listed_oldest_first_with_their_user(world: World) -> 
         assert await tx.memberships.count_owners_for_update(world.account.account_id) == 2
     async with world.uow.write() as tx:
         with pytest.raises(Conflict):
-            await tx.memberships.add(replace(added, membership_id=new("mbr")))
+            await tx.memberships.add(replace(added, membership_id=new_id("mbr")))
 
 
 async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: World) -> None:
@@ -76,20 +76,20 @@ async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: World)
 
 
 async def test_projects_are_listed_with_their_device_count(world: World) -> None:
-    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
         assert list(await tx.projects.list_with_device_counts(world.account.account_id)) == [(world.project, 1), (project, 0)]
         assert await tx.projects.get_default(world.account.account_id) == world.project
         await tx.projects.save(replace(project, name="Meadow"))
         assert (await tx.projects.get(world.account.account_id, project.project_id)).name == "Meadow"
-        assert await tx.projects.get(new("acc"), project.project_id) is None
+        assert await tx.projects.get(new_id("acc"), project.project_id) is None
         with pytest.raises(NotFound):
-            await tx.projects.get_default(new("acc"))
+            await tx.projects.get_default(new_id("acc"))
 
 
 async def test_a_project_with_devices_cannot_be_deleted(world: World) -> None:
-    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
         await tx.devices.add(a_device(world.account.account_id, project.project_id))
@@ -100,7 +100,7 @@ async def test_a_project_with_devices_cannot_be_deleted(world: World) -> None:
 
 
 async def test_deleting_an_empty_project_deletes_its_grants(world: World) -> None:
-    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     grant = a_grant(world, device_id=None, project_id=project.project_id)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
@@ -187,7 +187,7 @@ async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: W
 async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(world: World, fails: bool) -> None:
     claim = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
     account_id, user_id = world.account.account_id, world.user.user_id
-    caller = Session(account_id, user_id, new("mbr"), Role.OWNER, claim=claim)
+    caller = Session(account_id, user_id, new_id("mbr"), Role.OWNER, claim=claim)
     async with world.uow.write(caller=None) as tx:
         await tx.stored_responses.claim(claim)
     with contextlib.suppress(Conflict):
@@ -216,7 +216,7 @@ async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
         await tx.api_keys.add(second)
         assert await tx.api_keys.find_by_hash(world.key.secret_hash) == world.key
         assert await tx.api_keys.find_by_hash(b"none") is None
-        assert await tx.api_keys.get(new("acc"), world.key.key_id) is None
+        assert await tx.api_keys.get(new_id("acc"), world.key.key_id) is None
         assert list(await tx.api_keys.list_by_account(world.account.account_id)) == [world.key, second]
         await tx.api_keys.save(replace(second, name="renamed", enabled=True))
         assert (await tx.api_keys.get(world.account.account_id, second.key_id)).name == "renamed"
@@ -224,7 +224,7 @@ async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
 
 async def test_last_use_of_a_key_never_goes_back(world: World) -> None:
     async with world.uow.write() as tx:
-        await tx.api_keys.update_last_used({world.key.key_id: NOW + 5, new("key"): NOW})
+        await tx.api_keys.update_last_used({world.key.key_id: NOW + 5, new_id("key"): NOW})
         await tx.api_keys.update_last_used({world.key.key_id: NOW + 1})
         await tx.api_keys.update_last_used({})
         assert (await tx.api_keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5

@@ -12,7 +12,7 @@ from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
 from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
-from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new
+from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new_id
 
 
 async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: World) -> None:
@@ -22,7 +22,7 @@ async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: Worl
         assert 0 < first.seq < second.seq
         assert await tx.executions.get(world.account.account_id, first.execution_id) == first
         assert await tx.executions.find(second.execution_id) == second
-        assert await tx.executions.get(new("acc"), first.execution_id) is None
+        assert await tx.executions.get(new_id("acc"), first.execution_id) is None
 
 
 async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: World) -> None:
@@ -44,7 +44,7 @@ async def test_many_executions_are_added_found_and_moved_together(world: World) 
         stored = await tx.executions.list_queued(9)
         assert [replace(one, seq=0) for one in stored] == made
         assert [one.seq for one in stored] == sorted({one.seq for one in stored})
-        wanted = {made[0].execution_id, made[3].execution_id, new("exe")}
+        wanted = {made[0].execution_id, made[3].execution_id, new_id("exe")}
         assert {one.execution_id for one in await tx.executions.list_by_ids(wanted)} == {
             made[0].execution_id,
             made[3].execution_id,
@@ -83,7 +83,7 @@ async def test_open_executions_are_counted_by_device(world: World) -> None:
 
 
 async def test_definitions_of_devices_and_types_come_together(world: World) -> None:
-    kind = DeviceType(new("dty"), world.account.account_id, "Pump", NOW)
+    kind = DeviceType(new_id("dty"), world.account.account_id, "Pump", NOW)
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         await tx.device_types.add(kind)
@@ -116,7 +116,7 @@ async def test_what_was_written_for_later_is_there_for_the_next_statement_and_go
 
 async def test_a_later_write_that_the_database_refuses_takes_its_transaction_along_and_no_other(world: World) -> None:
     kept = an_execution(world)
-    orphan = an_execution(world, device_id=new("dev"))
+    orphan = an_execution(world, device_id=new_id("dev"))
 
     async def add(execution: Execution) -> None:
         async with world.uow.write() as tx:
@@ -139,7 +139,7 @@ async def test_open_and_queued_executions_come_in_sequence(world: World) -> None
         sent = await add_execution(tx, an_execution(world, status=ExecutionStatus.SENT))
         await add_execution(tx, an_execution(world, status=ExecutionStatus.DONE))
         assert list(await tx.executions.list_open_by_device(world.device.device_id)) == [first, sent]
-        among = {world.device.device_id, other.device_id, new("dev")}
+        among = {world.device.device_id, other.device_id, new_id("dev")}
         assert await tx.executions.list_open_by_devices(among) == {
             world.device.device_id: [first, sent],
             other.device_id: [elsewhere],
@@ -248,7 +248,7 @@ async def test_what_became_of_many_slots_is_written_together(world: World) -> No
         await tx.schedules.save_decisions(decided, edges)
     async with world.uow.write() as tx:
         assert list(await tx.schedules.list_active(world.device.device_id)) == [*decided, slots[2]]
-        assert list(await tx.schedules.list_active_by_devices({world.device.device_id, new("dev")})) == [*decided, slots[2]]
+        assert list(await tx.schedules.list_active_by_devices({world.device.device_id, new_id("dev")})) == [*decided, slots[2]]
 
     async def again() -> None:
         async with world.uow.write() as tx:
@@ -285,7 +285,7 @@ async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: W
         assert 0 < first.rule_no < second.rule_no
         assert list(await tx.rules.list_by_device(world.device.device_id)) == [second, first]
         assert await tx.rules.get(world.device.device_id, second.rule_id) == second
-        assert await tx.rules.get(new("dev"), second.rule_id) is None
+        assert await tx.rules.get(new_id("dev"), second.rule_id) is None
         assert await tx.rules.find_by_number(first.rule_no) == first
         changed = replace(first, name="renamed", clear_conditions=(), revision=2)
         await tx.rules.save(changed)

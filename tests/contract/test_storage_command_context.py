@@ -9,12 +9,12 @@ import pytest
 from domain.commands.model import CommandContext, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.grants.model import GrantSubject
-from support.storage import NOW, World, a_definition, a_device, a_grant, add_execution, an_execution, new
+from support.storage import NOW, World, a_definition, a_device, a_grant, add_execution, an_execution, new_id
 
 
 async def test_the_context_holds_device_definitions_open_count_and_grants(world: World) -> None:
     account_id, key = world.account.account_id, GrantSubject(key_id=world.key.key_id)
-    kind = DeviceType(new("dty"), account_id, "Pump", NOW)
+    kind = DeviceType(new_id("dty"), account_id, "Pump", NOW)
     async with world.uow.write() as tx:
         await tx.device_types.add(kind)
         device = await tx.devices.add(a_device(account_id, world.project.project_id, device_type_id=kind.device_type_id))
@@ -49,8 +49,10 @@ async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_
         context = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
         assert context is not None
         assert context == CommandContext(world.device, {}, {}, open_count=0, grants=[])
-        assert await tx.command_contexts.get(new("acc"), world.device.device_id, None) is None
-        assert await tx.command_contexts.get(world.account.account_id, new("dev"), GrantSubject(key_id=world.key.key_id)) is None
+        assert await tx.command_contexts.get(new_id("acc"), world.device.device_id, None) is None
+        assert (
+            await tx.command_contexts.get(world.account.account_id, new_id("dev"), GrantSubject(key_id=world.key.key_id)) is None
+        )
 
 
 async def test_the_context_includes_what_the_transaction_has_written(world: World) -> None:

@@ -24,7 +24,7 @@ from support.storage import (
     an_approval,
     an_event,
     an_execution,
-    new,
+    new_id,
 )
 
 
@@ -32,7 +32,7 @@ async def test_a_device_comes_back_as_it_went_in(world: World) -> None:
     async with world.uow.read() as tx:
         assert await tx.devices.get(world.account.account_id, world.device.device_id) == world.device
         assert await tx.devices.find(world.device.device_id) == world.device
-        assert await tx.devices.get(new("acc"), world.device.device_id) is None
+        assert await tx.devices.get(new_id("acc"), world.device.device_id) is None
 
 
 async def test_device_numbers_are_never_used_twice(world: World) -> None:
@@ -45,13 +45,13 @@ async def test_device_numbers_are_never_used_twice(world: World) -> None:
 
 
 async def test_devices_are_listed_by_account_and_project_oldest_first(world: World) -> None:
-    project = Project(new("prj"), world.account.account_id, "Field", False, NOW)
+    project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
         second = await tx.devices.add(a_device(world.account.account_id, project.project_id, created_ms=NOW - 9))
         assert list(await tx.devices.list(world.account.account_id)) == [world.device, second]
         assert list(await tx.devices.list(world.account.account_id, project.project_id)) == [second]
-        assert list(await tx.devices.list(new("acc"))) == []
+        assert list(await tx.devices.list(new_id("acc"))) == []
         assert await tx.devices.count(world.account.account_id) == 2
 
 
@@ -65,14 +65,14 @@ async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(w
         stored = await tx.devices.find(world.device.device_id)
         assert stored == replace(changed, version=2, relay=True, sched_rev=0)
         assert not await tx.devices.save(changed)
-        assert not await tx.devices.save(replace(changed, device_id=new("dev")))
+        assert not await tx.devices.save(replace(changed, device_id=new_id("dev")))
 
 
 async def test_relay_is_stored_and_presence_returns_whether_it_changed(world: World) -> None:
     device_id = world.device.device_id
     async with world.uow.write() as tx:
         for relay in (False, True):
-            await tx.devices.set_relay_many({device_id: relay, new("dev"): True})
+            await tx.devices.set_relay_many({device_id: relay, new_id("dev"): True})
             assert (await tx.devices.find(device_id)).relay is relay
         assert [await tx.devices.set_online(device_id, online) for online in (False, True, True, False)] == [
             False,
@@ -98,7 +98,7 @@ async def test_of_many_devices_those_come_that_were_not_there(world: World) -> N
         others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
         ids = [device.device_id for device in (world.device, *others)]
         await tx.devices.set_online(ids[1], True)
-        assert set(await tx.devices.set_online_many([*ids[:3], new("dev")], True)) == {ids[0], ids[2]}
+        assert set(await tx.devices.set_online_many([*ids[:3], new_id("dev")], True)) == {ids[0], ids[2]}
         assert {device.device_id for device in await tx.devices.list_online()} == set(ids[:3])
         assert set(await tx.devices.set_online_many(ids[2:], False)) == {ids[2]}
         assert not await tx.devices.set_online_many([], True)
@@ -117,8 +117,8 @@ async def test_last_seen_never_goes_back(world: World) -> None:
 async def test_the_plans_revision_counts_up(world: World) -> None:
     async with world.uow.write() as tx:
         for _ in range(2):
-            await tx.devices.increment_plan_revisions({world.device.device_id, new("dev")})
-        await tx.devices.set_device_plan_revisions({world.device.device_id: 2, new("dev"): 3})
+            await tx.devices.increment_plan_revisions({world.device.device_id, new_id("dev")})
+        await tx.devices.set_device_plan_revisions({world.device.device_id: 2, new_id("dev"): 3})
         stored = await tx.devices.find(world.device.device_id)
         assert (stored.sched_rev, stored.sched_rev_device, stored.version) == (2, 2, 1)
 
@@ -195,7 +195,7 @@ async def test_credentials_are_replaced_and_only_active_devices_are_admitted(wor
 
 async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: World) -> None:
     account_id = world.account.account_id
-    kind = DeviceType(new("dty"), account_id, "Pump", NOW)
+    kind = DeviceType(new_id("dty"), account_id, "Pump", NOW)
     definition = a_definition(world, device_id=None, device_type_id=kind.device_type_id)
     async with world.uow.write() as tx:
         await tx.device_types.add(kind)
@@ -204,7 +204,7 @@ async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: Wo
         assert await tx.device_types.count_devices(kind.device_type_id) == 1
         await tx.device_types.save(replace(kind, name="Valve"))
         assert list(await tx.device_types.list(account_id)) == [replace(kind, name="Valve")]
-        assert await tx.device_types.get(new("acc"), kind.device_type_id) is None
+        assert await tx.device_types.get(new_id("acc"), kind.device_type_id) is None
         await tx.device_types.delete(kind.device_type_id)
         assert await tx.device_types.get(account_id, kind.device_type_id) is None
         assert list(await tx.definitions.list_by_device_type(kind.device_type_id)) == []
@@ -233,11 +233,11 @@ async def test_many_devices_are_found_switched_and_revised_together(world: World
     async with world.uow.write() as tx:
         others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
         ids = [device.device_id for device in others]
-        found = await tx.devices.list_by_ids([*ids[:2], ids[0], new("dev")])
+        found = await tx.devices.list_by_ids([*ids[:2], ids[0], new_id("dev")])
         assert sorted(found, key=lambda device: device.device_no) == others[:2]
         assert list(await tx.devices.list_by_ids([])) == []
-        await tx.devices.set_relay_many({ids[0]: True, ids[1]: False, new("dev"): True})
-        await tx.devices.increment_plan_revisions([ids[1], ids[2], new("dev")])
+        await tx.devices.set_relay_many({ids[0]: True, ids[1]: False, new_id("dev"): True})
+        await tx.devices.increment_plan_revisions([ids[1], ids[2], new_id("dev")])
         await tx.devices.increment_plan_revisions([])
     async with world.uow.read() as tx:
         stored = sorted(await tx.devices.list_by_ids(ids), key=lambda device: device.device_no)

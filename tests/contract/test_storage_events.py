@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from domain.events.model import Event
-from support.storage import NOW, World, an_account, an_event, new
+from support.storage import NOW, World, an_account, an_event, new_id
 
 
 async def append(tx: Any, event: Event) -> Event:
@@ -88,7 +88,7 @@ async def test_pages_do_not_shift_while_events_are_added(world: World) -> None:
 
 
 async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: World) -> None:
-    other = new("dev")
+    other = new_id("dev")
     async with world.uow.write() as tx:
         for number in range(6):
             kind = "relay_changed" if number % 2 else "grant_created"
@@ -149,7 +149,7 @@ async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
     async with world.uow.write() as tx:
         for at_ms in (NOW + 2, NOW, NOW + 1, NOW + 1):
             await append(tx, an_event(world, at_ms=at_ms))
-        await append(tx, an_event(world, device_id=new("dev")))
+        await append(tx, an_event(world, device_id=new_id("dev")))
         device_id = world.device.device_id
         log = await tx.events.list_by_device(device_id, limit=9, before_ms=None)
         assert [event.at_ms for event in log] == [NOW + 2, NOW + 1, NOW + 1, NOW]

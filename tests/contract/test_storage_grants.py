@@ -7,7 +7,7 @@ from dataclasses import replace
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.grants.model import GrantSubject, KeyReadAccess, Scope
 from domain.grants.window import GrantWindow
-from support.storage import NOW, World, a_device, a_grant, a_key, an_approval, new
+from support.storage import NOW, World, a_device, a_grant, a_key, an_approval, new_id
 
 
 async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
@@ -15,7 +15,7 @@ async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
         assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) == grant
-        assert await tx.grants.get_for_update(new("acc"), grant.grant_id) is None
+        assert await tx.grants.get_for_update(new_id("acc"), grant.grant_id) is None
         changed = replace(
             grant, commands=("*",), scope=Scope.FULL, window=GrantWindow(), rate_limit_per_minute=None, expires_ms=5
         )
@@ -41,7 +41,7 @@ async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(worl
         assert list(await tx.grants.list_by_subject_and_device(member, world.device)) == [personal]
         assert list(await tx.grants.list_by_key(world.account.account_id, key)) == [wide, own, elsewhere]
         assert list(await tx.grants.list_by_subject(world.account.account_id, member)) == [personal]
-        assert list(await tx.grants.list_by_key(new("acc"), key)) == []
+        assert list(await tx.grants.list_by_key(new_id("acc"), key)) == []
 
 
 async def test_read_access_is_listed_by_keys_and_by_devices(world: World) -> None:
@@ -59,14 +59,14 @@ async def test_read_access_is_listed_by_keys_and_by_devices(world: World) -> Non
         here, around = world.device.device_id, world.project.project_id
         mine = [KeyReadAccess(world.key.key_id, here, None, NOW + 1), KeyReadAccess(world.key.key_id, here, None, None)]
         wide = KeyReadAccess(second.key_id, None, around, None)
-        assert set(await tx.grants.list_read_access_by_keys([world.key.key_id, second.key_id, new("key")])) == {*mine, wide}
-        assert set(await tx.grants.list_read_access_by_devices([here, new("dev")])) == {
+        assert set(await tx.grants.list_read_access_by_keys([world.key.key_id, second.key_id, new_id("key")])) == {*mine, wide}
+        assert set(await tx.grants.list_read_access_by_devices([here, new_id("dev")])) == {
             *mine,
             KeyReadAccess(expired.key_id, here, None, NOW),
             wide,
         }
         assert not await tx.grants.list_read_access_by_keys([])
-        assert not await tx.grants.list_read_access_by_devices([new("dev")])
+        assert not await tx.grants.list_read_access_by_devices([new_id("dev")])
 
 
 async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: World) -> None:
@@ -88,7 +88,7 @@ async def test_an_approval_comes_back_as_it_went_in(world: World) -> None:
     async with world.uow.write() as tx:
         await tx.approvals.add(asked)
         assert await tx.approvals.get(world.account.account_id, asked.approval_id) == asked
-        assert await tx.approvals.get(new("acc"), asked.approval_id) is None
+        assert await tx.approvals.get(new_id("acc"), asked.approval_id) is None
 
 
 async def test_approvals_are_listed_newest_first_by_device_and_status(world: World) -> None:
@@ -104,11 +104,11 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
         assert list(await tx.approvals.list_newest(account_id)) == [waiting[2], denied, waiting[0]]
         assert list(await tx.approvals.list_newest(account_id, limit=1)) == [waiting[2]]
         assert await tx.approvals.count_pending(account_id, world.device.device_id) == 2
-        assert await tx.approvals.count_pending(new("acc"), world.device.device_id) == 0
+        assert await tx.approvals.count_pending(new_id("acc"), world.device.device_id) == 0
         assert await tx.approvals.count_all_pending() == 2
         assert list(await tx.approvals.list_newest(account_id, status=ApprovalStatus.DENIED)) == [denied]
         assert len(await tx.approvals.list_newest(account_id, device_id=world.device.device_id)) == 3
-        assert list(await tx.approvals.list_newest(account_id, device_id=new("dev"), status=ApprovalStatus.DENIED)) == []
+        assert list(await tx.approvals.list_newest(account_id, device_id=new_id("dev"), status=ApprovalStatus.DENIED)) == []
 
 
 async def test_expired_approvals_are_listed_oldest_first(world: World) -> None:
@@ -135,7 +135,7 @@ async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(worl
         for grant in (mine, wide, theirs, a_grant(world), a_grant(world, subject=member, device_id=third.device_id)):
             await tx.grants.add(grant)
         assert list(await tx.grants.list_by_subject_and_devices(member, [world.device, other])) == [mine, wide, theirs]
-        assert list(await tx.grants.list_by_subject_and_devices(GrantSubject(key_id=new("key")), [world.device])) == []
+        assert list(await tx.grants.list_by_subject_and_devices(GrantSubject(key_id=new_id("key")), [world.device])) == []
 
 
 async def test_decided_approvals_are_deleted_oldest_first_and_pending_ones_stay(world: World) -> None:

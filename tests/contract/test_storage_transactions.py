@@ -15,8 +15,8 @@ from domain.approvals.model import ApprovalStatus
 from domain.commands.model import ExecutionStatus
 from domain.kernel.domain_events import DomainEvent
 from support.storage import (
-    KINDS,
     NOW,
+    STORAGES,
     World,
     a_grant,
     add_execution,
@@ -24,8 +24,8 @@ from support.storage import (
     an_approval,
     an_event,
     an_execution,
-    opened,
-    settled,
+    open_storage,
+    populate,
 )
 
 
@@ -170,14 +170,14 @@ async def test_a_callback_that_raises_after_the_commit_undoes_nothing(storage: A
     assert order == ["next"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STORAGES)
 async def test_events_go_to_the_dispatcher_inside_the_transaction(kind: str, tmp_path: Path) -> None:
     class Dispatcher:
         async def dispatch(self, tx: Any, domain_events: list[DomainEvent]) -> None:
             await tx.events.append_many([an_event(world, kind=event.kind) for event in domain_events])
 
-    async with opened(kind, tmp_path, Dispatcher()) as uow:
-        world = await settled(uow)
+    async with open_storage(kind, tmp_path, Dispatcher()) as uow:
+        world = await populate(uow)
         event = DomainEvent(world.account.account_id, "grant_created", "granted", NOW, "user")
 
         async def emit(*, fails: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from domain.webhooks.model import DeliveryState
-from support.storage import NOW, World, a_delivery, a_key, a_webhook, an_attempt, new
+from support.storage import NOW, World, a_delivery, a_key, a_webhook, an_attempt, new_id
 
 
 async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
@@ -15,7 +15,7 @@ async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
         await tx.webhooks.add(first)
         await tx.webhooks.add(second)
         assert await tx.webhooks.get(world.account.account_id, first.webhook_id) == first
-        assert await tx.webhooks.get(new("acc"), first.webhook_id) is None
+        assert await tx.webhooks.get(new_id("acc"), first.webhook_id) is None
         assert list(await tx.webhooks.list_by_account(world.account.account_id)) == [first, second]
         changed = replace(first, enabled=False, disabled_reason="gone", failing_since_ms=NOW, generation=2, sealed_secret=b"n")
         await tx.webhooks.save(changed)
@@ -29,8 +29,8 @@ async def test_enabled_webhooks_have_an_enabled_key(world: World) -> None:
         await tx.api_keys.add(off)
         for webhook in (live, disabled, a_webhook(world, key_id=off.key_id)):
             await tx.webhooks.add(webhook)
-        assert list(await tx.webhooks.list_enabled([world.account.account_id, new("acc")])) == [live]
-        assert list(await tx.webhooks.list_enabled([new("acc")])) == []
+        assert list(await tx.webhooks.list_enabled([world.account.account_id, new_id("acc")])) == [live]
+        assert list(await tx.webhooks.list_enabled([new_id("acc")])) == []
 
 
 async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> None:
@@ -181,7 +181,7 @@ async def test_an_attempt_that_was_not_sent_is_deleted(world: World) -> None:
         [claimed] = await tx.deliveries.claim(NOW, NOW + 60, 9)
         first, second = an_attempt(claimed), an_attempt(claimed, 2)
         await tx.deliveries.add_attempts([first, second])
-        await tx.deliveries.delete_attempts([second.delivery_id, new("whd")])
+        await tx.deliveries.delete_attempts([second.delivery_id, new_id("whd")])
         assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 9)) == [first]
 
 
@@ -194,11 +194,11 @@ async def test_attempts_are_logged_newest_first_and_completed(world: World) -> N
         first, second = an_attempt(claimed), replace(an_attempt(claimed, 2), created_ms=NOW - 9)  # a clock that was set back
         await tx.deliveries.add_attempts([first, second])
         done = replace(first, finished_ms=NOW + 9, status_code=500, error="no", duration_ms=9, next_attempt_ms=NOW + 14)
-        await tx.deliveries.finish_attempts([done, replace(second, delivery_id=new("whd"))])
+        await tx.deliveries.finish_attempts([done, replace(second, delivery_id=new_id("whd"))])
         assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 9)) == [second, done]
         assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 1)) == [second]
         assert await tx.deliveries.get_attempt(webhook.webhook_id, first.delivery_id) == done
-        assert await tx.deliveries.get_attempt(new("whk"), first.delivery_id) is None
+        assert await tx.deliveries.get_attempt(new_id("whk"), first.delivery_id) is None
 
 
 async def test_finished_deliveries_are_deleted_with_their_attempts(world: World) -> None:

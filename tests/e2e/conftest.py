@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.service import RUNNING, Api, Service
+from support.service import RUNNING_SERVICES, ApiClient, Service
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def service(running: Service) -> Service:
 
 
 @pytest.fixture
-async def owner(service: Service) -> AsyncIterator[Api]:
+async def owner(service: Service) -> AsyncIterator[ApiClient]:
     async with service.api() as api:
         yield api
 
@@ -34,5 +34,5 @@ async def owner(service: Service) -> AsyncIterator[Api]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
     if report.failed:
-        report.sections += [(f"log of the service on port {each.port}", each.log(4_000)) for each in RUNNING]
+        report.sections += [(f"log of the service on port {each.port}", each.log(4_000)) for each in RUNNING_SERVICES]
     return report

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from support.device import a_device
-from support.service import Service, environment, program
+from support.device import create_device
+from support.service import Service, environment, program_command
 
 TIMEOUT_S = 60
 
 
 def latchboard(service: Service, *arguments: str, **settings: Any) -> tuple[int, str]:
     process = subprocess.run(
-        [*program(), *arguments],
+        [*program_command(), *arguments],
         cwd=service.folder,
         env=environment(**service.settings | settings),
         capture_output=True,
@@ -33,7 +33,7 @@ async def test_a_service_starts_on_a_backup_made_while_it_ran(tmp_path: Path) ->
     backup = tmp_path / "backup"
     with Service(tmp_path / "first") as service:
         async with service.api() as owner:
-            pump = await a_device(owner)
+            pump = await create_device(owner)
             async with pump.online(service) as line:
                 await line.report(temperature=21.5)
                 code, output = latchboard(service, "backup", str(backup))
@@ -51,7 +51,7 @@ async def test_a_service_starts_on_a_backup_made_while_it_ran(tmp_path: Path) ->
             [reading] = await owner.get(f"{pump.path}/telemetry")
             assert reading["value"] == 21.5
             async with pump.online(second) as line:
-                assert await line.settled(owner) == []
+                assert await line.drain_commands(owner) == []
 
 
 @pytest.mark.parametrize("reason", ["not empty", "no database", "PostgreSQL"])

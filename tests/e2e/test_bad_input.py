@@ -21,8 +21,8 @@ from adapters.crypto.key_ring import KeyRing
 from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.ids import AccountId, MembershipId, UserId
-from support.device import a_device
-from support.service import PATIENCE, Api, Service
+from support.device import create_device
+from support.service import TIMEOUT_S, ApiClient, Service
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 NOBODY = "dev_" + "0" * 20
@@ -55,7 +55,7 @@ def is_an_error(answer: httpx.Response, status: int, code: str) -> dict[str, Any
     ],
     ids=["cut off", "empty", "not UTF-8", "NaN", "infinite", "deep", "very deep", "array", "null", "300 kB"],
 )
-async def test_a_body_that_is_no_good_json_is_refused(owner: Api, raw: bytes, status: int, code: str) -> None:
+async def test_a_body_that_is_no_good_json_is_refused(owner: ApiClient, raw: bytes, status: int, code: str) -> None:
     answer = await owner.raw.post("/devices/register", content=raw, headers=owner.headers | JSON)
     is_an_error(answer, status, code)
 
@@ -74,13 +74,15 @@ async def test_a_body_that_is_no_good_json_is_refused(owner: Api, raw: bytes, st
         ({"profile": "toaster"}, "profile"),
     ],
 )
-async def test_a_field_that_is_unknown_or_of_the_wrong_type_is_named(owner: Api, change: dict[str, Any], field: str) -> None:
+async def test_a_field_that_is_unknown_or_of_the_wrong_type_is_named(
+    owner: ApiClient, change: dict[str, Any], field: str
+) -> None:
     body = is_an_error(await owner.send("POST", "/devices/register", NEW | change), 400, "VALIDATION_ERROR")
     assert field in [fault["field"].split(".")[0] for fault in body["details"]]
 
 
-async def test_rules_and_schedules_of_nonsense_are_refused(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_rules_and_schedules_of_nonsense_are_refused(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
     soon = int(time.time()) + 60
@@ -119,18 +121,18 @@ async def test_rules_and_schedules_of_nonsense_are_refused(service: Service, own
         ("GET", "/events?cursor=%F0%9F%98%80", 400, "VALIDATION_ERROR"),
     ],
 )
-async def test_what_does_not_exist_is_refused(owner: Api, method: str, path: str, status: int, code: str) -> None:
+async def test_what_does_not_exist_is_refused(owner: ApiClient, method: str, path: str, status: int, code: str) -> None:
     is_an_error(await owner.send(method, path), status, code)
 
 
-async def test_a_body_that_is_not_said_to_be_json_is_refused(owner: Api) -> None:
+async def test_a_body_that_is_not_said_to_be_json_is_refused(owner: ApiClient) -> None:
     answer = await owner.raw.post(
         "/devices/register", content=json.dumps(NEW), headers=owner.headers | {"Content-Type": "text/plain"}
     )
     is_an_error(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
 
 
-async def test_expired_and_forged_tokens_are_refused(service: Service, owner: Api) -> None:
+async def test_expired_and_forged_tokens_are_refused(service: Service, owner: ApiClient) -> None:
     good = owner.headers["Authorization"].removeprefix("Bearer ")
     claims = jwt.decode(good, options={"verify_signature": False})
     ids = MembershipId(claims["mbr"]), AccountId(claims["acc"]), UserId(claims["sub"])
@@ -156,7 +158,7 @@ async def test_expired_and_forged_tokens_are_refused(service: Service, owner: Ap
         is_an_error(answer, 401, "TOKEN_EXPIRED" if what == "expired" else "UNAUTHENTICATED")
         async with connect(f"ws://127.0.0.1:{service.port}/api/v1/ws?token={token}") as feed:
             with pytest.raises(ConnectionClosed):
-                await asyncio.wait_for(feed.recv(), PATIENCE)
+                await asyncio.wait_for(feed.recv(), TIMEOUT_S)
             assert feed.close_code == 4001, what
     is_an_error(await owner.raw.get("/devices", headers={"X-Api-Key": "sk_live_" + "a" * 40}), 401, "UNAUTHENTICATED")
     is_an_error(await owner.raw.get("/auth/me"), 401, "UNAUTHENTICATED")
@@ -191,8 +193,8 @@ GARBLED = [
 
 
 @pytest.mark.parametrize("version", [4, 5], ids=["MQTT 3.1.1", "MQTT 5"])
-async def test_what_a_device_garbles_is_dropped_and_counted(service: Service, owner: Api, version: int) -> None:
-    pump, other = await a_device(owner), await a_device(owner)
+async def test_what_a_device_garbles_is_dropped_and_counted(service: Service, owner: ApiClient, version: int) -> None:
+    pump, other = await create_device(owner), await create_device(owner)
     before = await faults(service)
     async with pump.online(service, version=version) as line, other.online(service) as bystander:
         for below, payload in GARBLED:
@@ -200,20 +202,20 @@ async def test_what_a_device_garbles_is_dropped_and_counted(service: Service, ow
                 await line.publish(below, payload)
         await line.report(temperature=20)
         await bystander.report(temperature=21)
-        assert await line.settled(owner) == []
-        assert await bystander.settled(owner) == []
+        assert await line.drain_commands(owner) == []
+        assert await bystander.drain_commands(owner) == []
 
     for device, value in ((pump, 20), (other, 21)):
         assert [row["value"] for row in await owner.get(f"{device.path}/telemetry")] == [value]
         assert (await owner.get(device.path))["relayState"] is not True
     assert sum((await faults(service)).values()) > sum(before.values())
     assert (await owner.raw.get(f"{service.url}/readyz")).status_code == 200
-    assert service.errors() == []
+    assert service.error_lines() == []
 
 
 async def faults(service: Service) -> dict[str, float]:
     """What the service counts of what devices garbled."""
-    async with httpx.AsyncClient(timeout=PATIENCE) as raw:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S) as raw:
         lines = (await raw.get(f"{service.url}/metrics")).text.splitlines()
     rows = [line.rpartition(" ") for line in lines if line.startswith("latchboard_ingest_faults_total{")]
     return {name: float(value) for name, _, value in rows}
@@ -236,8 +238,8 @@ async def shout(port: int, first: bytes, until: asyncio.Event) -> int:
     return times
 
 
-async def test_garbage_on_every_port_disturbs_nobody(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_garbage_on_every_port_disturbs_nobody(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     upgrade = b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\r\n"
     connect_head = b"\x10\xff\xff\xff\x7f\x00\x04MQTT\x05\xc2\x00\x3c"
     ports = (service.mqtt_port, service.ws_port, service.port)
@@ -249,12 +251,12 @@ async def test_garbage_on_every_port_disturbs_nobody(service: Service, owner: Ap
                 await line.report(temperature=value)
             for relay in ("on", "off"):
                 done = await owner.post(f"{pump.path}/command/{relay}")
-                await owner.until(f"{pump.path}/executions/{done['executionId']}", lambda each: each["status"] == "DONE")
-            assert await line.settled(owner) == ["ON", "OFF"]
+                await owner.wait_until(f"{pump.path}/executions/{done['executionId']}", lambda each: each["status"] == "DONE")
+            assert await line.drain_commands(owner) == ["ON", "OFF"]
     finally:
         over.set()
-        shouted = await asyncio.wait_for(asyncio.gather(*flood), PATIENCE)
+        shouted = await asyncio.wait_for(asyncio.gather(*flood), TIMEOUT_S)
     assert min(shouted) > 0
-    assert service.errors() == []
+    assert service.error_lines() == []
     assert len(await owner.get(f"{pump.path}/telemetry")) == 20
     assert (await owner.raw.get(f"{service.url}/readyz")).status_code == 200

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from support.browser import Browser, browsing
-from support.device import Device, a_device, register
-from support.service import EMAIL, PASSWORD, Api, Service
+from support.browser import Browser, open_browser
+from support.device import Device, create_device, register_device
+from support.service import EMAIL, PASSWORD, ApiClient, Service
 
 
 @pytest.fixture
 async def browser(service: Service) -> AsyncIterator[Browser]:
-    async with browsing(service) as made:
+    async with open_browser(service) as made:
         yield made
 
 
@@ -36,7 +36,7 @@ async def credentials_shown(page: Page) -> dict[str, object]:
 
 
 async def test_a_wrong_password_is_said_and_the_right_one_lasts_over_a_reload(service: Service, browser: Browser) -> None:
-    page = await browser.tab()
+    page = await browser.open_tab()
     await page.get_by_label("Email").fill(EMAIL)
     await page.get_by_label("Password").fill("not this one")
     await page.get_by_role("button", name="Sign in").click()
@@ -51,7 +51,7 @@ async def test_a_wrong_password_is_said_and_the_right_one_lasts_over_a_reload(se
 async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what_the_device_said(
     service: Service, browser: Browser
 ) -> None:
-    page = await browser.signed_in()
+    page = await browser.open_signed_in()
     await page.get_by_role("button", name="Register a device").click()
     await page.get_by_label("Name", exact=True).fill("Well pump")
     await page.get_by_label("What it switches").select_option("PUMP")
@@ -67,37 +67,37 @@ async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what
         await mine.get_by_role("button", name="ON", exact=True).click()
         await expect(mine.get_by_text("done, says the device")).to_be_visible()
         await expect(mine.get_by_text("ON", exact=True).first).to_be_visible()
-        assert (await device.order())["cmd"] == "ON"
-        await device.switched(False)
+        assert (await device.next_command())["cmd"] == "ON"
+        await device.press_button(False)
         await expect(mine.locator(".badge").get_by_text("OFF")).to_be_visible()
     await expect(mine.get_by_text("offline")).to_be_visible()
     await mine.get_by_role("button", name="OFF", exact=True).click()
     await expect(mine.get_by_text("waits for the device to come online")).to_be_visible()
 
 
-async def test_what_waits_is_counted_and_approved_by_a_click(service: Service, owner: Api, browser: Browser) -> None:
-    gate = await a_device(owner, "Gate")
+async def test_what_waits_is_counted_and_approved_by_a_click(service: Service, owner: ApiClient, browser: Browser) -> None:
+    gate = await create_device(owner, "Gate")
     await owner.post(f"{gate.path}/commands", {"name": "ON", "label": "Open", "requiresApproval": True}, expect=201)
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{gate.path}/grants", {"commands": ["ON"], "apiKeyId": key["keyId"]}, expect=201)
-    page = await browser.signed_in()
+    page = await browser.open_signed_in()
     async with gate.online(service) as device, service.api(**{"X-Api-Key": key["key"]}) as robot:
         await robot.post(f"{gate.path}/command", {"cmd": "ON"}, expect=202)
         await page.get_by_role("link", name="Approvals").click()
         asked = line(page, "Gate")
         await expect(asked).to_contain_text("Robot")
         await asked.get_by_role("button", name="Approve").click()
-        assert (await device.order())["cmd"] == "ON"
+        assert (await device.next_command())["cmd"] == "ON"
     await expect(asked.get_by_text("approved")).to_be_visible()
     await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
 
 
-async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Service, owner: Api, browser: Browser) -> None:
+async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Service, owner: ApiClient, browser: Browser) -> None:
     nasty = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
-    device = await a_device(owner, nasty[:100])
+    device = await create_device(owner, nasty[:100])
     async with device.online(service) as line_:
         await line_.report(**{"<b>heat</b>": 3, "mode": "<script>document.title='taken'</script>"})
-        page = await browser.signed_in()
+        page = await browser.open_signed_in()
         await expect(page.get_by_role("link", name=re.compile("^<img src=x"))).to_be_visible()
         for tab in ("", "/telemetry", "/history", "/setup"):
             await page.goto(f"{service.url}/#/device/{device.device_id}{tab}")
@@ -109,25 +109,25 @@ async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Serv
 
 
 async def test_after_a_kill_the_page_comes_back_by_itself_and_shows_what_it_missed(
-    service: Service, owner: Api, browser: Browser
+    service: Service, owner: ApiClient, browser: Browser
 ) -> None:
-    lamp = await a_device(owner, "Lamp")
-    page = await browser.signed_in()
+    lamp = await create_device(owner, "Lamp")
+    page = await browser.open_signed_in()
     mine = line(page, "Lamp")
     service.kill()
     await expect(page.get_by_text("not connected")).to_be_visible()
     await mine.get_by_role("button", name="ON", exact=True).click()
     await expect(mine.get_by_text("The service does not answer")).to_be_visible()
-    await service.kill_and_start()
+    await service.kill_and_restart()
     async with lamp.online(service) as device:
-        await device.switched(True)
+        await device.press_button(True)
         await expect(page.get_by_text("live", exact=True)).to_be_visible()
         await expect(mine.locator(".badge").get_by_text("ON")).to_be_visible()
 
 
 async def test_who_signs_out_is_out_in_every_tab(service: Service, browser: Browser) -> None:
-    first = await browser.signed_in()
-    second = await browser.tab("#/log")
+    first = await browser.open_signed_in()
+    second = await browser.open_tab("#/log")
     await expect(second.get_by_role("heading", name="Log")).to_be_visible()
     await first.get_by_role("button", name="Sign out").click()
     for page in (first, second):
@@ -136,11 +136,11 @@ async def test_who_signs_out_is_out_in_every_tab(service: Service, browser: Brow
     await expect(second.get_by_role("button", name="Sign in")).to_be_visible()
 
 
-async def test_a_viewer_is_offered_nothing_that_changes_anything(service: Service, owner: Api, browser: Browser) -> None:
-    lamp = await register(owner, "Read only")
+async def test_a_viewer_is_offered_nothing_that_changes_anything(service: Service, owner: ApiClient, browser: Browser) -> None:
+    lamp = await register_device(owner, "Read only")
     viewer = {"email": "viewer@example.com", "name": "Vera", "role": "Viewer", "password": PASSWORD}
     await owner.post("/members", viewer, expect=201)
-    page = await browser.signed_in(viewer["email"])
+    page = await browser.open_signed_in(viewer["email"])
     await expect(line(page, "Read only")).to_be_visible()
     await expect(page.get_by_role("button", name="Register a device")).to_have_count(0)
     await page.goto(f"{service.url}/#/device/{lamp}/setup")
@@ -176,15 +176,17 @@ async def test_the_files_are_a_closed_set_with_tags_and_a_policy(service: Servic
             assert (await http.get(outside)).status_code == 404
 
 
-async def test_editing_a_slot_changes_what_was_touched_and_nothing_else(service: Service, owner: Api, browser: Browser) -> None:
-    feeder = await a_device(owner, "Feeder")
+async def test_editing_a_slot_changes_what_was_touched_and_nothing_else(
+    service: Service, owner: ApiClient, browser: Browser
+) -> None:
+    feeder = await create_device(owner, "Feeder")
     schema = {"type": "object", "properties": {"grams": {"type": "integer"}}, "required": ["grams"]}
     await owner.post(f"{feeder.path}/commands", {"name": "FEED", "label": "Feed", "paramsSchema": schema}, expect=201)
     feed = {"command": "FEED", "params": {"grams": 40}}
     kept = {"onTs": 1_900_000_007, "offTs": 1_900_000_067, "onCommand": feed, "misfireGraceSeconds": 120}
     zoned = {"rrule": "FREQ=DAILY", "timezone": "Asia/Kathmandu"}
     await owner.post(f"{feeder.path}/schedules", {"slot": 1, **kept, **zoned}, expect=201)
-    page = await browser.signed_in()
+    page = await browser.open_signed_in()
     await page.goto(f"{service.url}/#/device/{feeder.device_id}/schedules")
     await page.get_by_role("row").filter(has_text="FEED").get_by_role("button", name="Edit").click()
     await page.get_by_label("Label").fill("Breakfast")

@@ -12,13 +12,13 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
-from support.device import Device, Line, a_device, ended
-from support.effort import effort
-from support.looking import standing_still
-from support.service import Api, Service
-from support.ways import DATABASES, on
+from support.database_probe import writes_blocked
+from support.device import Device, DeviceConnection, cancel_tasks, create_device
+from support.service import ApiClient, Service
+from support.thoroughness import usual_or_thorough
+from support.transports import DATABASES, database_settings
 
-STALL_S = effort(7.0, 31.0)
+STALL_S = usual_or_thorough(7.0, 31.0)
 """Longer than the service waits for a lock (5 s), so that it sees the database fail and tries again; in a thorough run longer
 than a transaction may take at all (30 s)."""
 LOOKS = 5
@@ -28,7 +28,7 @@ MOST_MIB = 100
 
 @pytest.fixture(scope="module", params=DATABASES)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **on(request.param)) as service:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **database_settings(request.param)) as service:
         yield service
 
 
@@ -38,21 +38,21 @@ def resident_mib(service: Service) -> int:
     return int(next(row for row in status.splitlines() if row.startswith("VmRSS")).split()[1]) // 1024
 
 
-async def count_up(line: Line, acknowledged: list[int]) -> None:
+async def count_up(line: DeviceConnection, acknowledged: list[int]) -> None:
     with contextlib.suppress(aiomqtt.MqttError):
         for number in range(10**6):
             await line.client.publish(line.device.topic("telemetry"), b'{"count":%d}' % number, qos=1, timeout=60 + STALL_S)
             acknowledged.append(number)
 
 
-async def stored(owner: Api, device: Device) -> set[int]:
+async def stored(owner: ApiClient, device: Device) -> set[int]:
     text = (await owner.send("GET", f"{device.path}/telemetry/export?format=csv&metric=count")).text
     return {int(float(row.split(",")[1])) for row in text.splitlines()[1:]}
 
 
-async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: Service, owner: Api) -> None:
-    fleet = [await a_device(owner, f"Fleet {number}") for number in range(40)]
-    meters = [await a_device(owner, f"Meter {number}") for number in range(4)]
+async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: Service, owner: ApiClient) -> None:
+    fleet = [await create_device(owner, f"Fleet {number}") for number in range(40)]
+    meters = [await create_device(owner, f"Meter {number}") for number in range(4)]
     acknowledged: list[list[int]] = [[] for _ in meters]
     identities = [(each.device_id, each.credentials["mqttPassword"]) for each in fleet]
     async with contextlib.AsyncExitStack() as online:
@@ -64,7 +64,7 @@ async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: 
             while min(map(len, acknowledged)) < 20 or pressure.stats()["confirmed"] < 1_000:
                 await asyncio.sleep(0.05)
         before_mib = resident_mib(service)
-        async with standing_still(service):
+        async with writes_blocked(service):
             await asyncio.sleep(2.0)  # what was under way is answered by now
             counts, confirmed = [len(each) for each in acknowledged], pressure.stats()["confirmed"]
             for _ in range(LOOKS):
@@ -77,7 +77,7 @@ async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: 
                 await asyncio.sleep(0.05)
         assert resident_mib(service) < before_mib + MOST_MIB
         pressure.stop()
-        await ended(*counting)
+        await cancel_tasks(*counting)
     for meter, numbers in zip(meters, acknowledged, strict=True):
         assert set(numbers) <= await stored(owner, meter)
-    assert service.errors() == []
+    assert service.error_lines() == []

@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 
 from domain.telemetry.packing import pack_readings
-from support.device import Device, a_device
-from support.effort import effort
-from support.looking import KEPT, dangling, left_of, put, rows
-from support.service import Api, Service
-from support.ways import DATABASES, on
+from support.database_probe import KEPT_AFTER_DELETION, count_rows_of_device, dangling_references, insert_rows, rows
+from support.device import Device, create_device
+from support.service import ApiClient, Service
+from support.thoroughness import usual_or_thorough
+from support.transports import DATABASES, database_settings
 
 HOUR_MS = 3_600_000
-MESSAGES, HOURS, KILLS = effort((6_000, 600, 2), (30_000, 3_000, 4))
+MESSAGES, HOURS, KILLS = usual_or_thorough((6_000, 600, 2), (30_000, 3_000, 4))
 NOTHING = pack_readings([])
 HOT = {"metric": "power", "comparator": ">", "value": 1e9}
 
 
 @pytest.fixture(scope="module", params=DATABASES)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **on(request.param)) as service:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **database_settings(request.param)) as service:
         yield service
 
 
-async def one_that_has_everything(service: Service, owner: Api) -> Device:
+async def one_that_has_everything(service: Service, owner: ApiClient) -> Device:
     """A row at least in every table that can hold one of a device."""
-    device = await a_device(owner, "Meter")
+    device = await create_device(owner, "Meter")
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{device.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
     await owner.post("/webhooks", {"keyId": key["keyId"], "url": "http://127.0.0.1:9/"}, expect=201)
@@ -55,50 +55,50 @@ async def number_of(service: Service, device: Device) -> int:
     return int(number)
 
 
-async def filled(service: Service, owner: Api) -> tuple[Device, int]:
+async def filled(service: Service, owner: ApiClient) -> tuple[Device, int]:
     device = await one_that_has_everything(service, owner)
     service.restart()  # the last values are written down when it stops
     number = await number_of(service, device)
-    await put(service, "readings", [(number, 1_000 + at, 0, NOTHING) for at in range(MESSAGES)])
-    await put(service, "rollups", [(number, 1_000 + hour, b"") for hour in range(HOURS)])
+    await insert_rows(service, "readings", [(number, 1_000 + at, 0, NOTHING) for at in range(MESSAGES)])
+    await insert_rows(service, "rollups", [(number, 1_000 + hour, b"") for hour in range(HOURS)])
     future = 10**6
-    await put(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
+    await insert_rows(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
     async with asyncio.timeout(20):  # the webhook, whose receiver is not there, has been tried
-        while not (await left_of(service, device.device_id, number))["attempts"]:
+        while not (await count_rows_of_device(service, device.device_id, number))["attempts"]:
             await asyncio.sleep(0.1)
     return device, number
 
 
-async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_killed(service: Service, owner: Api) -> None:
+async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_killed(service: Service, owner: ApiClient) -> None:
     dice = random.Random(3)
     gone, number = await filled(service, owner)
     kept, other = await filled(service, owner)
-    before = await left_of(service, gone.device_id, number)
+    before = await count_rows_of_device(service, gone.device_id, number)
     assert {name for name, count in before.items() if not count} == {"graves"}, "every table is looked into"
-    was = await left_of(service, kept.device_id, other)
+    was = await count_rows_of_device(service, kept.device_id, other)
 
     await owner.delete(gone.path)
     for _ in range(KILLS):
         await asyncio.sleep(dice.uniform(0.0, 0.4))
-        await service.kill_and_start()
+        await service.kill_and_restart()
         await owner.get(gone.path, expect=404)
         assert gone.device_id not in {each["deviceId"] for each in await owner.get("/devices")}
     await erased(service, gone, number)
     await closed(service, number)
 
     assert await erased(service, gone, number) == {"events", "event_counts"}
-    assert await dangling(service) == []
-    now: dict[str, Any] = await left_of(service, kept.device_id, other)
+    assert await dangling_references(service) == []
+    now: dict[str, Any] = await count_rows_of_device(service, kept.device_id, other)
     assert {name for name, count in was.items() if now[name] < count} <= {"rollups_due"}, "the other device has kept all of it"
     assert (await owner.get(kept.path))["deviceStatus"] == "ACTIVE"
-    assert service.errors() == []
+    assert service.error_lines() == []
 
 
 async def erased(service: Service, device: Device, number: int) -> set[str]:
     """Waits until only what is meant to stay is left; the names of those tables."""
     async with asyncio.timeout(120):
-        while left := {name for name, count in (await left_of(service, device.device_id, number)).items() if count}:
-            if left <= KEPT:
+        while left := {name for name, count in (await count_rows_of_device(service, device.device_id, number)).items() if count}:
+            if left <= KEPT_AFTER_DELETION:
                 return left
             await asyncio.sleep(0.5)
     return left

@@ -32,4 +32,4 @@ async def test_the_demo_runs_ten_devices_that_report_and_carry_out_commands(tmp_
             result = await owner.post(f"{paths['Gate']}/command", {"cmd": "ON", "waitSeconds": 10})
             assert result["status"] == "DONE"
         assert service.stop() < 5
-        assert service.errors() == []
+        assert service.error_lines() == []

@@ -17,41 +17,41 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from support.device import Device, a_device, ended
-from support.effort import effort
-from support.service import Api, Service
-from support.ways import DATABASES, WAYS, Way, all_ways_open, name_of, on, options
+from support.device import Device, cancel_tasks, create_device
+from support.service import ApiClient, Service
+from support.thoroughness import usual_or_thorough
+from support.transports import DATABASES, TRANSPORTS, Transport, connect_options, database_settings, tls_settings, transport_name
 
 LEVEL = {"name": "LEVEL", "label": "Level", "paramsSchema": {"type": "object", "required": ["n"]}}
-KILLS = effort(2, 6)
+KILLS = usual_or_thorough(2, 6)
 LONG_S, SHORT_S = 600, 1
 
 
 @pytest.fixture(scope="module", params=DATABASES)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **all_ways_open(folder), **on(request.param)) as service:
+    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **tls_settings(folder), **database_settings(request.param)) as service:
         yield service
 
 
-@pytest.fixture(params=WAYS, ids=name_of)
-def way(request: pytest.FixtureRequest) -> Way:
+@pytest.fixture(params=TRANSPORTS, ids=transport_name)
+def way(request: pytest.FixtureRequest) -> Transport:
     return request.param  # type: ignore[no-any-return]
 
 
-async def a_dimmer(owner: Api) -> Device:
-    device = await a_device(owner, "Dimmer")
+async def a_dimmer(owner: ApiClient) -> Device:
+    device = await create_device(owner, "Dimmer")
     await owner.post(f"{device.path}/commands", LEVEL, expect=201)
     return device
 
 
-async def queued(owner: Api, device: Device, n: int, ttl_s: int) -> str:
+async def queued(owner: ApiClient, device: Device, n: int, ttl_s: int) -> str:
     answer = await owner.post(f"{device.path}/command", {"cmd": "LEVEL", "params": {"n": n}, "ttlSeconds": ttl_s})
     assert answer["status"] == "QUEUED"
     return str(answer["executionId"])
 
 
-async def statuses(owner: Api, device: Device) -> dict[str, str]:
+async def statuses(owner: ApiClient, device: Device) -> dict[str, str]:
     page = await owner.get(f"{device.path}/executions?limit=200")
     return {each["executionId"]: each["status"] for each in page["data"]}
 
@@ -64,17 +64,17 @@ async def figure(service: Service, name: str) -> int:
     return int(float(found[1])) if found else 0
 
 
-async def ended_all(owner: Api, device: Device) -> dict[str, str]:
+async def ended_all(owner: ApiClient, device: Device) -> dict[str, str]:
     async with asyncio.timeout(60):
         while not (found := await statuses(owner, device)) or {"QUEUED", "SENT", "ACKED"} & set(found.values()):
             await asyncio.sleep(0.05)
     return found
 
 
-async def test_what_waits_comes_in_order_and_what_expired_never(service: Service, owner: Api, way: Way) -> None:
+async def test_what_waits_comes_in_order_and_what_expired_never(service: Service, owner: ApiClient, way: Transport) -> None:
     dimmer = await a_dimmer(owner)
-    async with dimmer.online(service, **options(service, way), **kept(way)) as line:
-        await line.settled(owner)  # a session that is kept is no way around the deadline either
+    async with dimmer.online(service, **connect_options(service, way), **kept(way)) as line:
+        await line.drain_commands(owner)  # a session that is kept is no way around the deadline either
     async with asyncio.timeout(10):
         while (await owner.get(dimmer.path))["isOnline"]:
             await asyncio.sleep(0.05)
@@ -84,16 +84,16 @@ async def test_what_waits_comes_in_order_and_what_expired_never(service: Service
         while {(await statuses(owner, dimmer))[each] for each in short} != {"EXPIRED"}:
             await asyncio.sleep(0.05)
 
-    async with dimmer.online(service, **options(service, way), **kept(way)) as line:
-        assert await line.settled(owner) == ["LEVEL"] * len(long)
-    assert [order["id"] for order in line.orders[: len(long)]] == long
-    assert [order["params"]["n"] for order in line.orders[: len(long)]] == [n for n in range(15) if n % 3]
+    async with dimmer.online(service, **connect_options(service, way), **kept(way)) as line:
+        assert await line.drain_commands(owner) == ["LEVEL"] * len(long)
+    assert [order["id"] for order in line.commands[: len(long)]] == long
+    assert [order["params"]["n"] for order in line.commands[: len(long)]] == [n for n in range(15) if n % 3]
     found = await statuses(owner, dimmer)
     assert {found[each] for each in long} == {"DONE"}
     assert {found[each] for each in short} == {"EXPIRED"}
 
 
-def kept(way: Way) -> dict[str, Any]:
+def kept(way: Transport) -> dict[str, Any]:
     """A session the broker keeps for a client that is away."""
     if way[0] == 4:
         return {"clean_session": False}
@@ -102,37 +102,37 @@ def kept(way: Way) -> dict[str, Any]:
     return {"clean_start": False, "properties": properties}
 
 
-async def test_what_expired_while_the_service_was_dead_never_runs(service: Service, owner: Api) -> None:
-    dimmers = [await a_dimmer(owner) for _ in WAYS]
+async def test_what_expired_while_the_service_was_dead_never_runs(service: Service, owner: ApiClient) -> None:
+    dimmers = [await a_dimmer(owner) for _ in TRANSPORTS]
     for dimmer in dimmers:
         await queued(owner, dimmer, 1, 2)
         await queued(owner, dimmer, 2, LONG_S)
     begun = time.monotonic()
     service.kill()
     await asyncio.sleep(max(0.0, 2.1 - (time.monotonic() - begun)))
-    await service.kill_and_start()
-    for dimmer, way in zip(dimmers, WAYS, strict=True):
-        async with dimmer.online(service, **options(service, way)) as line:
-            await line.settled(owner)
-        assert [order["params"]["n"] for order in line.orders[:-1]] == [2]
+    await service.kill_and_restart()
+    for dimmer, way in zip(dimmers, TRANSPORTS, strict=True):
+        async with dimmer.online(service, **connect_options(service, way)) as line:
+            await line.drain_commands(owner)
+        assert [order["params"]["n"] for order in line.commands[:-1]] == [2]
         assert sorted((await ended_all(owner, dimmer)).values()) == ["DONE", "DONE", "EXPIRED"]
 
 
 async def test_results_that_come_twice_late_or_for_nothing_change_nothing_and_are_counted(
-    service: Service, owner: Api, way: Way
+    service: Service, owner: ApiClient, way: Transport
 ) -> None:
-    pump, other = await a_device(owner), await a_device(owner)
+    pump, other = await create_device(owner), await create_device(owner)
     before = {name: await figure(service, name) for name in ("duplicate", "late", "unknown")}
-    async with pump.online(service, obeys=False, **options(service, way)) as line:
+    async with pump.online(service, auto_reply=False, **connect_options(service, way)) as line:
         first = (await owner.post(f"{pump.path}/command", {"cmd": "STATUS"}))["executionId"]
-        await line.order("STATUS")
+        await line.next_command("STATUS")
         for status in ("ack", "ack", "done", "done", "error", "ack"):
             await line.publish("result", {"id": first, "status": status, "code": status})
-        await owner.until(f"{pump.path}/executions/{first}", lambda each: each["finishedAt"])
+        await owner.wait_until(f"{pump.path}/executions/{first}", lambda each: each["finishedAt"])
 
         slow = (await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "ttlSeconds": SHORT_S}))["executionId"]
-        await line.order("STATUS")
-        await owner.until(f"{pump.path}/executions/{slow}", lambda each: each["status"] == "TIMED_OUT")
+        await line.next_command("STATUS")
+        await owner.wait_until(f"{pump.path}/executions/{slow}", lambda each: each["status"] == "TIMED_OUT")
         await line.publish("result", {"id": slow, "status": "done", "data": "too late"})
 
         foreign = (await owner.post(f"{other.path}/command", {"cmd": "STATUS"}))["executionId"]
@@ -157,7 +157,7 @@ async def test_results_that_come_twice_late_or_for_nothing_change_nothing_and_ar
 class Firmware:
     """A device that comes back whenever it is cut, and remembers, as ours does, the ids it has run."""
 
-    def __init__(self, device: Device, service: Service, way: Way) -> None:
+    def __init__(self, device: Device, service: Service, way: Transport) -> None:
         self.device, self._service, self._way = device, service, way
         self.ran: list[int] = []
         self.repeats = 0
@@ -166,7 +166,7 @@ class Firmware:
     async def play(self) -> None:
         while True:
             with contextlib.suppress(aiomqtt.MqttError, OSError):
-                async with self.device.client(self._service, **options(self._service, self._way)) as client:
+                async with self.device.client(self._service, **connect_options(self._service, self._way)) as client:
                     await client.subscribe(self.device.topic("cmd"), qos=1)
                     async for message in client.messages:
                         await self._obey(client, json.loads(bytes(message.payload)))
@@ -188,10 +188,10 @@ async def at_work(*coroutines: Any) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await ended(*tasks)
+        await cancel_tasks(*tasks)
 
 
-async def accepted_at_last(owner: Api, device: Device, accepted: list[str]) -> None:
+async def accepted_at_last(owner: ApiClient, device: Device, accepted: list[str]) -> None:
     """One more command. Whose answer was lost looks whether it was taken before giving it again."""
     n = len(accepted)
     async with asyncio.timeout(60):
@@ -206,10 +206,10 @@ async def accepted_at_last(owner: Api, device: Device, accepted: list[str]) -> N
             await asyncio.sleep(0.02)
 
 
-async def test_kills_at_any_moment_neither_lose_nor_repeat_nor_reorder_a_command(service: Service, owner: Api) -> None:
+async def test_kills_at_any_moment_neither_lose_nor_repeat_nor_reorder_a_command(service: Service, owner: ApiClient) -> None:
     """One device for each way in; each is sent numbered commands one after the other, also while the service is dead."""
     dice, stop = random.Random(11), asyncio.Event()
-    fleet = [Firmware(await a_dimmer(owner), service, way) for way in WAYS]
+    fleet = [Firmware(await a_dimmer(owner), service, way) for way in TRANSPORTS]
     given: dict[str, list[str]] = {each.device.device_id: [] for each in fleet}
 
     async def command(device: Device) -> None:
@@ -225,7 +225,7 @@ async def test_kills_at_any_moment_neither_lose_nor_repeat_nor_reorder_a_command
                 while any(len(ids) < counts[name] + 2 for name, ids in given.items()):
                     await asyncio.sleep(0.01)
             await asyncio.sleep(dice.uniform(0.0, 0.3))
-            await service.kill_and_start()
+            await service.kill_and_restart()
         stop.set()
         await asyncio.wait_for(asyncio.gather(*sending), 90)
         for each in fleet:
@@ -233,5 +233,5 @@ async def test_kills_at_any_moment_neither_lose_nor_repeat_nor_reorder_a_command
             assert set(found) <= set(given[each.device.device_id])
             assert set(found.values()) == {"DONE"}
     for each in fleet:
-        assert each.ran == list(range(len(given[each.device.device_id]))), name_of(each._way)
-    assert service.errors() == []
+        assert each.ran == list(range(len(given[each.device.device_id]))), transport_name(each._way)
+    assert service.error_lines() == []

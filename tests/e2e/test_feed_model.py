@@ -19,14 +19,14 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from support.device import Device, Line, a_device
-from support.effort import effort
-from support.service import Api, Service
-from support.storage import emptied
-from support.ways import DATABASES
+from support.device import Device, DeviceConnection, create_device
+from support.service import ApiClient, Service
+from support.storage import empty_postgres
+from support.thoroughness import usual_or_thorough
+from support.transports import DATABASES
 
 SHOWN = ("relay_changed", "device_online", "device_offline")
-TURNS = effort(3, 6)
+TURNS = usual_or_thorough(3, 6)
 AWAY = (OSError, WebSocketException, TimeoutError, EOFError)
 
 
@@ -34,7 +34,7 @@ AWAY = (OSError, WebSocketException, TimeoutError, EOFError)
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
     settings: dict[str, Any] = {"LATCHBOARD_INGEST_LIMIT": 0}
     if request.param == "postgres":
-        settings["LATCHBOARD_DATABASE_URL"] = await emptied()
+        settings["LATCHBOARD_DATABASE_URL"] = await empty_postgres()
         settings["LATCHBOARD_SECRET_KEYS"] = "model:" + base64.b64encode(b"k" * 32).decode()
     with Service(tmp_path, **settings) as running:
         yield running
@@ -84,7 +84,7 @@ async def test_what_resuming_clients_have_seen_is_exactly_the_log(service: Servi
     chance = random.Random(5)
     async with contextlib.AsyncExitStack() as stack:
         owner = await stack.enter_async_context(service.api())
-        pumps = [await a_device(owner) for _ in range(3)]
+        pumps = [await create_device(owner) for _ in range(3)]
         key = await owner.post("/keys", {"name": "Robot"}, expect=201)
         granted = {"apiKeyId": key["keyId"], "commands": ["*"], "scope": "READ"}
         await owner.post(f"{pumps[0].path}/grants", granted, expect=201)
@@ -99,11 +99,11 @@ async def test_what_resuming_clients_have_seen_is_exactly_the_log(service: Servi
             happening = asyncio.create_task(happen(service, pumps, chance))
             if turn < TURNS - 1:
                 await asyncio.sleep(0.2 + chance.random())
-                await service.kill_and_start()
+                await service.kill_and_restart()
             await happening
         done.set()
         await asyncio.gather(coming, *following)
-        await owner.until("/devices", lambda devices: not any(device["isOnline"] for device in devices))
+        await owner.wait_until("/devices", lambda devices: not any(device["isOnline"] for device in devices))
         log = await whole_log(owner)
     everything = [event["id"] for event in log]
     for client in people:
@@ -127,15 +127,17 @@ async def happen(service: Service, pumps: list[Device], chance: random.Random) -
             async with asyncio.timeout(30), pump.online(service) as line:
                 await switch(line)
 
-    async def switch(line: Line) -> None:
-        for number in range(chance.randrange(10, effort(30, 60))):
-            await line.switched(number % 2 == 0)
+    async def switch(line: DeviceConnection) -> None:
+        for number in range(chance.randrange(10, usual_or_thorough(30, 60))):
+            await line.press_button(number % 2 == 0)
             await asyncio.sleep(chance.random() / 50)
 
     await asyncio.gather(*[one(pump) for pump in pumps])
 
 
-async def come_and_go(owner: Api, pump: Device, granted: dict[str, Any], chance: random.Random, done: asyncio.Event) -> None:
+async def come_and_go(
+    owner: ApiClient, pump: Device, granted: dict[str, Any], chance: random.Random, done: asyncio.Event
+) -> None:
     """The robot's second grant is given and taken away, over and over."""
     grant: str | None = None
     while not done.is_set():
@@ -148,7 +150,7 @@ async def come_and_go(owner: Api, pump: Device, granted: dict[str, Any], chance:
         await asyncio.sleep(chance.random() / 3)
 
 
-async def whole_log(owner: Api) -> list[dict[str, Any]]:
+async def whole_log(owner: ApiClient) -> list[dict[str, Any]]:
     """Public events, oldest first, page by page."""
     found: list[dict[str, Any]] = []
     cursor = ""

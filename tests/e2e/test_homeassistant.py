@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from support.device import Device, a_device
-from support.effort import in_a_thorough_run
+from support.device import Device, create_device
 from support.homeassistant import Broker, HomeAssistant, home_assistant
 from support.ports import free_ports
-from support.service import EMAIL, PASSWORD, Api, Service
+from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.thoroughness import thorough_run_only
 
 SPECIAL_NAME = 'Pump "7"; {{ states }} \\ </script> ü'
 
@@ -26,12 +26,12 @@ class BridgedService:
         self.broker = broker
         self.key_id = key_id
 
-    async def grant(self, owner: Api, device: Device, commands: list[str], **more: Any) -> str:
+    async def grant(self, owner: ApiClient, device: Device, commands: list[str], **more: Any) -> str:
         body = {"apiKeyId": self.key_id, "commands": commands, **more}
         grant_id: str = (await owner.post(f"{device.path}/grants", body, expect=201))["grantId"]
         return grant_id
 
-    async def metrics(self, owner: Api) -> dict[str, float]:
+    async def metrics(self, owner: ApiClient) -> dict[str, float]:
         lines = (await owner.raw.get(f"{self.service.url}/metrics")).text.splitlines()
         prefix = "latchboard_homeassistant_"
         samples = [line.removeprefix(prefix).split() for line in lines if line.startswith(prefix)]
@@ -62,7 +62,7 @@ def create_key(service: Service) -> dict[str, str]:
 
 
 @pytest.fixture
-async def owner(bridged: BridgedService) -> AsyncIterator[Api]:
+async def owner(bridged: BridgedService) -> AsyncIterator[ApiClient]:
     async with bridged.service.api() as api:
         yield api
 
@@ -74,152 +74,154 @@ async def home(bridged: BridgedService) -> AsyncIterator[HomeAssistant]:
 
 
 async def test_home_assistant_shows_a_device_with_its_sensors_and_switches_it(
-    bridged: BridgedService, owner: Api, home: HomeAssistant
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
 ) -> None:
-    device = await a_device(owner, SPECIAL_NAME)
+    device = await create_device(owner, SPECIAL_NAME)
     await bridged.grant(owner, device, ["*"])
-    config = await home.until(lambda home: home.switch(device))
+    config = await home.wait_until(lambda home: home.switch(device))
     assert (config["device"]["name"], config["name"]) == (SPECIAL_NAME, None)
-    assert home.shown(config) == "unavailable"
+    assert home.displayed_state(config) == "unavailable"
     async with device.online(bridged.service) as line, bridged.service.feed(owner) as feed:
-        await line.switched(False)
-        await home.until(lambda home: home.shown(home.switch(device)) == "OFF")
+        await line.press_button(False)
+        await home.wait_until(lambda home: home.displayed_state(home.switch(device)) == "OFF")
         await home.press(device, "ON")
-        assert (await line.order())["cmd"] == "ON"
-        await home.until(lambda home: home.shown(home.switch(device)) == "ON")
-        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "apikey"
-        await line.switched(False)
-        await home.until(lambda home: home.shown(home.switch(device)) == "OFF")
+        assert (await line.next_command())["cmd"] == "ON"
+        await home.wait_until(lambda home: home.displayed_state(home.switch(device)) == "ON")
+        assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "apikey"
+        await line.press_button(False)
+        await home.wait_until(lambda home: home.displayed_state(home.switch(device)) == "OFF")
         units = {"room.temp": "celsius", "load": "W"}
         await line.publish(
             "telemetry", {"m": {"room.temp": 21.5, "load": 40, "mode": "eco", "a+b/#": 1, "wet": True}, "u": units}
         )
         names = ("room.temp", "load", "mode", "a+b/#", "wet")
-        await home.until(lambda home: all(home.sensor(device, name) for name in names))
+        await home.wait_until(lambda home: all(home.sensor(device, name) for name in names))
         assert home.sensor(device, "room.temp")["unit_of_measurement"] == "°C"  # type: ignore[index]
         wanted = ["21.5", "40", "eco", "1", "1"]
-        await home.until(lambda home: [home.shown(home.sensor(device, name)) for name in names] == wanted)
+        await home.wait_until(lambda home: [home.displayed_state(home.sensor(device, name)) for name in names] == wanted)
         await line.report(load=41.25)
-        await home.until(lambda home: home.shown(home.sensor(device, "load")) == "41.25")
-    await home.until(lambda home: home.shown(home.switch(device)) == "unavailable")
-    assert not bridged.service.errors()
+        await home.wait_until(lambda home: home.displayed_state(home.sensor(device, "load")) == "41.25")
+    await home.wait_until(lambda home: home.displayed_state(home.switch(device)) == "unavailable")
+    assert not bridged.service.error_lines()
 
 
 async def test_home_assistant_may_do_exactly_what_its_key_may_do(
-    bridged: BridgedService, owner: Api, home: HomeAssistant
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
 ) -> None:
-    asked, only_off, reader = [await a_device(owner, name) for name in ("Asked", "Only off", "Read only")]
-    unseen = await a_device(owner, "Unseen")
+    asked, only_off, reader = [await create_device(owner, name) for name in ("Asked", "Only off", "Read only")]
+    unseen = await create_device(owner, "Unseen")
     await owner.post(f"{asked.path}/commands", {"name": "ON", "label": "On", "requiresApproval": True}, expect=201)
     await bridged.grant(owner, asked, ["*"])
     await bridged.grant(owner, only_off, ["OFF"])
     await bridged.grant(owner, reader, ["*"], scope="READ")
     before = await bridged.metrics(owner)
     async with asked.online(bridged.service) as a, only_off.online(bridged.service) as b, reader.online(bridged.service) as c:
-        await home.until(lambda home: all(home.switch(each) for each in (asked, only_off, reader)))
+        await home.wait_until(lambda home: all(home.switch(each) for each in (asked, only_off, reader)))
         for device in (asked, only_off, reader):
             await home.press(device, "ON")
         await home.client.publish(home.base(asked).replace(asked.device_id, unseen.device_id) + "/set", "ON", qos=1)
         await home.press(only_off, "REBOOT")
         await home.press(only_off, "OFF", retain=True)
         await home.press(only_off, "OFF")
-        waiting = await owner.until(f"{asked.path}/approvals", lambda found: len(found) == 1)
+        waiting = await owner.wait_until(f"{asked.path}/approvals", lambda found: len(found) == 1)
         assert (waiting[0]["cmd"], waiting[0]["status"]) == ("ON", "PENDING")
-        assert await a.settled(owner) == []
-        assert (await b.order())["cmd"] == "OFF"
-        assert await c.settled(owner) == []
+        assert await a.drain_commands(owner) == []
+        assert (await b.next_command())["cmd"] == "OFF"
+        assert await c.drain_commands(owner) == []
     metrics = await bridged.metrics(owner)
     assert metrics["refused"] - before["refused"] == 3
     assert metrics["ignored"] - before["ignored"] >= 1
-    assert not home.about(unseen)
+    assert not home.retained_topics_of(unseen)
     assert (await owner.get(f"{unseen.path}/executions"))["data"] == []
 
 
-async def test_a_rate_limit_applies_to_home_assistant(bridged: BridgedService, owner: Api, home: HomeAssistant) -> None:
-    device = await a_device(owner)
+async def test_a_rate_limit_applies_to_home_assistant(bridged: BridgedService, owner: ApiClient, home: HomeAssistant) -> None:
+    device = await create_device(owner)
     await bridged.grant(owner, device, ["*"], rateLimitPerMinute=2)
     async with device.online(bridged.service) as line:
-        await home.until(lambda home: home.switch(device))
+        await home.wait_until(lambda home: home.switch(device))
         before = await bridged.metrics(owner)
         for command in ("ON", "OFF", "ON", "OFF"):
             await home.press(device, command)
         async with asyncio.timeout(10):
             while (await bridged.metrics(owner))["commands"] - before["commands"] < 4:
                 await asyncio.sleep(0.05)
-        assert await line.settled(owner) == ["ON", "OFF"]
+        assert await line.drain_commands(owner) == ["ON", "OFF"]
 
 
 async def test_topics_of_devices_that_are_no_longer_visible_are_cleared(
-    bridged: BridgedService, owner: Api, home: HomeAssistant
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
 ) -> None:
-    deleted, revoked, disabled, ungranted = [await a_device(owner, name) for name in ("A", "B", "C", "D")]
+    deleted, revoked, disabled, ungranted = [await create_device(owner, name) for name in ("A", "B", "C", "D")]
     every = (deleted, revoked, disabled, ungranted)
     grants = [await bridged.grant(owner, device, ["*"]) for device in every]
     for device in every:
         async with device.online(bridged.service) as line:
             await line.report(temperature=20)
-    await home.until(lambda home: all(home.sensor(device, "temperature") for device in every))
+    await home.wait_until(lambda home: all(home.sensor(device, "temperature") for device in every))
     await owner.delete(deleted.path)
     await owner.post(f"{revoked.path}/revoke")
     await owner.patch(f"{disabled.path}/toggle")
     await owner.delete(f"{ungranted.path}/grants/{grants[3]}")
-    await home.until(lambda home: not any(home.about(device) for device in every))
+    await home.wait_until(lambda home: not any(home.retained_topics_of(device) for device in every))
     await owner.patch(f"{disabled.path}/toggle")
-    await home.until(lambda home: home.switch(disabled))
+    await home.wait_until(lambda home: home.switch(disabled))
     await owner.send("PUT", disabled.path, {"name": "Renamed"})
-    await home.until(lambda home: home.switch(disabled)["device"]["name"] == "Renamed")  # type: ignore[index]
+    await home.wait_until(lambda home: home.switch(disabled)["device"]["name"] == "Renamed")  # type: ignore[index]
 
 
-async def test_a_disabled_key_clears_every_topic(bridged: BridgedService, owner: Api, home: HomeAssistant) -> None:
-    device = await a_device(owner)
+async def test_a_disabled_key_clears_every_topic(bridged: BridgedService, owner: ApiClient, home: HomeAssistant) -> None:
+    device = await create_device(owner)
     await bridged.grant(owner, device, ["*"])
-    await home.until(lambda home: home.switch(device))
+    await home.wait_until(lambda home: home.switch(device))
     other = "latchboard/acc_another0123456789abc/status"
     await home.client.publish(other, "online", qos=1, retain=True)
     await owner.patch(f"/keys/{bridged.key_id}", {"enabled": False})
-    await home.until(lambda home: set(home.retained) == {other})
+    await home.wait_until(lambda home: set(home.retained) == {other})
     await owner.patch(f"/keys/{bridged.key_id}", {"enabled": True})
     await home.client.publish(other, "", qos=1, retain=True)
-    await home.until(lambda home: home.switch(device))
+    await home.wait_until(lambda home: home.switch(device))
 
 
-@in_a_thorough_run
-async def test_the_service_reconnects_after_the_broker_was_down(bridged: BridgedService, owner: Api) -> None:
-    device = await a_device(owner)
+@thorough_run_only
+async def test_the_service_reconnects_after_the_broker_was_down(bridged: BridgedService, owner: ApiClient) -> None:
+    device = await create_device(owner)
     await bridged.grant(owner, device, ["*"])
     async with home_assistant(bridged.broker) as home:
-        await home.until(lambda home: home.switch(device))
+        await home.wait_until(lambda home: home.switch(device))
     bridged.broker.stop()
     assert (await owner.get(device.path))["name"] == "Pump"
     bridged.broker.start()
     async with home_assistant(bridged.broker) as home:
-        await home.until(lambda home: home.switch(device))
+        await home.wait_until(lambda home: home.switch(device))
     bridged.broker.stop()
     assert await asyncio.to_thread(bridged.service.stop) < 5
     await asyncio.to_thread(bridged.service.start)
     assert (await owner.raw.get(f"{bridged.service.url}/readyz")).status_code == 200
     bridged.broker.start()
     async with home_assistant(bridged.broker) as home:
-        await home.until(lambda home: home.switch(device))
+        await home.wait_until(lambda home: home.switch(device))
     assert await asyncio.to_thread(bridged.service.stop) < 5
     await asyncio.to_thread(bridged.service.start)
 
 
-@in_a_thorough_run
-async def test_topics_that_an_earlier_run_left_are_cleared(bridged: BridgedService, owner: Api, home: HomeAssistant) -> None:
-    gone, stays = await a_device(owner, "Gone"), await a_device(owner, "Stays")
+@thorough_run_only
+async def test_topics_that_an_earlier_run_left_are_cleared(
+    bridged: BridgedService, owner: ApiClient, home: HomeAssistant
+) -> None:
+    gone, stays = await create_device(owner, "Gone"), await create_device(owner, "Stays")
     for device in (gone, stays):
         await bridged.grant(owner, device, ["*"])
-    await home.until(lambda home: home.switch(gone) and home.switch(stays))
+    await home.wait_until(lambda home: home.switch(gone) and home.switch(stays))
     bridged.service.kill()
-    await home.until(lambda home: home.shown(home.switch(stays)) == "unavailable")
+    await home.wait_until(lambda home: home.displayed_state(home.switch(stays)) == "unavailable")
     bridge = {name: bridged.service.settings.pop(name) for name in list(bridged.service.settings) if "HOMEASSISTANT" in name}
     await asyncio.to_thread(bridged.service.start)
     await owner.delete(gone.path)
     await asyncio.to_thread(bridged.service.stop)
     bridged.service.settings |= bridge
     await asyncio.to_thread(bridged.service.start)
-    await home.until(lambda home: not home.about(gone) and home.switch(stays))
+    await home.wait_until(lambda home: not home.retained_topics_of(gone) and home.switch(stays))
     for name in bridge:
         del bridged.service.settings[name]
     await asyncio.to_thread(bridged.service.restart)
@@ -227,4 +229,4 @@ async def test_topics_that_an_earlier_run_left_are_cleared(bridged: BridgedServi
     await asyncio.to_thread(bridged.service.stop)
     bridged.service.settings |= bridge
     await asyncio.to_thread(bridged.service.start)
-    await home.until(lambda home: not home.retained)
+    await home.wait_until(lambda home: not home.retained)

@@ -14,10 +14,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from support import postgres
-from support.device import Device, a_device
-from support.looking import rows
-from support.service import Api, Service
-from support.storage import emptied
+from support.database_probe import rows
+from support.device import Device, create_device
+from support.service import ApiClient, Service
+from support.storage import empty_postgres
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -28,7 +28,7 @@ RULE = {"name": "too hot", "conditions": [HOT], "action": {"command": "ON"}}
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
     shared = {
-        "LATCHBOARD_DATABASE_URL": asyncio.run(emptied()),
+        "LATCHBOARD_DATABASE_URL": asyncio.run(empty_postgres()),
         "LATCHBOARD_SECRET_KEYS": "shared:" + base64.b64encode(b"k" * 32).decode(),
         "LATCHBOARD_INGEST_LIMIT": 0,
     }
@@ -40,10 +40,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
         yield back, front
 
 
-async def a_device_of(back: Service, owner: Api) -> Device:
+async def a_device_of(back: Service, owner: ApiClient) -> Device:
     """Made through the other instance: the one that holds the devices hears of its password a moment after the answer. It has
     been connected when this returns, and a return within the grace is no news: who waits for `device_online` listens before."""
-    device = await a_device(owner)
+    device = await create_device(owner)
     device.credentials["mqttPort"] = back.mqtt_port
     async with asyncio.timeout(10):
         while True:
@@ -59,12 +59,12 @@ async def test_a_command_given_to_one_runs_on_a_device_of_the_other(pair: tuple[
     async with front.api() as owner, front.feed(owner) as feed:
         pump = await a_device_of(back, owner)
         async with pump.online(back) as line:
-            await feed.next("device_online", deviceId=pump.device_id)
+            await feed.wait_for("device_online", deviceId=pump.device_id)
             done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
             assert done["status"] == "DONE"
-            assert (await line.order("ON"))["id"] == done["executionId"]
-            await feed.next("relay_changed", deviceId=pump.device_id, relay="ON")
-        assert line.repeats == 0
+            assert (await line.next_command("ON"))["id"] == done["executionId"]
+            await feed.wait_for("relay_changed", deviceId=pump.device_id, relay="ON")
+        assert line.duplicates == 0
 
 
 async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair: tuple[Service, Service]) -> None:
@@ -73,22 +73,22 @@ async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair:
         pump = await a_device_of(back, owner)
         async with pump.online(back) as line:
             await line.report(temperature=20)
-            latest = await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
+            latest = await owner.wait_until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
             assert [(reading["metric"], reading["value"]) for reading in latest["telemetry"]] == [("temperature", 20)]
             await owner.post(f"{pump.path}/rules", RULE, expect=201)
-            await feed.next("device_online", deviceId=pump.device_id)
-            while not line.orders:  # the rule reaches the engine a moment after the answer
+            await feed.wait_for("device_online", deviceId=pump.device_id)
+            while not line.commands:  # the rule reaches the engine a moment after the answer
                 await line.report(temperature=20)
                 await line.report(temperature=40)
                 await asyncio.sleep(0.05)
-            assert (await line.order())["cmd"] == "ON"
+            assert (await line.next_command())["cmd"] == "ON"
 
             later = int(time.time()) + 3_600
             await owner.post(f"{pump.path}/schedules", {"slot": 2, "onTs": later, "offTs": later + 9}, expect=201)
-            await line.plan(lambda plan: [slot[0] for slot in plan["s"]] == [2])
+            await line.wait_for_plan(lambda plan: [slot[0] for slot in plan["s"]] == [2])
 
             await owner.post(f"{pump.path}/revoke")
-            await line.cut()
+            await line.wait_for_disconnect()
 
 
 async def test_a_key_deleted_in_one_is_closed_by_the_other(pair: tuple[Service, Service]) -> None:
@@ -98,7 +98,7 @@ async def test_a_key_deleted_in_one_is_closed_by_the_other(pair: tuple[Service, 
         async with front.api(**{"X-Api-Key": key["key"]}) as robot, front.feed(robot) as feed:
             await here.delete(f"/keys/{key['keyId']}")
             with pytest.raises(ConnectionClosed):
-                await feed.next("never")
+                await feed.wait_for("never")
             assert feed.socket.close_code == 4003
         assert [one["name"] for one in await there.get("/keys")] == []
 
@@ -113,12 +113,12 @@ async def test_a_client_follows_the_log_across_kills_of_both(pair: tuple[Service
         for turn in range(3):
             async with pump.online(back) as line:
                 for number in range(10):
-                    await line.switched(number % 2 == 0)
+                    await line.press_button(number % 2 == 0)
                 async with front.feed(owner, f"?cursor={cursor}&deviceId={pump.device_id}") as feed:
-                    await feed.next("relay_changed")
-                    seen += [one["eventId"] for one in feed.seen if "eventId" in one]
-                    cursor = feed.seen[-1]["cursor"]
-            await (front if turn % 2 else back).kill_and_start()
+                    await feed.wait_for("relay_changed")
+                    seen += [one["eventId"] for one in feed.received if "eventId" in one]
+                    cursor = feed.received[-1]["cursor"]
+            await (front if turn % 2 else back).kill_and_restart()
         shown = ("relay_changed", "device_online", "device_offline")
         log = [event for event in (await owner.get("/events?limit=200"))["data"] if event["deviceId"] == pump.device_id]
         wanted = [event["id"] for event in reversed(log) if event["eventType"] in shown]
@@ -140,7 +140,7 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
         for turn in range(3):  # late ones too, and each instance dies once in between
             async with meter.online(back) as line:
                 await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[turn::3]])
-            await (front, back, front)[turn].kill_and_start()
+            await (front, back, front)[turn].kill_and_restart()
         over = (now_ms - 121_000) // hour_ms
         async with asyncio.timeout(30):
             while await rows(back, f"SELECT 1 FROM rollups_due WHERE hour < {over}"):

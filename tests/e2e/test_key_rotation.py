@@ -14,18 +14,18 @@ import pytest
 
 from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import sealing_key_id
-from support.device import a_device
-from support.effort import effort, in_a_thorough_run
-from support.service import PASSWORD, Api, Service, environment, program
-from support.storage import emptied
-from support.ways import DATABASES
+from support.device import create_device
+from support.service import PASSWORD, ApiClient, Service, environment, program_command
+from support.storage import empty_postgres
+from support.thoroughness import thorough_run_only, usual_or_thorough
+from support.transports import DATABASES
 
 TIMEOUT_S = 30.0
 
 
 async def run_keys(service: Service, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        *program(),
+        *program_command(),
         "keys",
         *arguments,
         env=environment(**service.settings),
@@ -41,7 +41,7 @@ def ring(service: Service) -> KeyRing:
     return KeyRing.parse((service.data_dir / "secret_keys").read_text())
 
 
-async def reveal_password(api: Api, device_id: str) -> str:
+async def reveal_password(api: ApiClient, device_id: str) -> str:
     answer = await api.post(f"/devices/{device_id}/credentials/reveal", {"password": PASSWORD})
     return str(answer["mqttPassword"])
 
@@ -54,13 +54,13 @@ def used_keys(service: Service) -> set[str]:
 
 @pytest.fixture(params=DATABASES)
 async def database(request: pytest.FixtureRequest) -> dict[str, str]:
-    return {} if request.param == "sqlite" else {"LATCHBOARD_DATABASE_URL": await emptied()}
+    return {} if request.param == "sqlite" else {"LATCHBOARD_DATABASE_URL": await empty_postgres()}
 
 
 async def test_keys_rotate_while_the_service_runs(tmp_path: Path, database: dict[str, str]) -> None:
     with Service(tmp_path, **database) as service:
         async with service.api() as owner:
-            pump = await a_device(owner)
+            pump = await create_device(owner)
             before = ring(service)
             code, output = await run_keys(service, "rotate")
             assert code == 0, output
@@ -74,7 +74,7 @@ async def test_keys_rotate_while_the_service_runs(tmp_path: Path, database: dict
             assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
             async with pump.online(service) as line:
                 await line.report(temperature=20)
-            other = await a_device(owner, "After")
+            other = await create_device(owner, "After")
             code, output = await run_keys(service, "list")
             assert code == 0
             assert [after.newest.key_id, "2", "newest"] in [line.split() for line in output.splitlines()]
@@ -93,13 +93,13 @@ async def test_keys_rotate_while_the_service_runs(tmp_path: Path, database: dict
         async with service.api() as owner:
             assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
             assert await reveal_password(owner, other.device_id) == other.credentials["mqttPassword"]
-        assert not service.errors()
+        assert not service.error_lines()
 
 
 async def test_the_next_rotation_finishes_a_killed_one(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
-            pumps = [await a_device(owner, f"Pump {number}") for number in range(3)]
+            pumps = [await create_device(owner, f"Pump {number}") for number in range(3)]
             before = ring(service)
             # The new key is in the file and nothing is sealed with it yet: the earliest point at which a kill can leave the rotation.
             fresh = before.with_new_key()
@@ -116,14 +116,14 @@ async def test_the_next_rotation_finishes_a_killed_one(tmp_path: Path) -> None:
                 assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
 
 
-@in_a_thorough_run
+@thorough_run_only
 async def test_a_kill_at_any_moment_loses_no_secret(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
-            pump = await a_device(owner)
-            for delay_s in effort((0.5, 0.8), (0.3, 0.5, 0.6, 0.7, 0.9)):
+            pump = await create_device(owner)
+            for delay_s in usual_or_thorough((0.5, 0.8), (0.3, 0.5, 0.6, 0.7, 0.9)):
                 process = await asyncio.create_subprocess_exec(
-                    *program(),
+                    *program_command(),
                     "keys",
                     "rotate",
                     env=environment(**service.settings),
@@ -140,12 +140,12 @@ async def test_a_kill_at_any_moment_loses_no_secret(tmp_path: Path) -> None:
             assert await reveal_password(owner, pump.device_id) == pump.credentials["mqttPassword"]
 
 
-@in_a_thorough_run
+@thorough_run_only
 async def test_a_key_ring_in_the_environment_is_refused_with_instructions(tmp_path: Path) -> None:
     old = KeyRing.generate()
     with Service(tmp_path, LATCHBOARD_SECRET_KEYS=old.to_text().replace("\n", ",")) as service:
         async with service.api() as owner:
-            pump = await a_device(owner)
+            pump = await create_device(owner)
         code, output = await run_keys(service, "rotate")
         assert code == 1
         assert "--no-new-key" in output.replace("\n", "")

@@ -11,15 +11,15 @@ import aiomqtt
 import httpx
 import pytest
 
-from support.device import Line, a_device, ended, register
-from support.receiver import answers, receiving, says_and_closes
-from support.service import Api, Service
+from support.device import DeviceConnection, cancel_tasks, create_device, register_device
+from support.service import ApiClient, Service
+from support.webhook_receiver import respond, send_and_close, webhook_receiver
 
 HOT = {"metric": "temperature", "comparator": ">", "value": 30}
 RULE = {"name": "too hot", "conditions": [HOT], "action": {"command": "OFF"}}
 
 
-async def counted(line: Line, acknowledged: list[int]) -> None:
+async def counted(line: DeviceConnection, acknowledged: list[int]) -> None:
     """Reports 0, 1, 2, … one after the other until the service is gone; keeps what was acknowledged."""
     with contextlib.suppress(aiomqtt.MqttError):
         for number in range(100_000):
@@ -27,8 +27,8 @@ async def counted(line: Line, acknowledged: list[int]) -> None:
             acknowledged.append(number)
 
 
-async def test_every_acknowledged_reading_is_there_and_none_twice(service: Service, owner: Api) -> None:
-    devices = [await a_device(owner, f"Meter {number}") for number in range(3)]
+async def test_every_acknowledged_reading_is_there_and_none_twice(service: Service, owner: ApiClient) -> None:
+    devices = [await create_device(owner, f"Meter {number}") for number in range(3)]
     acknowledged: dict[str, list[int]] = {device.device_id: [] for device in devices}
     async with contextlib.AsyncExitStack() as online:
         lines = [await online.enter_async_context(device.online(service)) for device in devices]
@@ -36,8 +36,8 @@ async def test_every_acknowledged_reading_is_there_and_none_twice(service: Servi
         async with asyncio.timeout(15):
             while min(map(len, acknowledged.values())) < 40:
                 await asyncio.sleep(0.005)
-        await service.kill_and_start()
-        await ended(*reporting)
+        await service.kill_and_restart()
+        await cancel_tasks(*reporting)
 
     for device in devices:
         stored = [int(row["value"]) for row in await owner.get(f"{device.path}/telemetry?metric=count&limit=1000")]
@@ -45,8 +45,8 @@ async def test_every_acknowledged_reading_is_there_and_none_twice(service: Servi
         assert set(acknowledged[device.device_id]) <= set(stored)
 
 
-async def test_everything_answered_with_201_is_there(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_everything_answered_with_201_is_there(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
     registered: list[str] = []
@@ -54,7 +54,7 @@ async def test_everything_answered_with_201_is_there(service: Service, owner: Ap
     async def go_on_registering() -> None:
         with contextlib.suppress(httpx.TransportError):
             while True:
-                registered.append(await register(owner))
+                registered.append(await register_device(owner))
 
     crowd = [asyncio.create_task(go_on_registering()) for _ in range(3)]
     later = int(time.time()) + 3_600
@@ -66,7 +66,7 @@ async def test_everything_answered_with_201_is_there(service: Service, owner: Ap
         ("/webhooks", "webhookId", {"keyId": key["keyId"], "url": "http://127.0.0.1:9/"}),
     ]
     made = [(await owner.post(path, body, expect=201))[id_name] for path, id_name, body in things]
-    await service.kill_and_start()
+    await service.kill_and_restart()
     await asyncio.wait_for(asyncio.gather(*crowd), 15)
 
     found = [[each[id_name] for each in await owner.get(path)] for path, id_name, _ in things]
@@ -75,85 +75,85 @@ async def test_everything_answered_with_201_is_there(service: Service, owner: Ap
     assert set(registered) <= {device["deviceId"] for device in await owner.get("/devices")}
 
 
-async def test_a_request_repeated_with_its_idempotency_key_is_still_the_same_one(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_request_repeated_with_its_idempotency_key_is_still_the_same_one(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     once = {"Idempotency-Key": "switch-on-once"}
     order = {"cmd": "ON", "ttlSeconds": 600}
     first = await owner.post(f"{pump.path}/command", order, headers=once)
-    await service.kill_and_start()
+    await service.kill_and_restart()
 
     again = await owner.post(f"{pump.path}/command", order, headers=once)
 
     assert again["executionId"] == first["executionId"]
     async with pump.online(service) as line:
-        assert await line.settled(owner) == ["ON"]
+        assert await line.drain_commands(owner) == ["ON"]
 
 
-async def test_a_command_queued_for_an_absent_device_is_delivered_once_when_it_comes(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_command_queued_for_an_absent_device_is_delivered_once_when_it_comes(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     queued = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
     assert queued["status"] == "QUEUED"
-    await service.kill_and_start()
+    await service.kill_and_restart()
 
     async with pump.online(service) as line:
-        order = await line.order("ON")
-        assert await line.settled(owner) == []
-        done = await owner.until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["finishedAt"])
+        order = await line.next_command("ON")
+        assert await line.drain_commands(owner) == []
+        done = await owner.wait_until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["finishedAt"])
     assert order["id"] == queued["executionId"]
     assert done["status"] == "DONE"
 
 
-async def test_a_command_that_was_sent_but_not_answered_comes_again_as_the_same_one(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
-    async with pump.online(service, obeys=False) as line:
+async def test_a_command_that_was_sent_but_not_answered_comes_again_as_the_same_one(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
+    async with pump.online(service, auto_reply=False) as line:
         sent = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
-        first = await line.order("ON")
-        await service.kill_and_start()
+        first = await line.next_command("ON")
+        await service.kill_and_restart()
 
-    async with pump.online(service, obeys=False) as line:
-        again = await line.order("ON")
+    async with pump.online(service, auto_reply=False) as line:
+        again = await line.next_command("ON")
         assert again["id"] == first["id"]
-        await line.obey(first)
-        await owner.until(f"{pump.path}/executions/{sent['executionId']}", lambda each: each["status"] == "DONE")
+        await line.reply(first)
+        await owner.wait_until(f"{pump.path}/executions/{sent['executionId']}", lambda each: each["status"] == "DONE")
     executions = (await owner.get(f"{pump.path}/executions"))["data"]
     assert [each["executionId"] for each in executions if each["cmd"] == "ON"] == [first["id"]]
 
 
-async def test_a_rule_that_had_fired_does_not_fire_again_for_the_same_crossing(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_rule_that_had_fired_does_not_fire_again_for_the_same_crossing(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
         await owner.post(f"{pump.path}/rules", RULE, expect=201)
         await line.report(temperature=31)
-        await service.kill_and_start()
+        await service.kill_and_restart()
 
     async with pump.online(service) as line:
         await line.report(temperature=32)
-        await line.settled(owner)  # the first OFF too, if it was killed on its way
+        await line.drain_commands(owner)  # the first OFF too, if it was killed on its way
         await line.report(temperature=29)
         await line.report(temperature=31)
-        assert await line.settled(owner) == ["OFF"]
+        assert await line.drain_commands(owner) == ["OFF"]
     executions = (await owner.get(f"{pump.path}/executions"))["data"]
     assert len([each for each in executions if each["source"] == "rule"]) == 2
 
 
-async def test_a_webhook_delivery_owed_to_a_receiver_that_was_down_is_made(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_webhook_delivery_owed_to_a_receiver_that_was_down_is_made(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     key = await owner.post("/keys", {"name": "Receiver"}, expect=201)
     await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
-    async with receiving(says_and_closes(b"")) as receiver:
+    async with webhook_receiver(send_and_close(b"")) as receiver:
         hook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
         async with pump.online(service) as line:
-            await line.switched(True)
-            await service.kill_and_start()
-        receiver.behave = answers(200)
+            await line.press_button(True)
+            await service.kill_and_restart()
+        receiver.behave = respond(200)
         log = f"/webhooks/{hook['webhookId']}/deliveries"
         # An attempt that the kill struck is made again when its lease is over, which is half a minute.
-        attempts = await owner.until(log, lambda each: any(map(_told_of_the_relay, each)), within_s=60)
+        attempts = await owner.wait_until(log, lambda each: any(map(_told_of_the_relay, each)), within_s=60)
     await owner.delete(f"/webhooks/{hook['webhookId']}")
 
     [event] = (await owner.get("/events", params={"deviceId": pump.device_id, "type": "relay_changed"}))["data"]
-    told = [got for got in receiver.got if got.envelope["type"] == "relay_changed"]
+    told = [got for got in receiver.requests if got.envelope["type"] == "relay_changed"]
     assert {got.headers["webhook-id"] for got in told} == {event["id"]}
     assert len({got.envelope["id"] for got in told}) == len(told)  # each attempt has an id of its own
     assert len(list(filter(_told_of_the_relay, attempts))) == 1
@@ -164,8 +164,8 @@ def _told_of_the_relay(attempt: dict[str, Any]) -> bool:
     return attempt["succeeded"] is True and attempt["eventType"] == "relay_changed"
 
 
-async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_approved(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_approved(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     opening = {"name": "OPEN", "label": "Open", "requiresApproval": True}
     await owner.post(f"{pump.path}/commands", opening, expect=201)
@@ -173,61 +173,61 @@ async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_appro
     async with service.api(**{"X-Api-Key": key["key"]}) as robot:
         order = {"cmd": "OPEN", "params": {"turns": 3}}
         asked = await robot.post(f"{pump.path}/command", order, expect=202)
-    await service.kill_and_start()
+    await service.kill_and_restart()
     [waiting] = await owner.get(f"{pump.path}/approvals")
     assert (waiting["approvalId"], waiting["status"], waiting["params"]) == (asked["approvalId"], "PENDING", {"turns": 3})
 
     approved = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve")
-    await service.kill_and_start()
+    await service.kill_and_restart()
 
     await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve", expect=409)
     async with pump.online(service) as line:
-        arrived = await line.order("OPEN")
-        assert await line.settled(owner) == []
+        arrived = await line.next_command("OPEN")
+        assert await line.drain_commands(owner) == []
     assert (arrived["id"], arrived["params"]) == (approved["executionId"], {"turns": 3})
 
 
-async def test_a_schedule_due_while_the_service_was_dead_fires_once(service: Service, owner: Api) -> None:
+async def test_a_schedule_due_while_the_service_was_dead_fires_once(service: Service, owner: ApiClient) -> None:
     """And when ON and OFF were both due, only OFF runs: the pump is not switched on by a late ON."""
-    pump, rested = await a_device(owner, "On"), await a_device(owner, "Rested")
+    pump, rested = await create_device(owner, "On"), await create_device(owner, "Rested")
     on_ts = int(time.time()) + 2
     slot = {"slot": 0, "onTs": on_ts}
     await owner.post(f"{pump.path}/schedules", slot | {"offTs": on_ts + 3_600}, expect=201)
     await owner.post(f"{rested.path}/schedules", slot | {"offTs": on_ts + 1}, expect=201)
     service.kill()
     await asyncio.sleep(max(0.0, on_ts + 1.1 - time.time()))
-    await service.kill_and_start()
+    await service.kill_and_restart()
 
-    await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["lastFiredAt"])
-    await owner.until(f"{rested.path}/schedules/history", lambda slots: slots)
+    await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["lastFiredAt"])
+    await owner.wait_until(f"{rested.path}/schedules/history", lambda slots: slots)
     async with pump.online(service) as line, rested.online(service) as other:
-        assert await line.settled(owner) == ["ON"]
-        assert await other.settled(owner) == ["OFF"]
-    await service.kill_and_start()
+        assert await line.drain_commands(owner) == ["ON"]
+        assert await other.drain_commands(owner) == ["OFF"]
+    await service.kill_and_restart()
     async with pump.online(service) as line:
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
     assert [each["eventType"] for each in await _fired(owner, pump.device_id)] == ["schedule_fired"]
     [left] = await owner.get(f"{pump.path}/schedules")
     assert (left["status"], left["nextFireAt"] is not None) == ("ACTIVE", True)
 
 
-async def _fired(owner: Api, device_id: str) -> list[dict[str, Any]]:
+async def _fired(owner: ApiClient, device_id: str) -> list[dict[str, Any]]:
     page = await owner.get("/events", params={"deviceId": device_id, "type": "schedule_fired"})
     return list(page["data"])
 
 
-async def test_a_feed_client_comes_back_with_its_cursor_and_has_missed_nothing(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_feed_client_comes_back_with_its_cursor_and_has_missed_nothing(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with pump.online(service) as line, service.feed(owner) as feed:
-        await line.switched(True)
-        cursor = (await feed.next("relay_changed", deviceId=pump.device_id))["cursor"]
-        await line.switched(False)
-        await service.kill_and_start()
+        await line.press_button(True)
+        cursor = (await feed.wait_for("relay_changed", deviceId=pump.device_id))["cursor"]
+        await line.press_button(False)
+        await service.kill_and_restart()
 
     async with service.feed(owner, f"?cursor={cursor}&deviceId={pump.device_id}") as feed, pump.online(service) as line:
-        missed = await feed.next("relay_changed")
-        await line.switched(True)
-        fresh = await feed.next("relay_changed")
+        missed = await feed.wait_for("relay_changed")
+        await line.press_button(True)
+        fresh = await feed.wait_for("relay_changed")
 
     page = await owner.get("/events", params={"deviceId": pump.device_id, "type": "relay_changed"})
     assert (missed["relay"], fresh["relay"]) == ("OFF", "ON")
@@ -235,11 +235,11 @@ async def test_a_feed_client_comes_back_with_its_cursor_and_has_missed_nothing(s
     assert page["total"] == 3
 
 
-async def test_a_revoked_device_stays_revoked(service: Service, owner: Api) -> None:
-    pump, key = await a_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
+async def test_a_revoked_device_stays_revoked(service: Service, owner: ApiClient) -> None:
+    pump, key = await create_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{pump.path}/revoke")
     await owner.delete(f"/keys/{key['keyId']}")
-    await service.kill_and_start()
+    await service.kill_and_restart()
 
     with pytest.raises(aiomqtt.MqttError):
         async with pump.client(service):
@@ -248,13 +248,13 @@ async def test_a_revoked_device_stays_revoked(service: Service, owner: Api) -> N
         assert (await robot.get("/devices", expect=401))["error"] == "UNAUTHENTICATED"
 
 
-async def test_a_device_that_comes_back_at_once_was_never_offline(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_device_that_comes_back_at_once_was_never_offline(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with pump.online(service) as line:
-        await line.settled(owner)
-        await service.kill_and_start()
+        await line.drain_commands(owner)
+        await service.kill_and_restart()
     async with pump.online(service) as line:
-        await line.settled(owner)
+        await line.drain_commands(owner)
         log = await owner.get(f"{pump.path}/events")
 
     assert (await owner.get(pump.path))["isOnline"] is True

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from adapters.engine import _native
-from support.device import a_device
-from support.effort import effort
-from support.service import Api, Service
+from support.device import create_device
+from support.service import ApiClient, Service
+from support.thoroughness import usual_or_thorough
 
-DEVICES = effort(12, 24)
+DEVICES = usual_or_thorough(12, 24)
 RATE = 20.0 * DEVICES
-KILLS = effort(2, 4)
+KILLS = usual_or_thorough(2, 4)
 
 
-async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: Api) -> None:
-    devices = [await a_device(owner, f"Meter {number}") for number in range(DEVICES)]
+async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: ApiClient) -> None:
+    devices = [await create_device(owner, f"Meter {number}") for number in range(DEVICES)]
     identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
     fleet = _native.Simulation(
         "127.0.0.1", service.mqtt_port, identities, rate=RATE, keep_ack_log=True, abrupt_disconnect_every_s=2.0, version=5
@@ -26,7 +26,7 @@ async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(s
             async with asyncio.timeout(40):
                 while fleet.stats()["confirmed"] < before + 200:
                     await asyncio.sleep(0.02)
-            await service.kill_and_start()
+            await service.kill_and_restart()
         async with asyncio.timeout(40):
             while fleet.stats()["connected"] < DEVICES:
                 await asyncio.sleep(0.05)

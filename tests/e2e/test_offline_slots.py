@@ -6,71 +6,71 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from support.clockwork import Clockwork
-from support.device import a_device
-from support.firmware import Tasmota, register, running
-from support.service import Api, Service
+from support.adjustable_clock import AdjustableClock
+from support.device import create_device
+from support.firmware import Tasmota, register_stock_device, run_firmware
+from support.service import ApiClient, Service
 
-_clocks: dict[int, Clockwork] = {}
+_clocks: dict[int, AdjustableClock] = {}
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("away")
-    clock = Clockwork(folder)
-    with Service(folder / "service", clock.folder) as service:
+    clock = AdjustableClock(folder)
+    with Service(folder / "service", clock.shim_folder) as service:
         _clocks[id(service)] = clock
         yield service
 
 
 @pytest.fixture
-async def owner(service: Service) -> AsyncIterator[Api]:
+async def owner(service: Service) -> AsyncIterator[ApiClient]:
     async with service.api() as api:
         await service.sign_in_again(api)
         yield api
 
 
-async def pass_over(service: Service, owner: Api, seconds: int) -> None:
+async def pass_over(service: Service, owner: ApiClient, seconds: int) -> None:
     """The time goes by. The ticker sleeps on another clock than the one we set, and wakes for a slot that is saved."""
-    clock, other = _clocks[id(service)], await a_device(owner, "Other")
+    clock, other = _clocks[id(service)], await create_device(owner, "Other")
     clock.step(seconds)
     later = clock.now() + 3_000
     await owner.post(f"{other.path}/schedules", {"slot": 0, "onTs": later, "offTs": later + 60}, expect=201)
 
 
-async def test_our_own_firmware_runs_its_slot_away_and_says_so(service: Service, owner: Api) -> None:
-    clock, pump = _clocks[id(service)], await a_device(owner)
+async def test_our_own_firmware_runs_its_slot_away_and_says_so(service: Service, owner: ApiClient) -> None:
+    clock, pump = _clocks[id(service)], await create_device(owner)
     path, on_ts = f"{pump.path}/schedules", clock.now() + 300
     slot = await owner.post(path, {"slot": 2, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)
     assert slot["firmwareSynced"] is False
     async with pump.online(service) as line:
-        plan = await line.plan(lambda plan: plan["s"])
+        plan = await line.wait_for_plan(lambda plan: plan["s"])
         assert plan["s"] == [[2, on_ts, on_ts + 3_600, True]]
         await line.publish("sched/rev", {"rev": plan["rev"] - 1}, retain=True)
         await line.publish("sched/rev", {"rev": plan["rev"]}, retain=True)
-        await owner.until(path, lambda found: found[0]["firmwareSynced"])
-    await owner.until(pump.path, lambda found: not found["isOnline"])
+        await owner.wait_until(path, lambda found: found[0]["firmwareSynced"])
+    await owner.wait_until(pump.path, lambda found: not found["isOnline"])
     await pass_over(service, owner, 400)
-    [ran] = await owner.until(path, lambda found: found[0]["status"] == "ACTIVE")
+    [ran] = await owner.wait_until(path, lambda found: found[0]["status"] == "ACTIVE")
     assert ran["lastOutcome"] == "RAN_ON_DEVICE"
     async with service.feed(owner, f"?deviceId={pump.device_id}") as feed, pump.online(service) as line:
         await line.publish("state", {"relay": "ON", "by": "sched"}, retain=True)
-        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
-        assert await line.settled(owner) == []
+        assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
+        assert await line.drain_commands(owner) == []
 
 
-async def test_a_tasmota_runs_its_timer_away_and_is_not_switched_again(service: Service, owner: Api) -> None:
-    clock, device = _clocks[id(service)], await register(owner, "tasmota")
+async def test_a_tasmota_runs_its_timer_away_and_is_not_switched_again(service: Service, owner: ApiClient) -> None:
+    clock, device = _clocks[id(service)], await register_stock_device(owner, "tasmota")
     path, on_ts = f"{device.path}/schedules", clock.now() // 60 * 60 + 300
     await owner.post(path, {"slot": 0, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)
-    async with running(Tasmota, device, service):
-        await owner.until(path, lambda found: found[0]["firmwareSynced"])
-    await owner.until(device.path, lambda found: not found["isOnline"])
+    async with run_firmware(Tasmota, device, service):
+        await owner.wait_until(path, lambda found: found[0]["firmwareSynced"])
+    await owner.wait_until(device.path, lambda found: not found["isOnline"])
     await pass_over(service, owner, 400)
-    [ran] = await owner.until(path, lambda found: found[0]["status"] == "ACTIVE")
+    [ran] = await owner.wait_until(path, lambda found: found[0]["status"] == "ACTIVE")
     assert ran["lastOutcome"] == "RAN_ON_DEVICE"
-    async with running(Tasmota, device, service, relay=True) as plug:
-        await owner.until(device.path, lambda found: found["relayState"] in (True, "ON"))
+    async with run_firmware(Tasmota, device, service, relay=True) as plug:
+        await owner.wait_until(device.path, lambda found: found["relayState"] in (True, "ON"))
         done = await owner.post(f"{device.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
         assert done["status"] == "DONE"
-        assert not any("Power1" in payload for _, payload in plug.heard)
+        assert not any("Power1" in payload for _, payload in plug.received)

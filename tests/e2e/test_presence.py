@@ -9,14 +9,14 @@ from typing import Any
 
 import aiomqtt
 
-from support.device import Device, a_device
-from support.service import Api, Service
+from support.device import Device, create_device
+from support.service import ApiClient, Service
 
 RETURN_S = 30
 """`domain/devices/presence.py`: how long devices have after a restart of the service."""
 
 
-async def changes(owner: Api, device: Device) -> list[str]:
+async def changes(owner: ApiClient, device: Device) -> list[str]:
     page = await owner.get("/events", params={"deviceId": device.device_id, "limit": 200})
     kinds = ("device_online", "device_offline")
     return [each["eventType"].removeprefix("device_") for each in reversed(page["data"]) if each["eventType"] in kinds]
@@ -26,57 +26,57 @@ def by_will(device: Device) -> dict[str, Any]:
     return {"will": aiomqtt.Will(device.topic("status"), b"offline", qos=1, retain=True)}
 
 
-async def offline(owner: Api, device: Device) -> None:
+async def offline(owner: ApiClient, device: Device) -> None:
     async with asyncio.timeout(RETURN_S + 20):
         while (await owner.get(device.path))["isOnline"]:
             await asyncio.sleep(0.2)
 
 
-async def test_a_reconnect_in_time_is_no_change_and_leaving_for_good_is_one(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_reconnect_in_time_is_no_change_and_leaving_for_good_is_one(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     for _ in range(3):
         async with pump.online(service, **by_will(pump)) as line:
             await line.publish("status", b"online", retain=True)
-            await line.settled(owner)
+            await line.drain_commands(owner)
     await offline(owner, pump)
     assert await changes(owner, pump) == ["online", "offline"]
     async with pump.online(service) as line:
-        await line.settled(owner)
+        await line.drain_commands(owner)
     assert await changes(owner, pump) == ["online", "offline", "online"]
 
 
-async def test_will_and_broken_connection_are_one_change(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_will_and_broken_connection_are_one_change(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with service.feed(owner, f"?deviceId={pump.device_id}") as feed:
         with contextlib.suppress(aiomqtt.MqttError):
             async with pump.online(service, **by_will(pump)) as line:
                 await line.publish("status", b"online", retain=True)
-                await line.settled(owner)
+                await line.drain_commands(owner)
                 line.client._client.socket().shutdown(socket.SHUT_RDWR)
-                await line.cut()
-        assert (await feed.next("device_offline"))["reason"] == "lost"
+                await line.wait_for_disconnect()
+        assert (await feed.wait_for("device_offline"))["reason"] == "lost"
     await asyncio.sleep(2.5)  # a second announcement would come after another grace
     assert await changes(owner, pump) == ["online", "offline"]
 
 
-async def test_after_a_kill_who_returns_was_never_gone_and_who_does_not_is_lost_once(service: Service, owner: Api) -> None:
-    devices = [await a_device(owner, f"Pump {number}") for number in range(6)]
+async def test_after_a_kill_who_returns_was_never_gone_and_who_does_not_is_lost_once(service: Service, owner: ApiClient) -> None:
+    devices = [await create_device(owner, f"Pump {number}") for number in range(6)]
     returning, absent = devices[:4], devices[4:]
     for device in devices:
         async with device.online(service) as line:
-            await line.settled(owner)
+            await line.drain_commands(owner)
     lines = [device.online(service) for device in devices]
     for line in lines:
         await line.__aenter__()
-    await service.kill_and_start()
+    await service.kill_and_restart()
     for line in lines:
         await line.__aexit__(None, None, None)
     async with returning[0].online(service), returning[1].online(service, version=4):
         async with returning[2].online(service), returning[3].online(service, websocket=True):
-            await service.kill_and_start()  # and again, before the first return is long ago
+            await service.kill_and_restart()  # and again, before the first return is long ago
         backs = [device.online(service) for device in returning]
         for back in backs:
-            await (await back.__aenter__()).settled(owner)
+            await (await back.__aenter__()).drain_commands(owner)
         for device in absent:
             await offline(owner, device)
         for device in returning:

@@ -15,51 +15,53 @@ import httpx
 import pytest
 
 from domain.kernel.clock import to_iso
-from support.clockwork import Clockwork
-from support.device import PATIENCE, Device, a_device
-from support.service import PASSWORD, Api, Service
+from support.adjustable_clock import AdjustableClock
+from support.device import TIMEOUT_S, Device, create_device
+from support.service import PASSWORD, ApiClient, Service
 
 HOUR, DAY = 3_600, 86_400
-_clocks: dict[int, Clockwork] = {}
+_clocks: dict[int, AdjustableClock] = {}
 _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("scheduled")
-    clock = Clockwork(folder)
-    with Service(folder / "service", clock.folder, LATCHBOARD_INGEST_LIMIT=0) as service:
+    clock = AdjustableClock(folder)
+    with Service(folder / "service", clock.shim_folder, LATCHBOARD_INGEST_LIMIT=0) as service:
         _clocks[id(service)] = clock
         yield service
 
 
 @pytest.fixture
-def clock(running: Service) -> Clockwork:
+def clock(running: Service) -> AdjustableClock:
     return _clocks[id(running)]
 
 
-async def put(owner: Api, device: Device, on_ts: int, off_ts: int, **more: Any) -> dict[str, Any]:
+async def put(owner: ApiClient, device: Device, on_ts: int, off_ts: int, **more: Any) -> dict[str, Any]:
     body = {"slot": 0, "onTs": on_ts, "offTs": off_ts, **more}
     made: dict[str, Any] = await owner.post(f"{device.path}/schedules", body, expect=201)
     return made
 
 
-async def told(owner: Api, device: Device) -> list[tuple[str, str]]:
+async def told(owner: ApiClient, device: Device) -> list[tuple[str, str]]:
     """(type, description) of what the log says of the device's slots, oldest first."""
     log = await owner.get(f"{device.path}/events", params={"limit": 200})
     kinds = ("schedule_fired", "schedule_skipped")
     return [(one["eventType"], one["description"]) for one in reversed(log) if one["eventType"] in kinds]
 
 
-async def dead_for(service: Service, owner: Api, clock: Clockwork, seconds: int) -> None:
+async def dead_for(service: Service, owner: ApiClient, clock: AdjustableClock, seconds: int) -> None:
     service.kill()
     clock.step(seconds)
     await asyncio.to_thread(service.start)
     await service.sign_in_again(owner)
 
 
-async def test_a_slot_runs_through_its_life_and_every_field_says_so(service: Service, owner: Api, clock: Clockwork) -> None:
-    pump = await a_device(owner)
+async def test_a_slot_runs_through_its_life_and_every_field_says_so(
+    service: Service, owner: ApiClient, clock: AdjustableClock
+) -> None:
+    pump = await create_device(owner)
     path, now = f"{pump.path}/schedules", clock.now()
     made = await put(
         owner, pump, now + 2, now + 4, label="Dawn", misfire="SKIP", misfireGraceSeconds=61, timezone="Europe/Berlin"
@@ -67,23 +69,25 @@ async def test_a_slot_runs_through_its_life_and_every_field_says_so(service: Ser
     assert {"slot": 0, "status": "PENDING", "lastFiredAt": None, "lastOutcome": None, "enabled": True}.items() <= made.items()
     assert await owner.get(path) == [made]
     async with pump.online(service) as line, service.feed(owner, f"?deviceId={pump.device_id}") as feed:
-        await line.order("ON")
-        fired = await feed.next("schedule_fired")
+        await line.next_command("ON")
+        fired = await feed.wait_for("schedule_fired")
         assert {"slot": 0, "edge": "on", "command": "ON", "scheduleId": made["scheduleId"]}.items() <= fired.items()
         [active] = await owner.get(path)
         assert (active["status"], active["lastOutcome"]) == ("ACTIVE", "FIRED")
         assert active["lastFiredAt"] is not None
-        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
-        await line.order("OFF")
-        await feed.next("schedule_fired", edge="off")
-        [over] = await owner.until(f"{path}/history", lambda ended: ended)
+        assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "schedule"
+        await line.next_command("OFF")
+        await feed.wait_for("schedule_fired", edge="off")
+        [over] = await owner.wait_until(f"{path}/history", lambda ended: ended)
         assert (over["scheduleId"], over["status"], over["nextFireAt"]) == (made["scheduleId"], "COMPLETED", None)
         assert await owner.get(path) == []
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
 
 
-async def test_a_slot_is_replaced_changed_both_ways_and_cancelled(service: Service, owner: Api, clock: Clockwork) -> None:
-    pump = await a_device(owner)
+async def test_a_slot_is_replaced_changed_both_ways_and_cancelled(
+    service: Service, owner: ApiClient, clock: AdjustableClock
+) -> None:
+    pump = await create_device(owner)
     path, later = f"{pump.path}/schedules", clock.now() + HOUR
     first = await put(owner, pump, later, later + 60)
     second = await put(owner, pump, later + 60, later, onCommand={"command": "TOGGLE", "params": None})
@@ -105,13 +109,13 @@ async def test_a_slot_is_replaced_changed_both_ways_and_cancelled(service: Servi
 
 
 async def test_an_edge_missed_while_the_service_was_dead_runs_late_within_its_grace(
-    service: Service, owner: Api, clock: Clockwork
+    service: Service, owner: ApiClient, clock: AdjustableClock
 ) -> None:
-    pump = await a_device(owner)
+    pump = await create_device(owner)
     await put(owner, pump, clock.now() + 30, clock.now() + DAY, misfireGraceSeconds=300)
     await dead_for(service, owner, clock, 200)
     async with pump.online(service) as line:
-        await line.order("ON")
+        await line.next_command("ON")
     [slot] = await owner.get(f"{pump.path}/schedules")
     assert (slot["status"], slot["lastOutcome"]) == ("ACTIVE", "FIRED_LATE")
     assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired"]
@@ -119,60 +123,60 @@ async def test_an_edge_missed_while_the_service_was_dead_runs_late_within_its_gr
 
 @pytest.mark.parametrize("policy", [{"misfireGraceSeconds": 100}, {"misfire": "SKIP", "misfireGraceSeconds": 900}])
 async def test_an_edge_missed_for_longer_than_its_policy_allows_is_not_run_but_told(
-    service: Service, owner: Api, clock: Clockwork, policy: dict[str, Any]
+    service: Service, owner: ApiClient, clock: AdjustableClock, policy: dict[str, Any]
 ) -> None:
-    pump = await a_device(owner)
+    pump = await create_device(owner)
     await put(owner, pump, clock.now() + 30, clock.now() + DAY, **policy)
     await dead_for(service, owner, clock, 200)
-    [slot] = await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["lastOutcome"])
+    [slot] = await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["lastOutcome"])
     assert (slot["status"], slot["lastOutcome"], slot["lastFiredAt"]) == ("PENDING", "MISSED", None)
     assert slot["nextFireAt"] is not None
     [(kind, why)] = await told(owner, pump)
     assert kind == "schedule_skipped"
     assert "did not switch on" in why
     async with pump.online(service) as line:
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
 
 
-async def test_of_several_missed_edges_only_the_latest_runs(service: Service, owner: Api, clock: Clockwork) -> None:
-    pump, often = await a_device(owner, "Once"), await a_device(owner, "Often")
+async def test_of_several_missed_edges_only_the_latest_runs(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
+    pump, often = await create_device(owner, "Once"), await create_device(owner, "Often")
     now = clock.now()
     await put(owner, pump, now + 30, now + 60)
     await put(owner, often, now + 30, now + 40, rrule="FREQ=MINUTELY;INTERVAL=2")
     await dead_for(service, owner, clock, 620)
-    await owner.until(f"{pump.path}/schedules/history", lambda ended: ended)
-    await owner.until(f"{often.path}/schedules", lambda slots: slots[0]["lastOutcome"])
+    await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended)
+    await owner.wait_until(f"{often.path}/schedules", lambda slots: slots[0]["lastOutcome"])
     async with pump.online(service) as line, often.online(service) as other:
-        assert await line.settled(owner) == ["OFF"]
-        assert await other.settled(owner) == ["OFF"]
+        assert await line.drain_commands(owner) == ["OFF"]
+        assert await other.drain_commands(owner) == ["OFF"]
     assert [kind for kind, _ in await told(owner, pump)] == ["schedule_skipped", "schedule_fired"]
     (_, passed), (_, ran) = await told(owner, often)
     assert "missed edge(s) skipped" in passed
     assert "switched off" in ran
 
 
-async def test_a_clock_that_jumps_loses_and_doubles_nothing(service: Service, owner: Api, clock: Clockwork) -> None:
-    pump = await a_device(owner)
+async def test_a_clock_that_jumps_loses_and_doubles_nothing(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
+    pump = await create_device(owner)
     now = clock.now()
     await put(owner, pump, now + 2, now + 2 * HOUR, slot=0, misfire="SKIP")
     await put(
         owner, pump, now + HOUR // 2, now + 3 * HOUR, slot=1, misfire="SKIP", onCommand={"command": "TOGGLE", "params": None}
     )
     async with pump.online(service) as line:
-        await line.order("ON")
+        await line.next_command("ON")
         await jump(service, owner, pump, clock, HOUR)
-        await line.order("TOGGLE")
+        await line.next_command("TOGGLE")
         await jump(service, owner, pump, clock, -HOUR)
         soon = clock.now() + 2
         await put(owner, pump, soon, soon + HOUR, slot=2, onCommand={"command": "STATUS", "params": None})
-        await line.order("STATUS")
+        await line.next_command("STATUS")
         await jump(service, owner, pump, clock, HOUR)
         await jump(service, owner, pump, clock, -HOUR)
-        assert await line.settled(owner) == ["OFF"]
+        assert await line.drain_commands(owner) == ["OFF"]
     assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired"] * 4
 
 
-async def jump(service: Service, owner: Api, pump: Device, clock: Clockwork, seconds: int) -> None:
+async def jump(service: Service, owner: ApiClient, pump: Device, clock: AdjustableClock, seconds: int) -> None:
     """Set the clock, and wake the ticker, which would see that by itself within half a minute."""
     clock.step(seconds)
     await service.sign_in_again(owner)
@@ -180,8 +184,10 @@ async def jump(service: Service, owner: Api, pump: Device, clock: Clockwork, sec
     await asyncio.sleep(0.3)
 
 
-async def test_a_slot_runs_any_command_but_none_that_needs_approval(service: Service, owner: Api, clock: Clockwork) -> None:
-    pump = await a_device(owner)
+async def test_a_slot_runs_any_command_but_none_that_needs_approval(
+    service: Service, owner: ApiClient, clock: AdjustableClock
+) -> None:
+    pump = await create_device(owner)
     dim = {"name": "DIM", "label": "Dim", "paramsSchema": {"type": "object", "required": ["level"]}}
     flush = {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
     dimmed = (await owner.post(f"{pump.path}/commands", dim, expect=201))["commandId"]
@@ -194,29 +200,29 @@ async def test_a_slot_runs_any_command_but_none_that_needs_approval(service: Ser
     dims = {"onCommand": {"command": "DIM", "params": {"level": 3}}, "offCommand": {"command": "DIM", "params": {"level": 0}}}
     await owner.post(f"{pump.path}/schedules", body | dims, expect=201)
     async with pump.online(service) as line:
-        order = await line.order("DIM")
+        order = await line.next_command("DIM")
         await owner.patch(f"{pump.path}/commands/{dimmed}", {"requiresApproval": True})
-        await owner.until(f"{pump.path}/schedules/history", lambda ended: ended and ended[0]["lastOutcome"])
-        assert await line.settled(owner) == []
+        await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended and ended[0]["lastOutcome"])
+        assert await line.drain_commands(owner) == []
     assert order["params"] == {"level": 3}
     [over] = await owner.get(f"{pump.path}/schedules/history")
     assert over["lastOutcome"] == "SKIPPED_APPROVAL"
 
 
 @asynccontextmanager
-async def a_member(service: Service, owner: Api) -> AsyncIterator[tuple[str, Api]]:
+async def a_member(service: Service, owner: ApiClient) -> AsyncIterator[tuple[str, ApiClient]]:
     """Their membership, and the API as they see it."""
     person = {"email": f"member{next(_numbers)}@example.com", "name": "Mo", "role": "Member", "password": PASSWORD}
     member = await owner.post("/members", person, expect=201)
     async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
         signed_in = (await raw.post("/auth/login", json={"email": person["email"], "password": PASSWORD})).json()
-        yield member["membershipId"], Api(raw, {"Authorization": f"Bearer {signed_in['accessToken']}"})
+        yield member["membershipId"], ApiClient(raw, {"Authorization": f"Bearer {signed_in['accessToken']}"})
 
 
 async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
-    service: Service, owner: Api, clock: Clockwork
+    service: Service, owner: ApiClient, clock: AdjustableClock
 ) -> None:
-    pump = await a_device(owner)
+    pump = await create_device(owner)
     async with a_member(service, owner) as (membership_id, mo):
         later = clock.now() + 3
         body = {"slot": 0, "onTs": later, "offTs": later + 2}
@@ -225,19 +231,19 @@ async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
         grant = await owner.post(f"{pump.path}/grants", terms, expect=201)
         await mo.post(f"{pump.path}/schedules", body, expect=201)
     async with pump.online(service) as line:
-        await line.order("ON")
+        await line.next_command("ON")
         await owner.delete(f"{pump.path}/grants/{grant['grantId']}")
-        async with asyncio.timeout(PATIENCE):
-            [over] = await owner.until(f"{pump.path}/schedules/history", lambda ended: ended)
-        assert await line.settled(owner) == []
+        async with asyncio.timeout(TIMEOUT_S):
+            [over] = await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended)
+        assert await line.drain_commands(owner) == []
     assert over["lastOutcome"] == "SKIPPED_GRANT"
     assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired", "schedule_skipped"]
 
 
 async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_membership(
-    service: Service, owner: Api, clock: Clockwork
+    service: Service, owner: ApiClient, clock: AdjustableClock
 ) -> None:
-    pump, valve = await a_device(owner, "Pump"), await a_device(owner, "Valve")
+    pump, valve = await create_device(owner, "Pump"), await create_device(owner, "Valve")
     soon, later = clock.now() + HOUR, clock.now() + 2 * HOUR
     async with a_member(service, owner) as (membership_id, mo):
         terms = {"commands": ["ON", "OFF"], "membershipId": membership_id}
@@ -257,17 +263,17 @@ async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_member
     clock.step(DAY)
     await service.sign_in_again(owner)
     await woken(owner, pump, clock)
-    [over] = await owner.until(f"{valve.path}/schedules/history", lambda ended: ended)
+    [over] = await owner.wait_until(f"{valve.path}/schedules/history", lambda ended: ended)
     assert (over["status"], over["lastOutcome"]) == ("COMPLETED", "SKIPPED_GRANT")
     assert [kind for kind, _ in await told(owner, valve)] == ["schedule_fired", "schedule_skipped"]
 
 
-async def woken(owner: Api, device: Device, clock: Clockwork) -> None:
+async def woken(owner: ApiClient, device: Device, clock: AdjustableClock) -> None:
     """The ticker looks at the clock; it would by itself within half a minute."""
     far = clock.now() + 9 * DAY
     await owner.post(f"{device.path}/schedules", {"slot": 4, "onTs": far, "offTs": far + 9}, expect=201)
 
 
-async def outcome(owner: Api, device: Device) -> tuple[str, str]:
-    slots = await owner.until(f"{device.path}/schedules", lambda found: found[0]["lastOutcome"])
+async def outcome(owner: ApiClient, device: Device) -> tuple[str, str]:
+    slots = await owner.wait_until(f"{device.path}/schedules", lambda found: found[0]["lastOutcome"])
     return slots[0]["status"], slots[0]["lastOutcome"]

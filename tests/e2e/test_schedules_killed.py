@@ -14,13 +14,13 @@ import aiomqtt
 import pytest
 
 from support import storage
-from support.device import Device, a_device, ended
-from support.effort import effort
-from support.service import RUNNING, Service
-from support.tables import Tables
-from support.ways import DATABASES
+from support.device import Device, cancel_tasks, create_device
+from support.service import RUNNING_SERVICES, Service
+from support.service_database import ServiceDatabase
+from support.thoroughness import usual_or_thorough
+from support.transports import DATABASES
 
-SLOTS, KILLS = effort((2_000, 3), (4_000, 6))
+SLOTS, KILLS = usual_or_thorough((2_000, 3), (4_000, 6))
 """A life of the program decides a hundred to some hundred slots between its first and the kill: enough are left for the next
 one."""
 HOUR = 3_600
@@ -55,12 +55,12 @@ class Stubborn:
             await client.publish(self.device.topic(below), json.dumps(word | {"id": order["id"]}), qos=1)
 
 
-async def decided(tables: Tables) -> int:
+async def decided(tables: ServiceDatabase) -> int:
     [(count,)] = await asyncio.to_thread(tables.run, "SELECT COUNT(*) FROM schedule_edges")
     return int(count)
 
 
-async def die_while_firing(service: Service, tables: Tables, chance: random.Random) -> None:
+async def die_while_firing(service: Service, tables: ServiceDatabase, chance: random.Random) -> None:
     """Start, wait for the first slots of this life, and a moment more; then SIGKILL, ready or not."""
     before = await decided(tables)
     service.process = service.launch("serve")
@@ -73,19 +73,19 @@ async def die_while_firing(service: Service, tables: Tables, chance: random.Rand
 
 @pytest.mark.parametrize("kind", DATABASES)
 async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_once(tmp_path: Path, kind: str) -> None:
-    settings = {"LATCHBOARD_DATABASE_URL": await storage.emptied()} if kind == "postgres" else {}
+    settings = {"LATCHBOARD_DATABASE_URL": await storage.empty_postgres()} if kind == "postgres" else {}
     service, chance = Service(tmp_path, **settings), random.Random(5)
     with service:
-        tables = Tables(service)
+        tables = ServiceDatabase(service)
         async with service.api() as owner, contextlib.AsyncExitStack() as stack:
-            pumps = [Stubborn(await a_device(owner, f"Pump {number}"), service) for number in range(4)]
+            pumps = [Stubborn(await create_device(owner, f"Pump {number}"), service) for number in range(4)]
             due_ts = int(time.time()) + 6
             for pump in pumps:
                 slot = {"slot": 0, "onTs": due_ts, "offTs": due_ts + HOUR}
                 await owner.post(f"{pump.device.path}/schedules", slot, expect=201)
             await asyncio.to_thread(tables.copy_slots, pumps[0].device.device_id, SLOTS - len(pumps))
             lives = [asyncio.create_task(pump.live()) for pump in pumps]
-            stack.push_async_callback(ended, *lives)
+            stack.push_async_callback(cancel_tasks, *lives)
             service.kill()
             await asyncio.sleep(max(0.0, due_ts - time.time()))
             kills = 0
@@ -99,18 +99,18 @@ async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_o
                     await asyncio.sleep(0.05)
             for pump in pumps:
                 path = f"{pump.device.path}/executions"
-                await owner.until(path, lambda page: [one["status"] for one in page["data"]] == ["DONE"])
+                await owner.wait_until(path, lambda page: [one["status"] for one in page["data"]] == ["DONE"])
                 [only] = (await owner.get(path))["data"]
                 assert list(pump.heard) == [only["executionId"]]
                 assert pump.ran == ["ON"]
                 [held] = await owner.get(f"{pump.device.path}/schedules")
                 assert (held["status"], held["lastOutcome"] in ("FIRED", "FIRED_LATE")) == ("ACTIVE", True)
-        assert service in RUNNING
+        assert service in RUNNING_SERVICES
         await asyncio.to_thread(check_each_ran_once, tables)
-    assert service.errors() == []
+    assert service.error_lines() == []
 
 
-def check_each_ran_once(tables: Tables) -> None:
+def check_each_ran_once(tables: ServiceDatabase) -> None:
     once = "SELECT COUNT(*), COUNT(DISTINCT device_id) FROM {} WHERE {}"
     assert tables.run(once.format("executions", "source = 'schedule'")) == [(SLOTS, SLOTS)]
     assert tables.run(once.format("events", "kind = 'schedule_fired'")) == [(SLOTS, SLOTS)]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from support.device import register
-from support.effort import effort, in_a_thorough_run
-from support.service import EMAIL, PASSWORD, Api, Service, environment, program
+from support.device import register_device
+from support.service import EMAIL, PASSWORD, ApiClient, Service, environment, program_command
+from support.thoroughness import thorough_run_only, usual_or_thorough
 
 TIMEOUT_S = 60.0
 
@@ -24,7 +24,7 @@ class SimulatorRun:
 
     def __init__(self, service: Service, *arguments: str, **settings: Any) -> None:
         self.process = subprocess.Popen(
-            [*program(), "simulate", "--url", service.url, *arguments],
+            [*program_command(), "simulate", "--url", service.url, *arguments],
             cwd=service.folder,
             env=environment(**settings) | {"LATCHBOARD_PASSWORD": PASSWORD},
             stdin=subprocess.DEVNULL,
@@ -65,7 +65,7 @@ def number(output: str, pattern: str) -> int:
 
 
 async def test_a_fleet_registers_reports_carries_out_commands_and_prints_a_summary(
-    service: Service, owner: Api, run: Any
+    service: Service, owner: ApiClient, run: Any
 ) -> None:
     output = run(
         "--email", EMAIL, "--devices", "6", "--rate", "60", "--seconds", "6", "--commands", "10", "--faults", "duplicate=100%"
@@ -87,7 +87,7 @@ async def test_a_fleet_registers_reports_carries_out_commands_and_prints_a_summa
     assert set(done) == {"DONE"}
 
 
-async def test_a_second_run_reuses_the_devices_of_the_first_and_remove_deletes_them(owner: Api, run: Any) -> None:
+async def test_a_second_run_reuses_the_devices_of_the_first_and_remove_deletes_them(owner: ApiClient, run: Any) -> None:
     async def device_ids() -> set[str]:
         return {each["deviceId"] for each in await owner.get("/devices") if each["name"].startswith("Simulated shelly ")}
 
@@ -101,8 +101,8 @@ async def test_a_second_run_reuses_the_devices_of_the_first_and_remove_deletes_t
     assert await device_ids() == set()
 
 
-@pytest.mark.parametrize("profile", effort(["tasmota"], ["tasmota", "esphome", "shelly"]))
-async def test_each_stock_firmware_profile_sends_telemetry_and_answers_commands(owner: Api, run: Any, profile: str) -> None:
+@pytest.mark.parametrize("profile", usual_or_thorough(["tasmota"], ["tasmota", "esphome", "shelly"]))
+async def test_each_stock_firmware_profile_sends_telemetry_and_answers_commands(owner: ApiClient, run: Any, profile: str) -> None:
     output = run(
         "--email",
         EMAIL,
@@ -129,13 +129,13 @@ async def test_each_stock_firmware_profile_sends_telemetry_and_answers_commands(
     assert "latchboard_ingest_faults_total{" not in await metrics(owner)
 
 
-async def metrics(owner: Api) -> str:
+async def metrics(owner: ApiClient) -> str:
     answer = await owner.raw.get(str(owner.raw.base_url).replace("/api/v1/", "/metrics"))
     return answer.text
 
 
-@in_a_thorough_run
-async def test_every_injected_fault_is_counted(owner: Api, run: Any) -> None:
+@thorough_run_only
+async def test_every_injected_fault_is_counted(owner: ApiClient, run: Any) -> None:
     arguments = ("--email", EMAIL, "--devices", "12", "--rate", "12", "--commands", "6", "--seconds", "8")
     output = run(*arguments, "--faults", "silent=50%,slow=50%:200ms,dirty=3s,reconnect=4s").output()
 
@@ -147,13 +147,13 @@ async def test_every_injected_fault_is_counted(owner: Api, run: Any) -> None:
 
 
 async def test_an_existing_device_is_simulated_over_websocket_with_access_from_the_data_directory(
-    service: Service, owner: Api, run: Any
+    service: Service, owner: ApiClient, run: Any
 ) -> None:
-    device_id = await register(owner, "Existing")
+    device_id = await register_device(owner, "Existing")
     started = run(
         "--device", device_id, "--transport", "ws", "--mqtt-version", "5", "--rate", "5", LATCHBOARD_DATA_DIR=service.data_dir
     )
-    await owner.until(f"/devices/{device_id}", lambda each: each["isOnline"])
+    await owner.wait_until(f"/devices/{device_id}", lambda each: each["isOnline"])
     done = await owner.post(f"/devices/{device_id}/command", {"cmd": "ON", "waitSeconds": 10})
     started.process.send_signal(signal.SIGINT)
     output = started.output()
@@ -177,7 +177,7 @@ async def test_a_file_of_logins_is_enough_to_simulate_without_the_api(service: S
     assert number(output, r"acknowledged +([\d,]+),") > 10
 
 
-@in_a_thorough_run
+@thorough_run_only
 def test_each_failure_has_a_message_that_says_what_to_do(run: Any, tmp_path: Path) -> None:
     wrong, empty = tmp_path / "wrong", tmp_path / "data"
     wrong.write_text("dev_x\n")

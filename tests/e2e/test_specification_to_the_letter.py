@@ -1,7 +1,7 @@
 """The specification and the wire contract, word by word, asked of the running program by real clients.
 
 A `Story` makes every call that the two name, with a real device on the line and a real receiver for the webhooks;
-`support/letter.py` says what each answer must be. The sentences that no table can say have a test each, which quotes them.
+`support/response_shapes.py` says what each answer must be. The sentences that no table can say have a test each, which quotes them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from support.device import Device, Line, a_device
-from support.letter import ANSWERS, ISO, wrong
-from support.receiver import Got, Receiver, answers, receiving
-from support.service import EMAIL, PASSWORD, Api, Service
+from support.device import Device, DeviceConnection, create_device
+from support.response_shapes import ANSWERS, ISO, shape_errors
+from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.webhook_receiver import ReceivedRequest, Receiver, respond, webhook_receiver
 
 HOT = {"metric": "temperature", "comparator": ">", "value": 30}
 ROLES = ("Admin", "Member", "Viewer")
@@ -33,11 +33,11 @@ class Story:
     """`told`: the first answer to each call of the tables. `hook` is the secret before and after it was rotated."""
 
     service: Service
-    owner: Api
+    owner: ApiClient
     key: str = ""
     ids: dict[str, str] = field(default_factory=dict)
     told: dict[str, httpx.Response] = field(default_factory=dict)
-    posts: list[Got] = field(default_factory=list)
+    posts: list[ReceivedRequest] = field(default_factory=list)
     feed: list[dict[str, Any]] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
 
@@ -56,12 +56,12 @@ class Story:
 
     async def run(self, receiver: Receiver) -> None:
         await self.people()
-        device = await a_device(self.owner)
+        device = await create_device(self.owner)
         await self.device(device)
         async with self.service.feed(self.owner) as feed, device.online(self.service) as line:
             await line.report(temperature=21.5, mode="eco")
-            await line.switched(True)
-            self.feed.append(await feed.next("relay_changed", deviceId=device.device_id))
+            await line.press_button(True)
+            self.feed.append(await feed.wait_for("relay_changed", deviceId=device.device_id))
             await self.automation()
             await self.keys(line, receiver)
             await self.reads()
@@ -113,14 +113,14 @@ class Story:
         await self.ask("GET /devices/{deviceId}/rules")
         await self.ask("GET /devices/{deviceId}/rules/context")
 
-    async def keys(self, line: Line, receiver: Receiver) -> None:
+    async def keys(self, line: DeviceConnection, receiver: Receiver) -> None:
         made = await self.ask("POST /keys", {"name": "Robot"})
         self.key, key_id = made["key"], made["keyId"]
         asked = {"commands": ["ON", "FLUSH"], "apiKeyId": key_id}
         await self.ask("POST /webhooks", {"keyId": key_id, "url": receiver.url})
         self.secrets.append(self.told["POST /webhooks"].json()["secret"])
-        await line.switched(False)  # seen by a key without a grant: not at all
-        await line.settled(self.owner)
+        await line.press_button(False)  # seen by a key without a grant: not at all
+        await line.drain_commands(self.owner)
         await self.ask("POST /devices/{deviceId}/grants", asked)
         await self.ask("POST /devices/{deviceId}/grants", asked | {"appliesVia": "project", "rateLimitPerMinute": 60})
         await self.ask("PATCH /devices/{deviceId}/grants/{grantId}", {"rateLimitPerMinute": 30})
@@ -135,7 +135,7 @@ class Story:
             await self.ask("GET /devices/{deviceId}/approvals", says=" while it waits")
             await self.ask(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
         await receiver.wait_for(2)
-        self.posts = list(receiver.got)
+        self.posts = list(receiver.requests)
 
     async def reads(self) -> None:
         for call in (
@@ -156,7 +156,7 @@ class Story:
         self.secrets.append(self.told["POST /webhooks/{webhookId}/rotate-secret"].json()["secret"])
         await self.ask("POST /webhooks/{webhookId}/ping")
         await self.ask("PATCH /webhooks/{webhookId}", {"enabled": True})
-        await self.owner.until(self.path("/webhooks/{webhookId}/deliveries"), lambda made: len(made) >= 3)
+        await self.owner.wait_until(self.path("/webhooks/{webhookId}/deliveries"), lambda made: len(made) >= 3)
         await self.ask("GET /webhooks/{webhookId}/deliveries")
 
     async def endings(self) -> None:
@@ -180,7 +180,7 @@ class Story:
 @pytest.fixture(scope="module")
 def story(running: Service) -> Story:
     async def told() -> Story:
-        async with running.api() as owner, receiving(answers(204)) as receiver:
+        async with running.api() as owner, webhook_receiver(respond(204)) as receiver:
             story = Story(running, owner)
             await story.run(receiver)
             return story
@@ -193,7 +193,7 @@ def test_the_answer_has_its_status_and_every_field_and_none_else(story: Story, c
     status, wanted = ANSWERS[call]
     answer = story.told[call]
     assert answer.status_code == status, answer.text
-    assert wrong(answer.json(), wanted) == []
+    assert shape_errors(answer.json(), wanted) == []
 
 
 NOT_OF_SECTION_4 = (
@@ -355,8 +355,8 @@ def test_the_payload_of_relay_changed_is_the_same_object_on_the_feed_and_in_a_we
         "relay": "=ON",
         "triggeredBy": "string",
     }
-    assert wrong(told, wanted | {"cursor": "string"}) == []
-    assert wrong(sent, wanted) == []
+    assert shape_errors(told, wanted | {"cursor": "string"}) == []
+    assert shape_errors(sent, wanted) == []
     assert (told["triggeredBy"], sent["triggeredBy"]) == ("device", "apikey")
 
 

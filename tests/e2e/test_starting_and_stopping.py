@@ -13,19 +13,19 @@ import aiomqtt
 import httpx
 import pytest
 
-from support.device import Line, a_device, ended
-from support.receiver import never_answers, receiving
-from support.service import PASSWORD, PORTS, STOPS_WITHIN_S, Api, Service
+from support.device import DeviceConnection, cancel_tasks, create_device
+from support.service import PASSWORD, PORT_SETTINGS, STOP_TIMEOUT_S, ApiClient, Service
+from support.webhook_receiver import never_respond, webhook_receiver
 
 
 def assert_refused(service: Service, code: int, *words: str) -> None:
-    got, output = service.refuses()
+    got, output = service.expect_start_failure()
     assert (got, "Traceback" in output) == (code, False), output
     for word in words:
         assert word in output
 
 
-@pytest.mark.parametrize("variable", PORTS)
+@pytest.mark.parametrize("variable", PORT_SETTINGS)
 def test_a_port_in_use_is_reported_with_its_variable(tmp_path: Path, variable: str) -> None:
     service = Service(tmp_path)
     with socket.socket() as taken:
@@ -113,7 +113,7 @@ def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_n
         "supervisor.RESTART_BACKOFF = Backoff((0.01,))\n"
     )
     service = Service(tmp_path, fault)
-    code, output = service.refuses()
+    code, output = service.expect_start_failure()
     assert code == 1
     assert "retention: OSError: the disk is on fire" in output.splitlines()[-1]
     assert "stopped" in output  # an orderly stop writes what was acknowledged
@@ -133,7 +133,7 @@ def test_a_second_service_on_the_same_database_is_refused_while_the_first_runs(t
 async def test_a_service_without_its_secret_keys_starts_and_lets_credentials_be_generated_again(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         async with service.api() as owner:
-            pump, key = await a_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
+            pump, key = await create_device(owner), await owner.post("/keys", {"name": "Robot"}, expect=201)
         service.stop()
         (service.data_dir / "secret_keys").unlink()
         service.start()
@@ -147,12 +147,12 @@ async def test_a_service_without_its_secret_keys_starts_and_lets_credentials_be_
                     pass
             pump.credentials = await owner.post(f"{pump.path}/credentials", {"rotate": True})
             async with pump.online(service) as line:
-                assert await line.settled(owner) == []
+                assert await line.drain_commands(owner) == []
         async with service.api(**{"X-Api-Key": key["key"]}) as robot:
             assert await robot.get("/devices") == []
 
 
-async def report_numbers(line: Line, acknowledged: list[int]) -> None:
+async def report_numbers(line: DeviceConnection, acknowledged: list[int]) -> None:
     with contextlib.suppress(aiomqtt.MqttError):
         for number in range(1_000_000):
             await line.report(count=number)
@@ -166,7 +166,7 @@ async def poll_devices(service: Service, headers: dict[str, str]) -> None:
                 await raw.get("/api/v1/devices")
 
 
-async def wait_for_result(owner: Api, path: str) -> None:
+async def wait_for_result(owner: ApiClient, path: str) -> None:
     with contextlib.suppress(httpx.TransportError):
         await owner.send("POST", path, {"cmd": "ON", "waitSeconds": 30})
 
@@ -175,8 +175,8 @@ async def test_a_stop_under_load_ends_in_time_and_loses_no_acknowledged_message(
     """Devices report, clients poll, one client waits for a result that never comes, a webhook receiver does not answer, and a feed
     is open."""
     with Service(tmp_path, LATCHBOARD_INGEST_LIMIT=0) as service:
-        async with service.api() as owner, receiving(never_answers()) as receiver:
-            meters = [await a_device(owner, f"Meter {number}") for number in range(3)]
+        async with service.api() as owner, webhook_receiver(never_respond()) as receiver:
+            meters = [await create_device(owner, f"Meter {number}") for number in range(3)]
             key = await owner.post("/keys", {"name": "Receiver"}, expect=201)
             whole = {"commands": ["*"], "apiKeyId": key["keyId"], "appliesVia": "project"}
             await owner.post(f"{meters[0].path}/grants", whole, expect=201)
@@ -184,11 +184,11 @@ async def test_a_stop_under_load_ends_in_time_and_loses_no_acknowledged_message(
             acknowledged: list[list[int]] = [[] for _ in meters]
             async with contextlib.AsyncExitStack() as stack:
                 await stack.enter_async_context(service.feed(owner))
-                lines = [await stack.enter_async_context(meter.online(service, obeys=False)) for meter in meters]
+                lines = [await stack.enter_async_context(meter.online(service, auto_reply=False)) for meter in meters]
                 load = [asyncio.create_task(report_numbers(*pair)) for pair in zip(lines, acknowledged, strict=True)]
                 load += [asyncio.create_task(poll_devices(service, owner.headers)) for _ in range(4)]
                 load.append(asyncio.create_task(wait_for_result(owner, f"{meters[0].path}/command")))
-                await lines[0].order("ON")
+                await lines[0].next_command("ON")
                 await receiver.wait_for(1)
                 async with asyncio.timeout(15):
                     while min(map(len, acknowledged)) < 30:
@@ -196,12 +196,12 @@ async def test_a_stop_under_load_ends_in_time_and_loses_no_acknowledged_message(
 
                 stop_s = await asyncio.to_thread(service.stop)
 
-                assert stop_s < STOPS_WITHIN_S
-                await ended(*load)
+                assert stop_s < STOP_TIMEOUT_S
+                await cancel_tasks(*load)
             await asyncio.to_thread(service.start)
             for meter, numbers in zip(meters, acknowledged, strict=True):
                 newest = (await owner.get(f"{meter.path}/telemetry?metric=count&limit=1"))[0]["value"]
                 assert newest >= numbers[-1]
                 stored = await owner.get(f"{meter.path}/telemetry?metric=count&limit=1000")
                 assert set(numbers[-900:]) <= {int(row["value"]) for row in stored}
-    assert service.errors() == []
+    assert service.error_lines() == []

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.firmware import EspHome, Firmware, Shelly, Tasmota, register, running
-from support.service import Api, Service
+from support.firmware import EspHome, Firmware, Shelly, Tasmota, register_stock_device, run_firmware
+from support.service import ApiClient, Service
 
 KINDS: dict[str, type[Firmware]] = {"tasmota": Tasmota, "esphome": EspHome, "shelly": Shelly}
 
@@ -22,95 +22,95 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-async def owner(service: Service) -> AsyncIterator[Api]:
+async def owner(service: Service) -> AsyncIterator[ApiClient]:
     async with service.api() as api:
         yield api
 
 
-async def state(owner: Api, device: Any, wanted: Any) -> Any:
-    return await owner.until(f"/devices/{device.device_id}", wanted)
+async def state(owner: ApiClient, device: Any, wanted: Any) -> Any:
+    return await owner.wait_until(f"/devices/{device.device_id}", wanted)
 
 
-async def order(owner: Api, device: Any, cmd: str, wait_s: int = 10, **more: Any) -> dict[str, Any]:
+async def order(owner: ApiClient, device: Any, cmd: str, wait_s: int = 10, **more: Any) -> dict[str, Any]:
     answer = await owner.post(f"{device.path}/command", {"cmd": cmd, "waitSeconds": wait_s, **more})
     found: dict[str, Any] = await owner.get(f"{device.path}/executions/{answer['executionId']}")
     return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_it_comes_switches_and_goes(service: Service, owner: Api, kind: str) -> None:
-    device = await register(owner, kind)
+async def test_it_comes_switches_and_goes(service: Service, owner: ApiClient, kind: str) -> None:
+    device = await register_stock_device(owner, kind)
     async with service.feed(owner, f"?deviceId={device.device_id}") as feed:
-        async with running(KINDS[kind], device, service) as plug:
-            await feed.next("device_online")
+        async with run_firmware(KINDS[kind], device, service) as plug:
+            await feed.wait_for("device_online")
             await state(owner, device, lambda found: found["relayState"] == "OFF" or found["relayState"] is False)
             for cmd, relay in (("ON", "ON"), ("TOGGLE", "OFF"), ("ON", "ON"), ("OFF", "OFF")):
                 assert (await order(owner, device, cmd))["status"] == "DONE"
                 assert plug.relay is (relay == "ON")
-                assert (await feed.next("relay_changed", relay=relay))["triggeredBy"] == "user"
+                assert (await feed.wait_for("relay_changed", relay=relay))["triggeredBy"] == "user"
             assert (await order(owner, device, "OFF"))["status"] == "DONE", "what is so already is done"
-        await feed.next("device_offline")
-    assert not service.errors()
+        await feed.wait_for("device_offline")
+    assert not service.error_lines()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_press_on_the_device_is_told_as_the_devices_own(service: Service, owner: Api, kind: str) -> None:
-    device = await register(owner, kind)
-    async with running(KINDS[kind], device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
+async def test_a_press_on_the_device_is_told_as_the_devices_own(service: Service, owner: ApiClient, kind: str) -> None:
+    device = await register_stock_device(owner, kind)
+    async with run_firmware(KINDS[kind], device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
         await state(owner, device, lambda found: found["relayState"] is not None)
         plug.relay = True
         if kind == "tasmota":
-            await plug.told_power()
+            await plug.publish_power()
         elif kind == "esphome":
-            await plug.say("switch/relay/state", "ON", retain=True)
+            await plug.publish("switch/relay/state", "ON", retain=True)
         else:
             await plug.notify({"output": True}, source="switch")
-        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "device"
+        assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "device"
 
 
 @pytest.mark.parametrize("kind", ["tasmota", "shelly"])
-async def test_silence_is_no_success(service: Service, owner: Api, kind: str) -> None:
-    device = await register(owner, kind)
-    async with running(KINDS[kind], device, service, mute=True):
+async def test_silence_is_no_success(service: Service, owner: ApiClient, kind: str) -> None:
+    device = await register_stock_device(owner, kind)
+    async with run_firmware(KINDS[kind], device, service, unresponsive=True):
         await state(owner, device, lambda found: found["isOnline"])
         assert (await order(owner, device, "ON", wait_s=5, ttlSeconds=1))["status"] == "TIMED_OUT"
 
 
-async def latest(owner: Api, device: Any, count: int) -> dict[str, Any]:
+async def latest(owner: ApiClient, device: Any, count: int) -> dict[str, Any]:
     path = f"{device.path}/telemetry/latest"
-    found = await owner.until(path, lambda answer: len(answer["telemetry"]) >= count)
+    found = await owner.wait_until(path, lambda answer: len(answer["telemetry"]) >= count)
     return {each["metric"]: each["value"] if each["value"] is not None else each["valueText"] for each in found["telemetry"]}
 
 
-async def test_tasmotas_sensors_become_flat_metrics(service: Service, owner: Api) -> None:
-    device = await register(owner, "tasmota")
-    async with running(Tasmota, device, service) as plug:
-        await plug.until(lambda topic, payload: topic == "cmnd/STATE")
+async def test_tasmotas_sensors_become_flat_metrics(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "tasmota")
+    async with run_firmware(Tasmota, device, service) as plug:
+        await plug.wait_for(lambda topic, payload: topic == "cmnd/STATE")
         sensor = {"Time": "2026-03-02T06:00:00", "DS18B20": {"Id": "01131B123456", "Temperature": 21.5}, "TempUnit": "C"}
-        await plug.say("tele/SENSOR", sensor)
+        await plug.publish("tele/SENSOR", sensor)
         energy = {"ENERGY": {"TotalStartTime": "2025-01-01T00:00:00", "Total": 11.9, "Power": 18, "Voltage": 231}}
-        await plug.say("tele/SENSOR", {"Time": "2026-03-02T06:00:01", **energy})
+        await plug.publish("tele/SENSOR", {"Time": "2026-03-02T06:00:01", **energy})
         found = await latest(owner, device, 5)
         assert found["DS18B20.Temperature"] == 21.5
         assert (found["ENERGY.Power"], found["ENERGY.Voltage"]) == (18, 231)
 
 
-async def test_esphomes_sensors_become_metrics_and_nan_is_no_value(service: Service, owner: Api) -> None:
-    device = await register(owner, "esphome")
-    async with running(EspHome, device, service) as plug:
-        await plug.say("sensor/room_temperature/state", "20.75", retain=True)
-        await plug.say("binary_sensor/door/state", "ON")
-        await plug.say("text_sensor/mode/state", "eco")
+async def test_esphomes_sensors_become_metrics_and_nan_is_no_value(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "esphome")
+    async with run_firmware(EspHome, device, service) as plug:
+        await plug.publish("sensor/room_temperature/state", "20.75", retain=True)
+        await plug.publish("binary_sensor/door/state", "ON")
+        await plug.publish("text_sensor/mode/state", "eco")
         assert await latest(owner, device, 3) == {"room_temperature": 20.75, "door": 1, "mode": "eco"}
 
 
-async def test_shellys_partial_notifications_change_only_what_they_name(service: Service, owner: Api) -> None:
-    device = await register(owner, "shelly")
-    async with running(Shelly, device, service) as plug:
+async def test_shellys_partial_notifications_change_only_what_they_name(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, device, service) as plug:
         await order(owner, device, "ON")
         assert (await latest(owner, device, 4))["apower"] == 18.4
         await plug.notify({"apower": 40.5})
-        await owner.until(
+        await owner.wait_until(
             f"{device.path}/telemetry/latest",
             lambda answer: any(each["metric"] == "apower" and each["value"] == 40.5 for each in answer["telemetry"]),
         )
@@ -118,36 +118,36 @@ async def test_shellys_partial_notifications_change_only_what_they_name(service:
         assert (await owner.get(device.path))["relayState"] in ("ON", True)
 
 
-async def test_shellys_error_answer_is_a_failure_with_its_code(service: Service, owner: Api) -> None:
-    device = await register(owner, "shelly")
-    async with running(Shelly, device, service) as plug:
+async def test_shellys_error_answer_is_a_failure_with_its_code(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, device, service) as plug:
 
         async def refuse(method: str, params: dict[str, Any]) -> Any:
             raise LookupError("No handler for Switch.Set")
 
-        plug.carry_out = refuse
+        plug.execute = refuse
         done = await order(owner, device, "ON")
         assert (done["status"], done["result"]["code"]) == ("FAILED", "404")
 
 
-async def test_tasmotas_own_commands_can_be_defined_and_no_second_one_smuggled_in(service: Service, owner: Api) -> None:
-    device = await register(owner, "tasmota")
+async def test_tasmotas_own_commands_can_be_defined_and_no_second_one_smuggled_in(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "tasmota")
     await owner.post(f"{device.path}/commands", {"name": "POWER2", "label": "Second relay"}, expect=201)
-    async with running(Tasmota, device, service) as plug:
+    async with run_firmware(Tasmota, device, service) as plug:
         assert (await order(owner, device, "POWER2", params="ON"))["status"] == "DONE"
-        await plug.until(lambda topic, payload: payload.startswith("POWER2 ON; Publish"))
+        await plug.wait_for(lambda topic, payload: payload.startswith("POWER2 ON; Publish"))
         done = await order(owner, device, "POWER2", params="ON; Reset 1")
         assert (done["status"], done["result"]["code"]) == ("FAILED", "UNSUPPORTED")
-        assert not any("Reset" in payload for _, payload in plug.heard)
+        assert not any("Reset" in payload for _, payload in plug.received)
 
 
-async def test_a_slot_goes_into_tasmotas_timers_and_out_again(service: Service, owner: Api) -> None:
-    device = await register(owner, "tasmota")
+async def test_a_slot_goes_into_tasmotas_timers_and_out_again(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "tasmota")
     on_ts = int(time.time()) // 60 * 60 + 600
     slot = await owner.post(f"{device.path}/schedules", {"slot": 1, "onTs": on_ts, "offTs": on_ts + 600}, expect=201)
     assert slot["firmwareSynced"] is False
-    async with running(Tasmota, device, service) as plug:
-        [held] = await owner.until(f"{device.path}/schedules", lambda found: found[0]["firmwareSynced"])
+    async with run_firmware(Tasmota, device, service) as plug:
+        [held] = await owner.wait_until(f"{device.path}/schedules", lambda found: found[0]["firmwareSynced"])
         assert held["slot"] == 1
         assert plug.timezone == "0"
         at = time.gmtime(on_ts)
@@ -155,30 +155,30 @@ async def test_a_slot_goes_into_tasmotas_timers_and_out_again(service: Service, 
         assert plug.timers[3]["Days"].index("1") == (at.tm_wday + 1) % 7
         assert plug.timers[4]["Action"] == 0
         await owner.delete(f"{device.path}/schedules/1")
-        await plug.until(lambda topic, payload: "PLAN 2" in payload)
+        await plug.wait_for(lambda topic, payload: "PLAN 2" in payload)
         assert not any(plug.timers.values())
 
 
-async def test_a_slot_goes_into_shellys_jobs(service: Service, owner: Api) -> None:
-    device = await register(owner, "shelly")
-    async with running(Shelly, device, service) as plug:
+async def test_a_slot_goes_into_shellys_jobs(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, device, service) as plug:
         await state(owner, device, lambda found: found["isOnline"])
         on_ts = int(time.time()) + 3_601
         await owner.post(f"{device.path}/schedules", {"slot": 0, "onTs": on_ts, "offTs": on_ts + 60}, expect=201)
-        await owner.until(f"{device.path}/schedules", lambda found: found[0]["firmwareSynced"])
+        await owner.wait_until(f"{device.path}/schedules", lambda found: found[0]["firmwareSynced"])
         at = time.gmtime(on_ts)
         assert plug.jobs[0]["timespec"] == f"{at.tm_sec} {at.tm_min} {at.tm_hour} {at.tm_mday} {at.tm_mon} *"
         assert [job["calls"][0]["params"] for job in plug.jobs] == [{"id": 0, "on": True}, {"id": 0, "on": False}]
         assert plug.timezone == "Etc/UTC"
 
 
-async def test_a_shelly_whose_clock_cannot_be_set_does_not_count_as_holding_the_slot(service: Service, owner: Api) -> None:
-    device = await register(owner, "shelly")
-    async with running(Shelly, device, service, zones=()) as plug:
+async def test_a_shelly_whose_clock_cannot_be_set_does_not_count_as_holding_the_slot(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
+    async with run_firmware(Shelly, device, service, zones=()) as plug:
         await state(owner, device, lambda found: found["isOnline"])
         on_ts = int(time.time()) + 3_600
         await owner.post(f"{device.path}/schedules", {"slot": 0, "onTs": on_ts, "offTs": on_ts + 60}, expect=201)
-        await plug.until(lambda topic, payload: topic == "rpc" and json.loads(payload)["method"] == "Sys.SetConfig")
+        await plug.wait_for(lambda topic, payload: topic == "rpc" and json.loads(payload)["method"] == "Sys.SetConfig")
         assert (await order(owner, device, "STATUS"))["status"] == "DONE", "so the answers before it have been read"
         [slot] = await owner.get(f"{device.path}/schedules")
         assert slot["firmwareSynced"] is False

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from support.device import Device
-from support.firmware import Firmware, Shelly, Tasmota, register, running
+from support.firmware import Firmware, Shelly, Tasmota, register_stock_device, run_firmware
 from support.mosquitto import mosquitto
-from support.service import Api, Service
+from support.service import ApiClient, Service
 
 SECRET = "s" * 32
 
@@ -53,20 +53,20 @@ async def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-async def owner(service: Service) -> AsyncIterator[Api]:
+async def owner(service: Service) -> AsyncIterator[ApiClient]:
     async with service.api() as api:
         yield api
 
 
-async def ask(owner: Api, device: Device, cmd: str, **more: Any) -> str:
+async def ask(owner: ApiClient, device: Device, cmd: str, **more: Any) -> str:
     answer = await owner.post(f"{device.path}/command", {"cmd": cmd, **more})
     assert answer["status"] == "QUEUED", answer
     return str(answer["executionId"])
 
 
-async def ends(owner: Api, device: Device, execution_id: str, *statuses: str) -> str:
+async def ends(owner: ApiClient, device: Device, execution_id: str, *statuses: str) -> str:
     path = f"{device.path}/executions/{execution_id}"
-    return str((await owner.until(path, lambda found: found["status"] in statuses))["status"])
+    return str((await owner.wait_until(path, lambda found: found["status"] in statuses))["status"])
 
 
 async def power_fails(plug: Firmware) -> None:
@@ -77,44 +77,44 @@ async def power_fails(plug: Firmware) -> None:
 
 
 def switched(plug: Tasmota) -> list[str]:
-    return [payload.split(";")[0] for _, payload in plug.heard if payload.startswith("Power1")]
+    return [payload.split(";")[0] for _, payload in plug.received if payload.startswith("Power1")]
 
 
-async def test_a_tasmota_is_switched_and_says_its_state(service: Service, owner: Api) -> None:
-    device = await register(owner, "tasmota")
-    async with running(Tasmota, device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
-        await owner.until(device.path, lambda found: found["isOnline"] and found["relayState"] is not None)
+async def test_a_tasmota_is_switched_and_says_its_state(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "tasmota")
+    async with run_firmware(Tasmota, device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
+        await owner.wait_until(device.path, lambda found: found["isOnline"] and found["relayState"] is not None)
         done = await owner.post(f"{device.path}/command", {"cmd": "ON", "waitSeconds": 10})
         assert (done["status"], plug.relay) == ("DONE", True)
-        assert (await feed.next("relay_changed", relay="ON"))["triggeredBy"] == "user"
-        await plug.say("tele/SENSOR", {"Time": "2026-03-02T06:00:00", "DS18B20": {"Temperature": 21.5}})
-        await owner.until(f"{device.path}/telemetry/latest", lambda found: found["telemetry"])
+        assert (await feed.wait_for("relay_changed", relay="ON"))["triggeredBy"] == "user"
+        await plug.publish("tele/SENSOR", {"Time": "2026-03-02T06:00:00", "DS18B20": {"Temperature": 21.5}})
+        await owner.wait_until(f"{device.path}/telemetry/latest", lambda found: found["telemetry"])
         await power_fails(plug)
-    await owner.until(device.path, lambda found: not found["isOnline"])
+    await owner.wait_until(device.path, lambda found: not found["isOnline"])
 
 
-async def test_what_waited_for_a_tasmota_comes_in_order_and_what_expired_never(service: Service, owner: Api) -> None:
-    device = await register(owner, "tasmota")
-    async with running(Tasmota, device, service) as plug:
-        await owner.until(device.path, lambda found: found["isOnline"])
+async def test_what_waited_for_a_tasmota_comes_in_order_and_what_expired_never(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "tasmota")
+    async with run_firmware(Tasmota, device, service) as plug:
+        await owner.wait_until(device.path, lambda found: found["isOnline"])
         await power_fails(plug)
-    await owner.until(device.path, lambda found: not found["isOnline"])
+    await owner.wait_until(device.path, lambda found: not found["isOnline"])
     late = await ask(owner, device, "TOGGLE", ttlSeconds=1)
     kept = [await ask(owner, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
     assert await ends(owner, device, late, "EXPIRED") == "EXPIRED"
-    async with running(Tasmota, device, service) as plug:
+    async with run_firmware(Tasmota, device, service) as plug:
         for execution_id in kept:
             assert await ends(owner, device, execution_id, "DONE") == "DONE"
         assert switched(plug) == ["Power1 ON", "Power1 OFF", "Power1 TOGGLE"]
         assert (plug.relay, await ends(owner, device, late, "EXPIRED")) == (True, "EXPIRED")
-    assert not service.errors()
+    assert not service.error_lines()
 
 
-async def test_what_waited_for_a_shelly_comes_by_rpc(service: Service, owner: Api) -> None:
-    device = await register(owner, "shelly")
+async def test_what_waited_for_a_shelly_comes_by_rpc(service: Service, owner: ApiClient) -> None:
+    device = await register_stock_device(owner, "shelly")
     kept = [await ask(owner, device, cmd) for cmd in ("ON", "TOGGLE")]
-    async with running(Shelly, device, service) as plug:
+    async with run_firmware(Shelly, device, service) as plug:
         for execution_id in kept:
             assert await ends(owner, device, execution_id, "DONE") == "DONE"
         assert plug.relay is False
-    assert not service.errors()
+    assert not service.error_lines()

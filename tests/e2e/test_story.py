@@ -13,20 +13,20 @@ import aiomqtt
 import pytest
 import standardwebhooks
 
-from support.device import a_device, register
-from support.receiver import answers, receiving
-from support.service import Api, Service
+from support.device import create_device, register_device
+from support.service import ApiClient, Service
+from support.webhook_receiver import respond, webhook_receiver
 
 HOT = {"metric": "temperature", "comparator": ">", "value": 30}
 
 
-async def a_key(owner: Api, name: str = "Robot") -> dict[str, Any]:
+async def a_key(owner: ApiClient, name: str = "Robot") -> dict[str, Any]:
     key: dict[str, Any] = await owner.post("/keys", {"name": name}, expect=201)
     return key
 
 
-async def test_a_device_becomes_active_with_its_credentials(owner: Api) -> None:
-    device_id = await register(owner)
+async def test_a_device_becomes_active_with_its_credentials(owner: ApiClient) -> None:
+    device_id = await register_device(owner)
     assert (await owner.get(f"/devices/{device_id}"))["deviceStatus"] == "PENDING"
 
     credentials = await owner.post(f"/devices/{device_id}/credentials")
@@ -40,8 +40,8 @@ async def test_a_device_becomes_active_with_its_credentials(owner: Api) -> None:
     [{"version": 4}, {"version": 5}, {"version": 4, "websocket": True}, {"version": 5, "websocket": True}],
     ids=["MQTT 3.1.1", "MQTT 5", "MQTT 3.1.1 over WebSocket", "MQTT 5 over WebSocket"],
 )
-async def test_a_device_reports_and_obeys_over(service: Service, owner: Api, how: dict[str, Any]) -> None:
-    pump = await a_device(owner)
+async def test_a_device_reports_and_obeys_over(service: Service, owner: ApiClient, how: dict[str, Any]) -> None:
+    pump = await create_device(owner)
     async with pump.online(service, **how) as line:
         await line.report(temperature=21.5)
         done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
@@ -53,8 +53,8 @@ async def test_a_device_reports_and_obeys_over(service: Service, owner: Api, how
     assert [(each["metric"], each["value"]) for each in latest["telemetry"]] == [("temperature", 21.5)]
 
 
-async def test_a_wrong_password_is_refused(service: Service, owner: Api) -> None:
-    pump, other = await a_device(owner), await a_device(owner)
+async def test_a_wrong_password_is_refused(service: Service, owner: ApiClient) -> None:
+    pump, other = await create_device(owner), await create_device(owner)
 
     for password in ("x" * 32, other.credentials["mqttPassword"], ""):
         with pytest.raises(aiomqtt.MqttError):
@@ -62,24 +62,24 @@ async def test_a_wrong_password_is_refused(service: Service, owner: Api) -> None
                 pass
 
 
-async def test_other_devices_topics_are_out_of_reach(service: Service, owner: Api) -> None:
-    pump, spy = await a_device(owner), await a_device(owner)
-    async with pump.online(service, obeys=False) as line, spy.online(service) as spying:
+async def test_other_devices_topics_are_out_of_reach(service: Service, owner: ApiClient) -> None:
+    pump, spy = await create_device(owner), await create_device(owner)
+    async with pump.online(service, auto_reply=False) as line, spy.online(service) as spying:
         filters = (pump.topic("cmd"), pump.topic("#"), "#", "devices/+/state")
         granted = await spying.client.subscribe([(each, 1) for each in filters])
         assert all((code if isinstance(code, int) else code.value) >= 0x80 for code in granted)
         for below, lie in (("state", b"ON"), ("telemetry", b'{"temperature": 99}'), ("cmd", b'{"cmd": "ON"}')):
             await spying.client.publish(pump.topic(below), lie, qos=1)
 
-        assert await line.settled(owner) == []
-        assert await spying.settled(owner) == []
+        assert await line.drain_commands(owner) == []
+        assert await spying.drain_commands(owner) == []
 
     assert (await owner.get(pump.path))["relayState"] is None
     assert await owner.get(f"{pump.path}/telemetry") == []
 
 
-async def test_a_rule_acts_once_on_each_crossing(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_rule_acts_once_on_each_crossing(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     rule = {"name": "too hot", "conditions": [HOT], "action": {"command": "OFF"}}
     assert (await owner.post(f"{pump.path}/rules", rule, expect=400))["error"] == "UNKNOWN_METRIC"
     async with pump.online(service) as line:
@@ -87,13 +87,13 @@ async def test_a_rule_acts_once_on_each_crossing(service: Service, owner: Api) -
         await owner.post(f"{pump.path}/rules", rule, expect=201)
 
         await line.report(temperature=31)
-        order = await line.order("OFF")
+        order = await line.next_command("OFF")
         await line.report(temperature=32)
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
         await line.report(temperature=29)
         await line.report(temperature=31)
-        assert await line.settled(owner) == ["OFF"]
-        assert line.repeats == 0
+        assert await line.drain_commands(owner) == ["OFF"]
+        assert line.duplicates == 0
 
     executions = (await owner.get(f"{pump.path}/executions"))["data"]
     by_rule = [each for each in executions if each["source"] == "rule"]
@@ -101,17 +101,17 @@ async def test_a_rule_acts_once_on_each_crossing(service: Service, owner: Api) -
     assert order["id"] in {each["executionId"] for each in by_rule}
 
 
-async def test_a_relay_change_reaches_feed_and_webhook_as_the_same_event(service: Service, owner: Api) -> None:
-    pump, key = await a_device(owner), await a_key(owner)
+async def test_a_relay_change_reaches_feed_and_webhook_as_the_same_event(service: Service, owner: ApiClient) -> None:
+    pump, key = await create_device(owner), await a_key(owner)
     await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"], "scope": "READ"}, expect=201)
-    async with receiving(answers(200)) as receiver:
+    async with webhook_receiver(respond(200)) as receiver:
         hook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
         async with service.feed(owner) as feed, pump.online(service) as line:
-            await line.switched(True)
-            told = await feed.next("relay_changed", deviceId=pump.device_id)
+            await line.press_button(True)
+            told = await feed.wait_for("relay_changed", deviceId=pump.device_id)
             async with asyncio.timeout(15):
-                while not (got := [each for each in receiver.got if each.envelope["type"] == "relay_changed"]):
-                    await receiver.wait_for(len(receiver.got) + 1)
+                while not (got := [each for each in receiver.requests if each.envelope["type"] == "relay_changed"]):
+                    await receiver.wait_for(len(receiver.requests) + 1)
         await owner.delete(f"/webhooks/{hook['webhookId']}")
 
     [delivery] = got
@@ -130,8 +130,8 @@ async def test_a_relay_change_reaches_feed_and_webhook_as_the_same_event(service
         standardwebhooks.Webhook(other).verify(delivery.body, delivery.headers)
 
 
-async def test_a_key_does_what_it_was_granted_and_nothing_else(service: Service, owner: Api) -> None:
-    pump, key = await a_device(owner), await a_key(owner)
+async def test_a_key_does_what_it_was_granted_and_nothing_else(service: Service, owner: ApiClient) -> None:
+    pump, key = await create_device(owner), await a_key(owner)
     async with service.api(**{"X-Api-Key": key["key"]}) as robot, pump.online(service) as line:
         on = {"cmd": "ON", "waitSeconds": 10}
         assert (await robot.post(f"{pump.path}/command", on, expect=403))["error"] == "GRANT_MISSING"
@@ -142,19 +142,19 @@ async def test_a_key_does_what_it_was_granted_and_nothing_else(service: Service,
         refused = await robot.post(f"{pump.path}/command", {"cmd": "OFF"}, expect=403)
         assert done["status"] == "DONE"
         assert refused["error"] == "COMMAND_NOT_GRANTED"
-        assert await line.settled(owner) == ["ON"]
+        assert await line.drain_commands(owner) == ["ON"]
         assert (await robot.get("/keys", expect=403))["error"] == "SESSION_REQUIRED"
 
 
-async def test_a_schedule_fires_on_and_off(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_a_schedule_fires_on_and_off(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     async with pump.online(service) as line, service.feed(owner, "?types=schedule_fired") as feed:
         on_ts = int(time.time()) + 2
         slot = {"slot": 3, "onTs": on_ts, "offTs": on_ts + 1, "label": "two seconds ahead"}
         schedule = await owner.post(f"{pump.path}/schedules", slot, expect=201)
-        plan = await line.plan(lambda plan: plan["s"])
-        fired = [await feed.next("schedule_fired", deviceId=pump.device_id) for _ in range(2)]
-        assert await line.settled(owner) == ["ON", "OFF"]
+        plan = await line.wait_for_plan(lambda plan: plan["s"])
+        fired = [await feed.wait_for("schedule_fired", deviceId=pump.device_id) for _ in range(2)]
+        assert await line.drain_commands(owner) == ["ON", "OFF"]
 
     assert plan["s"] == [[3, on_ts, on_ts + 1, *plan["s"][0][3:]]]
     assert [(each["edge"], each["command"], each["slot"]) for each in fired] == [("on", "ON", 3), ("off", "OFF", 3)]
@@ -163,51 +163,51 @@ async def test_a_schedule_fires_on_and_off(service: Service, owner: Api) -> None
     assert past["status"] == "COMPLETED"
 
 
-async def test_the_schedule_table_waits_on_the_broker_for_a_device_that_comes_later(service: Service, owner: Api) -> None:
-    pump = await a_device(owner)
+async def test_the_schedule_table_waits_on_the_broker_for_a_device_that_comes_later(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
     on_ts = int(time.time()) + 3_600
     await owner.post(f"{pump.path}/schedules", {"slot": 0, "onTs": on_ts, "offTs": on_ts + 60}, expect=201)
 
     async with pump.online(service) as line:
-        plan = await line.plan(lambda plan: plan["s"] and plan["s"][0][1] == on_ts)
+        plan = await line.wait_for_plan(lambda plan: plan["s"] and plan["s"][0][1] == on_ts)
         await line.publish("sched/rev", {"rev": plan["rev"]}, retain=True)
 
-    await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
+    await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
 
 
-async def test_a_command_that_needs_approval_reaches_the_device_only_after_it(service: Service, owner: Api) -> None:
-    pump, key = await a_device(owner), await a_key(owner)
+async def test_a_command_that_needs_approval_reaches_the_device_only_after_it(service: Service, owner: ApiClient) -> None:
+    pump, key = await create_device(owner), await a_key(owner)
     opening = {"name": "OPEN_VALVE", "label": "Open the valve", "requiresApproval": True}
     await owner.post(f"{pump.path}/commands", opening, expect=201)
     await owner.post(f"{pump.path}/grants", {"commands": ["OPEN_VALVE"], "apiKeyId": key["keyId"]}, expect=201)
     async with service.api(**{"X-Api-Key": key["key"]}) as robot, pump.online(service) as line:
         asked = await robot.post(f"{pump.path}/command", {"cmd": "OPEN_VALVE"}, expect=202)
         assert asked["approvalRequired"] is True
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
 
         approved = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve")
 
-        order = await line.order("OPEN_VALVE")
+        order = await line.next_command("OPEN_VALVE")
         again = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve", expect=409)
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
     assert order["id"] == approved["executionId"]
     assert again["error"]
     [approval] = await owner.get(f"{pump.path}/approvals")
     assert (approval["status"], approval["executionId"]) == ("APPROVED", order["id"])
 
 
-async def test_a_revoked_device_is_cut_off_within_a_second_and_stays_out(service: Service, owner: Api) -> None:
-    pump, other = await a_device(owner), await a_device(owner)
+async def test_a_revoked_device_is_cut_off_within_a_second_and_stays_out(service: Service, owner: ApiClient) -> None:
+    pump, other = await create_device(owner), await create_device(owner)
     async with pump.online(service) as line, other.online(service) as bystander:
         revoked = await owner.post(f"{pump.path}/revoke")
-        await line.cut(within_s=1.0)
-        assert await bystander.settled(owner) == []
+        await line.wait_for_disconnect(within_s=1.0)
+        assert await bystander.drain_commands(owner) == []
 
     assert revoked["deviceStatus"] == "REVOKED"
     with pytest.raises(aiomqtt.MqttError):
         async with pump.client(service):
             pass
-    seen = await owner.until(pump.path, lambda device: not device["isOnline"])
+    seen = await owner.wait_until(pump.path, lambda device: not device["isOnline"])
     assert (seen["deviceStatus"], seen["enabled"]) == ("REVOKED", False)
     [gone] = (await owner.get("/events", params={"deviceId": pump.device_id, "type": "device_offline"}))["data"]
     assert "revoked" in gone["description"]

@@ -18,10 +18,10 @@ from websockets.exceptions import ConnectionClosed
 
 from adapters.storage.sql.postgres.leader_fence import LEADER_LOCK_KEY
 from support import postgres
-from support.device import Device, Line, a_device
-from support.effort import effort
-from support.service import Api, Service
-from support.storage import emptied
+from support.device import Device, DeviceConnection, create_device
+from support.service import ApiClient, Service
+from support.storage import empty_postgres
+from support.thoroughness import usual_or_thorough
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -32,7 +32,7 @@ HOT = {"name": "hot", "conditions": [{"metric": "n", "comparator": ">=", "value"
 @pytest.fixture
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
     shared = {
-        "LATCHBOARD_DATABASE_URL": asyncio.run(emptied()),
+        "LATCHBOARD_DATABASE_URL": asyncio.run(empty_postgres()),
         "LATCHBOARD_SECRET_KEYS": "shared:" + base64.b64encode(b"k" * 32).decode(),
         "LATCHBOARD_INGEST_LIMIT": 0,
     }
@@ -61,7 +61,7 @@ async def taken_over(service: Service) -> float:
 async def a_pump(holder: Service) -> Device:
     """Made where the devices are, so that it is let in from the first moment."""
     async with holder.api() as owner:
-        return moved(await a_device(owner), holder)
+        return moved(await create_device(owner), holder)
 
 
 def moved(pump: Device, service: Service) -> Device:
@@ -78,7 +78,7 @@ async def test_one_holds_the_devices_and_both_serve_people(pair: tuple[Service, 
         async with pump.online(first) as line:
             done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
             assert done["status"] == "DONE"
-            assert (await line.order("ON"))["id"] == done["executionId"]
+            assert (await line.next_command("ON"))["id"] == done["executionId"]
 
 
 async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing(pair: tuple[Service, Service]) -> None:
@@ -93,7 +93,7 @@ async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing
         pump = await a_pump(holder)
         async with other.feed(owner) as feed:
             cursor = feed.state["cursor"]
-        for turn in range(effort(2, 4)):
+        for turn in range(usual_or_thorough(2, 4)):
             async with other.api() as owner:
                 follower = asyncio.create_task(follow(other, owner, pump, cursor))
                 await work(holder, owner, moved(pump, holder), turn, confirmed)
@@ -103,7 +103,7 @@ async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing
                     holder.kill()
                 waits.append(await taken_over(other))
                 async with moved(pump, other).online(other) as line:
-                    await line.switched(turn % 2 == 0)
+                    await line.press_button(turn % 2 == 0)
                     events = await stood_still(follower)
                     seen += [str(event["eventId"]) for event in events]
                     cursor = str(events[-1]["cursor"])
@@ -123,25 +123,25 @@ async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing
     print("seconds until the devices were let in again:", [round(wait, 2) for wait in waits])
 
 
-async def the_log(owner: Api, pump: Device) -> list[str]:
+async def the_log(owner: ApiClient, pump: Device) -> list[str]:
     shown = ("relay_changed", "device_online", "device_offline")
     log = (await owner.get(f"/events?limit=200&deviceId={pump.device_id}"))["data"]
     return [event["id"] for event in reversed(log) if event["eventType"] in shown]
 
 
-async def work(holder: Service, owner: Api, pump: Device, turn: int, confirmed: list[int]) -> None:
+async def work(holder: Service, owner: ApiClient, pump: Device, turn: int, confirmed: list[int]) -> None:
     """A device that reports, switches and obeys, and is still at it when the holder dies."""
     async with pump.online(holder) as line:
         for number in range(turn * 100, turn * 100 + 30):
             await line.report(n=number)
             confirmed.append(number)
             if number % 10 == 0:
-                await line.switched(number % 20 == 0)
+                await line.press_button(number % 20 == 0)
         done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
         assert done["status"] == "DONE"
 
 
-async def follow(service: Service, owner: Api, pump: Device, cursor: str) -> list[dict[str, object]]:
+async def follow(service: Service, owner: ApiClient, pump: Device, cursor: str) -> list[dict[str, object]]:
     seen: list[dict[str, object]] = []
     query = f"?cursor={cursor}&deviceId={pump.device_id}&types=relay_changed,device_online,device_offline"
     async with service.feed(owner, query) as feed:
@@ -165,10 +165,10 @@ async def end_the_claim() -> None:
     await connection.close()
 
 
-async def a_rule(owner: Api, pump: Device, line: Line) -> None:
+async def a_rule(owner: ApiClient, pump: Device, line: DeviceConnection) -> None:
     """On a metric that the device has reported, as a rule must be."""
     await line.report(n=1)
-    await owner.until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
+    await owner.wait_until(f"{pump.path}/telemetry/latest", lambda answer: answer["telemetry"])
     await owner.post(f"{pump.path}/rules", HOT, expect=201)
 
 
@@ -186,7 +186,7 @@ async def test_a_holder_that_stood_still_sends_no_command_a_second_time_when_it_
         await taken_over(second)
         async with second.api() as other, moved(pump, second).online(second) as now:
             await now.report(n=2_000)
-            await now.order("ON")
+            await now.next_command("ON")
             os.kill(first.process.pid, signal.SIGCONT)
             assert await asyncio.to_thread(first.process.wait, PATIENCE) == 1
             page = await other.get(f"{pump.path}/executions?limit=50")
@@ -201,15 +201,15 @@ async def test_rules_go_on_where_they_stood_after_a_takeover(pair: tuple[Service
     async with first.api() as owner, pump.online(first) as line:
         await a_rule(owner, pump, line)
         await line.report(n=2_000)
-        await line.order("ON")
-        await owner.until(f"{pump.path}/executions", lambda answer: answer["data"][0]["status"] == "DONE")
+        await line.next_command("ON")
+        await owner.wait_until(f"{pump.path}/executions", lambda answer: answer["data"][0]["status"] == "DONE")
     first.kill()
     await taken_over(second)
     async with second.api() as owner, moved(pump, second).online(second) as line:
         await line.report(n=3_000)  # still matched: nothing happens
         done = await owner.post(f"{pump.path}/command", {"cmd": "STATUS", "waitSeconds": 10})
         assert done["status"] == "DONE"
-        assert (await line.order())["cmd"] == "STATUS"
+        assert (await line.next_command())["cmd"] == "STATUS"
         await line.report(n=1)
         await line.report(n=4_000)
-        assert (await line.order("ON"))["cmd"] == "ON"
+        assert (await line.next_command("ON"))["cmd"] == "ON"

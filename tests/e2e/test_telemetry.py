@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from support.device import Device, Line, a_device
-from support.effort import effort
-from support.looking import rows
-from support.service import Api, Service
-from support.ways import DATABASES, on
+from support.database_probe import rows
+from support.device import Device, DeviceConnection, create_device
+from support.service import ApiClient, Service
+from support.thoroughness import usual_or_thorough
+from support.transports import DATABASES, database_settings
 
 HOUR_MS = 3_600_000
 STEPS = (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("1d", 24 * HOUR_MS), ("30m", HOUR_MS // 2))
@@ -25,7 +25,7 @@ STEPS = (("1h", HOUR_MS), ("4h", 4 * HOUR_MS), ("1d", 24 * HOUR_MS), ("30m", HOU
 
 @pytest.fixture(scope="module", params=DATABASES)
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **on(request.param)) as service:
+    with Service(tmp_path_factory.mktemp("service"), LATCHBOARD_INGEST_LIMIT=0, **database_settings(request.param)) as service:
         yield service
 
 
@@ -40,7 +40,9 @@ def expected_buckets(sent: list[tuple[int, float]], step_ms: int) -> list[dict[s
     ]
 
 
-async def send_past_readings(line: Line, sent: list[tuple[int, float]], count: int, hours: int, dice: random.Random) -> None:
+async def send_past_readings(
+    line: DeviceConnection, sent: list[tuple[int, float]], count: int, hours: int, dice: random.Random
+) -> None:
     """Send readings of past hours, each with a different time, in one message."""
     now_ms = int(time.time() * 1000)
     taken = {at_ms for at_ms, _ in sent}
@@ -52,14 +54,14 @@ async def send_past_readings(line: Line, sent: list[tuple[int, float]], count: i
     await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[-40:]])
 
 
-async def test_downsampled_telemetry_stays_exact_through_late_readings_and_kills(service: Service, owner: Api) -> None:
-    meter, dice, sent = await a_device(owner), random.Random(5), []
-    for _ in range(effort(2, 4)):
+async def test_downsampled_telemetry_stays_exact_through_late_readings_and_kills(service: Service, owner: ApiClient) -> None:
+    meter, dice, sent = await create_device(owner), random.Random(5), []
+    for _ in range(usual_or_thorough(2, 4)):
         async with meter.online(service) as line:
             for _ in range(10):
                 await send_past_readings(line, sent, 40, 12, dice)
         await asyncio.sleep(dice.random())
-        await service.kill_and_start()
+        await service.kill_and_restart()
         for step, step_ms in STEPS:
             await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
     await wait_for_rollups(service)
@@ -70,7 +72,9 @@ async def test_downsampled_telemetry_stays_exact_through_late_readings_and_kills
         await assert_buckets_are_exact(owner, meter, sent, step, step_ms)
 
 
-async def assert_buckets_are_exact(owner: Api, meter: Device, sent: list[tuple[int, float]], step: str, step_ms: int) -> None:
+async def assert_buckets_are_exact(
+    owner: ApiClient, meter: Device, sent: list[tuple[int, float]], step: str, step_ms: int
+) -> None:
     told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
     assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == expected_buckets(sent, step_ms)
     assert [one["mean"] for one in told] == [one["sum"] / one["count"] for one in told]
@@ -92,8 +96,8 @@ async def delete_readings(service: Service, meter: Device) -> None:
     await rows(service, f"DELETE FROM readings WHERE device_no = {of} AND ts < {before_ms} RETURNING 1")
 
 
-async def test_every_payload_form_unit_and_value_type_is_returned(service: Service, owner: Api) -> None:
-    meter = await a_device(owner)
+async def test_every_payload_form_unit_and_value_type_is_returned(service: Service, owner: ApiClient) -> None:
+    meter = await create_device(owner)
     now_ms = int(time.time() * 1000)
     async with meter.online(service) as line:
         await line.publish("telemetry", {"ts": now_ms - 3, "m": {"t": 21.5, "mode": "eco"}, "u": {"t": "celsius"}})
@@ -116,8 +120,10 @@ async def test_every_payload_form_unit_and_value_type_is_returned(service: Servi
     ]
 
 
-async def test_an_export_is_complete_and_ordered_even_if_the_device_clock_stands_still(service: Service, owner: Api) -> None:
-    meter, at_ms = await a_device(owner), int(time.time() * 1000)
+async def test_an_export_is_complete_and_ordered_even_if_the_device_clock_stands_still(
+    service: Service, owner: ApiClient
+) -> None:
+    meter, at_ms = await create_device(owner), int(time.time() * 1000)
     async with meter.online(service) as line:
         for begin in range(0, 3_000, 100):
             await line.publish("telemetry", [{"ts": at_ms, "m": {"n": n}} for n in range(begin, begin + 100)])
@@ -128,21 +134,21 @@ async def test_an_export_is_complete_and_ordered_even_if_the_device_clock_stands
     assert [json.loads(each)["value"] for each in lines] == [float(row["value"]) for row in rows]
 
 
-async def test_a_deleted_device_leaves_no_rows_even_if_its_last_messages_arrive_late(service: Service, owner: Api) -> None:
-    meter = await a_device(owner)
+async def test_a_deleted_device_leaves_no_rows_even_if_its_last_messages_arrive_late(service: Service, owner: ApiClient) -> None:
+    meter = await create_device(owner)
     async with meter.online(service) as line:
         for number in range(50):
             await line.report(count=number)
         sending = [asyncio.create_task(line.report(count=number)) for number in range(50, 60)]
         await owner.delete(meter.path)
-        await line.cut(within_s=3)
+        await line.wait_for_disconnect(within_s=3)
         await asyncio.gather(*sending, return_exceptions=True)
     for path in ("", "/telemetry", "/telemetry/latest", "/telemetry?step=1h", "/telemetry/export"):
         await owner.get(meter.path + path, expect=404)
 
 
-async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Service, owner: Api) -> None:
-    meter, at_ms = await a_device(owner), int(time.time() * 1000) - HOUR_MS
+async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Service, owner: ApiClient) -> None:
+    meter, at_ms = await create_device(owner), int(time.time() * 1000) - HOUR_MS
     async with meter.online(service) as line:
         for begin in range(0, 40_000, 400):
             await line.publish("telemetry", [{"ts": at_ms + n, "m": {"a": n, "b": n / 3}} for n in range(begin, begin + 400)])
@@ -155,17 +161,17 @@ async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Servi
         text = (await owner.send("GET", f"{meter.path}/telemetry/export?format=ndjson")).text
     assert len(told) == 1_000
     assert len(text.splitlines()) == 80_000
-    assert service.errors() == []
+    assert service.error_lines() == []
 
 
-async def test_readings_are_listed_as_events_only_on_request(service: Service, owner: Api) -> None:
+async def test_readings_are_listed_as_events_only_on_request(service: Service, owner: ApiClient) -> None:
     """They are newest first, for all devices or one; pages do not shift, and the total does not count readings."""
-    meters = [await a_device(owner) for _ in range(2)]
+    meters = [await create_device(owner) for _ in range(2)]
     now_ms = int(time.time() * 1000)
     for meter in meters:
         async with meter.online(service) as line:
             await line.publish("telemetry", [{"ts": now_ms - n, "m": {"n": n}} for n in range(5)])
-            await owner.until(f"{meter.path}/telemetry?metric=n", lambda told: len(told) == 5)
+            await owner.wait_until(f"{meter.path}/telemetry?metric=n", lambda told: len(told) == 5)
     of_one = await owner.get(f"/events?type=telemetry&deviceId={meters[0].device_id}")
     assert (of_one["total"], of_one["hasMore"]) == (None, False)
     assert [event["timestamp"] for event in of_one["data"]] == [now_ms - n for n in range(5)]
@@ -174,7 +180,7 @@ async def test_readings_are_listed_as_events_only_on_request(service: Service, o
     page = await owner.get("/events?type=telemetry&limit=3")
     async with meters[0].online(service) as line:
         await line.publish("telemetry", {"ts": now_ms + 1, "m": {"n": 99}})
-        await owner.until(f"{meters[0].path}/telemetry?metric=n", lambda told: len(told) == 6)
+        await owner.wait_until(f"{meters[0].path}/telemetry?metric=n", lambda told: len(told) == 6)
     seen = page["data"]
     while page["hasMore"] and len(seen) < 100:
         page = await owner.get(f"/events?type=telemetry&limit=3&cursor={page['cursor']}")

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from support import wire
-from support.broker import Raw
-from support.device import Device, Line, a_device
-from support.service import Api, Service
-from support.wire import CONNACK, DISCONNECT, PING, PONG, PUBACK, PUBCOMP, PUBREC, SUBACK
+from support import mqtt_packets
+from support.broker import RawConnection
+from support.device import Device, DeviceConnection, create_device
+from support.mqtt_packets import CONNACK, DISCONNECT, PING, PONG, PUBACK, PUBCOMP, PUBREC, SUBACK
+from support.service import ApiClient, Service
 
 NOT_AUTHORIZED, MALFORMED, PROTOCOL_ERROR, QUOTA = 0x87, 0x81, 0x82, 0x97
 SHARED, SUBSCRIPTION_IDS = 0x9E, 0xA1
@@ -30,18 +30,18 @@ SHARED, SUBSCRIPTION_IDS = 0x9E, 0xA1
 @dataclass
 class Scene:
     service: Service
-    owner: Api
+    owner: ApiClient
     mallory: Device
     victim: Device
-    line: Line
+    line: DeviceConnection
 
-    async def raw(self, client_id: str = "raw", **options: object) -> Raw:
-        raw = await wire.logged_in(self.service.mqtt_port, self.mallory.credentials, client_id, **options)
+    async def raw(self, client_id: str = "raw", **options: object) -> RawConnection:
+        raw = await mqtt_packets.open_connected(self.service.mqtt_port, self.mallory.credentials, client_id, **options)
         self.opened.append(raw)
         return raw
 
     def __post_init__(self) -> None:
-        self.opened: list[Raw] = []
+        self.opened: list[RawConnection] = []
 
     async def figure(self, name: str) -> float:
         """A number of the metrics page; 0 while it is not there."""
@@ -56,33 +56,33 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(service: Service, owner: Api) -> AsyncIterator[Scene]:
+async def scene(service: Service, owner: ApiClient) -> AsyncIterator[Scene]:
     async with _scene(service, owner) as scene:
         yield scene
 
 
 @asynccontextmanager
-async def _scene(service: Service, owner: Api) -> AsyncIterator[Scene]:
-    mallory, victim = await a_device(owner, "Mallory"), await a_device(owner, "Victim")
-    async with victim.online(service, obeys=False) as line:
+async def _scene(service: Service, owner: ApiClient) -> AsyncIterator[Scene]:
+    mallory, victim = await create_device(owner, "Mallory"), await create_device(owner, "Victim")
+    async with victim.online(service, auto_reply=False) as line:
         scene = Scene(service, owner, mallory, victim, line)
         yield scene
         for raw in scene.opened:
             await raw.close()
-        assert await line.settled(owner) == [], "nobody spoke to the victim"
+        assert await line.drain_commands(owner) == [], "nobody spoke to the victim"
         seen = await owner.get(victim.path)
         assert (seen["isOnline"], seen["relayState"]) == (True, None)
         assert await owner.get(f"{victim.path}/telemetry") == []
         log = [each["eventType"] for each in await owner.get(f"{victim.path}/events")]
         assert set(log) <= {"device_registered", "credentials_generated", "device_online", "command_sent"}, log
     assert (await owner.raw.get(f"{service.url}/readyz")).status_code == 200
-    assert service.errors() == []
+    assert service.error_lines() == []
 
 
-async def settled(raw: Raw) -> None:
+async def settled(raw: RawConnection) -> None:
     """The connection lives, and everything sent before has been dealt with."""
-    await raw.say(PING)
-    while (await raw.packet())[0] != PONG:
+    await raw.send(PING)
+    while (await raw.next_packet())[0] != PONG:
         pass
 
 
@@ -111,13 +111,13 @@ async def test_what_it_may_not_publish_is_answered_and_goes_nowhere(scene: Scene
     topics = foreign(scene)
     before = await scene.figure('dropped_total{reason="forbidden"}')
     for number, topic in enumerate(topics, start=1):
-        await raw.say(wire.publish(topic, b"ON", qos=1, packet_id=number, retain=True))
-        head, body = await raw.packet()
+        await raw.send(mqtt_packets.publish(topic, b"ON", qos=1, packet_id=number, retain=True))
+        head, body = await raw.next_packet()
         assert (head, body[:2]) == (PUBACK, struct.pack(">H", number)), topic[:80]
         assert body[2] in (NOT_AUTHORIZED, QUOTA), topic[:80]
     for number, topic in enumerate(topics, start=100):
-        await raw.say(wire.publish(topic, b"ON", qos=2, packet_id=number))
-        head, body = await raw.packet()
+        await raw.send(mqtt_packets.publish(topic, b"ON", qos=2, packet_id=number))
+        head, body = await raw.next_packet()
         assert (head, body[2] >= 0x80) == (PUBREC, True), topic[:80]
     await settled(raw)
     # Longer than a packet may be is another reason, so not all of them are forbidden.
@@ -128,8 +128,8 @@ async def test_what_it_may_not_publish_is_answered_and_goes_nowhere(scene: Scene
 async def test_wildcards_are_no_topics(scene: Scene) -> None:
     for topic in ("#", "devices/+/cmd", f"devices/{scene.victim.device_id}/#", f"devices/{scene.mallory.device_id}/+"):
         raw = await scene.raw()
-        await raw.say(wire.publish(topic, b"ON", qos=1))
-        head, body = await raw.packet()
+        await raw.send(mqtt_packets.publish(topic, b"ON", qos=1))
+        head, body = await raw.next_packet()
         assert (head, body[2]) == (PUBACK, NOT_AUTHORIZED), topic
 
 
@@ -153,62 +153,68 @@ async def test_it_hears_nobody_but_itself(scene: Scene) -> None:
         f"{mine}/a+",
         f"{mine}/" + "a" * 300,
     ):
-        await raw.say(wire.subscribe(topic_filter))
-        head, body = await raw.packet()
+        await raw.send(mqtt_packets.subscribe(topic_filter))
+        head, body = await raw.next_packet()
         assert (head, body[-1]) == (SUBACK, NOT_AUTHORIZED), topic_filter
     for topic_filter in ("$share/g/#", f"$share/g/{mine}/cmd", f"$share/g/{theirs}/cmd", "$share//x", "$share/"):
-        await raw.say(wire.subscribe(topic_filter))
-        head, body = await raw.packet()
+        await raw.send(mqtt_packets.subscribe(topic_filter))
+        head, body = await raw.next_packet()
         assert (head, body[-1]) == (SUBACK, SHARED), topic_filter
     for identifier in (1, 268_435_455):
-        await raw.say(wire.subscribe(f"{mine}/cmd", more=b"\x0b" + wire.number(identifier)))
-        head, body = await raw.packet()
+        await raw.send(mqtt_packets.subscribe(f"{mine}/cmd", more=b"\x0b" + mqtt_packets.variable_byte_integer(identifier)))
+        head, body = await raw.next_packet()
         assert (head, body[-1]) == (SUBACK, SUBSCRIPTION_IDS)
     await scene.owner.post(f"{scene.victim.path}/command", {"cmd": "STATUS", "ttlSeconds": 5})
-    assert (await scene.line.order())["cmd"] == "STATUS"
+    assert (await scene.line.next_command())["cmd"] == "STATUS"
     await settled(raw)
 
 
 RUDE: dict[str, Callable[[str], bytes]] = {
-    "a topic alias that was never granted": lambda me: wire.publish("", more=b"\x23\x00\x01"),
+    "a topic alias that was never granted": lambda me: mqtt_packets.publish("", more=b"\x23\x00\x01"),
     "a topic alias with its topic": lambda me: (
-        wire.publish(f"{me}/state", more=b"\x23\xff\xff") + wire.publish("", more=b"\x23\xff\xff")
+        mqtt_packets.publish(f"{me}/state", more=b"\x23\xff\xff") + mqtt_packets.publish("", more=b"\x23\xff\xff")
     ),
-    "topic alias 0": lambda me: wire.publish(f"{me}/state", more=b"\x23\x00\x00"),
-    "an empty topic": lambda me: wire.publish(""),
-    "QoS 3": lambda me: wire.frame(0x36, wire.text(f"{me}/state") + b"\x00\x01\x00x"),
-    "packet id 0": lambda me: wire.publish(f"{me}/state", qos=1, packet_id=0),
-    "a topic that is no UTF-8": lambda me: wire.publish(b"devices/\xff\xfe/state", qos=1),
-    "a topic with half a surrogate pair": lambda me: wire.publish(b"devices/\xed\xa0\x80/state", qos=1),
-    "a filter that is no UTF-8": lambda me: wire.subscribe(b"\xc3\x28"),
-    "subscription identifier 0": lambda me: wire.subscribe(f"{me}/cmd", more=b"\x0b\x00"),
-    "a SUBSCRIBE without filters": lambda me: wire.subscribe(),
-    "a second CONNECT": lambda me: wire.connect("x", "y"),
+    "topic alias 0": lambda me: mqtt_packets.publish(f"{me}/state", more=b"\x23\x00\x00"),
+    "an empty topic": lambda me: mqtt_packets.publish(""),
+    "QoS 3": lambda me: mqtt_packets.packet(0x36, mqtt_packets.utf8_string(f"{me}/state") + b"\x00\x01\x00x"),
+    "packet id 0": lambda me: mqtt_packets.publish(f"{me}/state", qos=1, packet_id=0),
+    "a topic that is no UTF-8": lambda me: mqtt_packets.publish(b"devices/\xff\xfe/state", qos=1),
+    "a topic with half a surrogate pair": lambda me: mqtt_packets.publish(b"devices/\xed\xa0\x80/state", qos=1),
+    "a filter that is no UTF-8": lambda me: mqtt_packets.subscribe(b"\xc3\x28"),
+    "subscription identifier 0": lambda me: mqtt_packets.subscribe(f"{me}/cmd", more=b"\x0b\x00"),
+    "a SUBSCRIBE without filters": lambda me: mqtt_packets.subscribe(),
+    "a second CONNECT": lambda me: mqtt_packets.connect("x", "y"),
     "a CONNACK": lambda me: b"\x20\x03\x00\x00\x00",
     "an AUTH exchange": lambda me: b"\xf0\x00",
     "packet type 0": lambda me: b"\x00\x00",
     "a length of five bytes": lambda me: b"\x32\xff\xff\xff\xff\x7f",
-    "a SUBSCRIBE of 100 MB": lambda me: b"\x82" + wire.number(100_000_000) + b"x" * 9,
-    "properties longer than the packet": lambda me: wire.frame(0x30, wire.text(f"{me}/state") + wire.number(5_000) + b"x"),
-    "a property that does not exist": lambda me: wire.publish(f"{me}/state", more=b"\x7f\x00"),
-    "a property said twice": lambda me: wire.publish(f"{me}/state", more=b"\x02\x00\x00\x00\x01\x02\x00\x00\x00\x02"),
+    "a SUBSCRIBE of 100 MB": lambda me: b"\x82" + mqtt_packets.variable_byte_integer(100_000_000) + b"x" * 9,
+    "properties longer than the packet": lambda me: mqtt_packets.packet(
+        0x30, mqtt_packets.utf8_string(f"{me}/state") + mqtt_packets.variable_byte_integer(5_000) + b"x"
+    ),
+    "a property that does not exist": lambda me: mqtt_packets.publish(f"{me}/state", more=b"\x7f\x00"),
+    "a property said twice": lambda me: mqtt_packets.publish(f"{me}/state", more=b"\x02\x00\x00\x00\x01\x02\x00\x00\x00\x02"),
 }
 
 
 @pytest.mark.parametrize("what", RUDE)
 async def test_what_no_client_may_say_ends_its_own_connection(scene: Scene, what: str) -> None:
     raw = await scene.raw()
-    await raw.say(RUDE[what](f"devices/{scene.mallory.device_id}"))
-    assert await raw.closed()
+    await raw.send(RUDE[what](f"devices/{scene.mallory.device_id}"))
+    assert await raw.wait_closed()
 
 
 async def test_an_impossible_length_of_a_publish_is_read_past_and_holds_no_memory(scene: Scene) -> None:
     before = resident_kib(scene.service)
     crowd = [await scene.raw(f"raw{number}") for number in range(4)]
     for raw in crowd:
-        await raw.say(b"\x30" + wire.number(268_435_455) + wire.text(f"devices/{scene.mallory.device_id}/telemetry"))
+        await raw.send(
+            b"\x30"
+            + mqtt_packets.variable_byte_integer(268_435_455)
+            + mqtt_packets.utf8_string(f"devices/{scene.mallory.device_id}/telemetry")
+        )
         for _ in range(200):
-            await raw.say(b"x" * 64 * 1024)
+            await raw.send(b"x" * 64 * 1024)
     assert resident_kib(scene.service) < before + 32 * 1024
     assert (await scene.owner.raw.get(f"{scene.service.url}/readyz")).status_code == 200
 
@@ -224,29 +230,29 @@ async def test_thousands_of_user_properties_are_only_bytes(scene: Scene) -> None
     many = b"\x26\x00\x01a\x00\x01b" * 9_000
     own = f"devices/{scene.mallory.device_id}/telemetry"
     for number in range(1, 30):
-        await raw.say(wire.publish(own, b'{"t": 1}', qos=1, packet_id=number, more=many))
-        assert (await raw.packet())[0] == PUBACK
-    huge = b"\x26\x00\x01a" + wire.text("v" * 65_535)
-    await raw.say(wire.publish(own, b'{"t": 2}', qos=1, packet_id=99, more=huge * 3))
-    head, body = await raw.packet()
+        await raw.send(mqtt_packets.publish(own, b'{"t": 1}', qos=1, packet_id=number, more=many))
+        assert (await raw.next_packet())[0] == PUBACK
+    huge = b"\x26\x00\x01a" + mqtt_packets.utf8_string("v" * 65_535)
+    await raw.send(mqtt_packets.publish(own, b'{"t": 2}', qos=1, packet_id=99, more=huge * 3))
+    head, body = await raw.next_packet()
     assert (head, body[2]) == (PUBACK, QUOTA)
 
 
 async def test_more_than_the_receive_maximum_waits_its_turn(scene: Scene) -> None:
     raw = await scene.raw()
     own = f"devices/{scene.mallory.device_id}/telemetry"
-    await raw.say(b"".join(wire.publish(own, b'{"t": 1}', qos=1, packet_id=number) for number in range(1, 501)))
+    await raw.send(b"".join(mqtt_packets.publish(own, b'{"t": 1}', qos=1, packet_id=number) for number in range(1, 501)))
     for number in range(1, 501):
-        head, body = await raw.packet()
+        head, body = await raw.next_packet()
         assert (head, body[:2]) == (PUBACK, struct.pack(">H", number))
 
 
 async def test_qos_2_that_is_never_released_ends(scene: Scene) -> None:
     raw = await scene.raw()
     own = f"devices/{scene.mallory.device_id}/telemetry"
-    await raw.say(b"".join(wire.publish(own, b'{"t": 1}', qos=2, packet_id=number) for number in range(1, 200)))
+    await raw.send(b"".join(mqtt_packets.publish(own, b'{"t": 1}', qos=2, packet_id=number) for number in range(1, 200)))
     received = 0
-    while (packet := await raw.packet())[0] == PUBREC:
+    while (packet := await raw.next_packet())[0] == PUBREC:
         received += 1
     assert packet == (DISCONNECT, bytes([QUOTA, 0])) or packet == (DISCONNECT, bytes([QUOTA]))
     assert received <= 64
@@ -255,14 +261,14 @@ async def test_qos_2_that_is_never_released_ends(scene: Scene) -> None:
 async def test_the_same_qos_2_message_counts_once_and_an_unknown_release_is_said(scene: Scene) -> None:
     raw = await scene.raw()
     own = f"devices/{scene.mallory.device_id}/telemetry"
-    again = wire.publish(own, b'{"once": 1}', qos=2, packet_id=7)
+    again = mqtt_packets.publish(own, b'{"once": 1}', qos=2, packet_id=7)
     for _ in range(3):
-        await raw.say(again)
-        assert await raw.packet() in ((PUBREC, b"\x00\x07\x00"), (PUBREC, b"\x00\x07\x00\x00"), (PUBREC, b"\x00\x07"))
-    await raw.say(wire.frame(0x62, b"\x00\x07"))
-    assert (await raw.packet())[0] == PUBCOMP
-    await raw.say(wire.frame(0x62, b"\x00\x09"))
-    head, body = await raw.packet()
+        await raw.send(again)
+        assert await raw.next_packet() in ((PUBREC, b"\x00\x07\x00"), (PUBREC, b"\x00\x07\x00\x00"), (PUBREC, b"\x00\x07"))
+    await raw.send(mqtt_packets.packet(0x62, b"\x00\x07"))
+    assert (await raw.next_packet())[0] == PUBCOMP
+    await raw.send(mqtt_packets.packet(0x62, b"\x00\x09"))
+    head, body = await raw.next_packet()
     assert (head, body[:3]) == (PUBCOMP, b"\x00\x09\x92")
     assert len(await scene.owner.get(f"{scene.mallory.path}/telemetry?metric=once")) == 1
 
@@ -271,13 +277,13 @@ async def test_a_flood_of_retained_messages_is_kept_by_nobody(scene: Scene) -> N
     raw = await scene.raw()
     me = f"devices/{scene.mallory.device_id}"
     for number in range(1, 401):
-        await raw.say(wire.publish(f"{me}/mine/{number}", b"x" * 1_000, qos=1, packet_id=number, retain=True))
-        assert (await raw.packet())[0] == PUBACK
+        await raw.send(mqtt_packets.publish(f"{me}/mine/{number}", b"x" * 1_000, qos=1, packet_id=number, retain=True))
+        assert (await raw.next_packet())[0] == PUBACK
     listener = await scene.raw("listener")
-    await listener.say(wire.subscribe(f"{me}/#"))
-    assert (await listener.packet())[0] == SUBACK
-    await listener.say(PING)
-    assert (await listener.packet())[0] == PONG, "nothing was kept for it"
+    await listener.send(mqtt_packets.subscribe(f"{me}/#"))
+    assert (await listener.next_packet())[0] == SUBACK
+    await listener.send(PING)
+    assert (await listener.next_packet())[0] == PONG, "nothing was kept for it"
 
 
 async def test_subscribing_again_and_again_without_listening_fills_no_queue(scene: Scene) -> None:
@@ -286,7 +292,7 @@ async def test_subscribing_again_and_again_without_listening_fills_no_queue(scen
     slot = {"slot": 0, "onTs": 4_000_000_000, "offTs": 4_000_000_060}
     await scene.owner.post(f"{scene.mallory.path}/schedules", slot, expect=201)
     for number in range(1, 200):
-        await raw.say(wire.subscribe(f"{mine}/#", f"{mine}/sched", f"{mine}/+", packet_id=number))
+        await raw.send(mqtt_packets.subscribe(f"{mine}/#", f"{mine}/sched", f"{mine}/+", packet_id=number))
     await scene.until_figure("outbound_queue_messages", 1)
     for _ in range(20):
         assert await scene.figure("outbound_queue_messages") <= 64
@@ -310,18 +316,18 @@ WILLS = {
 async def test_a_will_that_it_may_not_say_keeps_it_out(scene: Scene, where: str) -> None:
     topic = WILLS[where].format(victim=scene.victim.device_id, mallory=scene.mallory.device_id)
     name, password = scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"]
-    raw = await wire.opened(scene.service.mqtt_port, wire.connect(name, password, will=(topic, b"offline")))
+    raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, will=(topic, b"offline")))
     scene.opened.append(raw)
-    head, body = await raw.packet()
+    head, body = await raw.next_packet()
     assert (head, body[1]) in ((CONNACK, NOT_AUTHORIZED), (CONNACK, MALFORMED))
-    assert await raw.closed()
+    assert await raw.wait_closed()
 
 
 async def test_a_will_of_64_kib_is_no_connect(scene: Scene) -> None:
     name, password = scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"]
     topic = f"devices/{scene.mallory.device_id}/status"
-    raw = await wire.opened(scene.service.mqtt_port, wire.connect(name, password, will=(topic, b"x" * 65_535)))
-    assert await raw.closed()
+    raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, will=(topic, b"x" * 65_535)))
+    assert await raw.wait_closed()
     await raw.close()
 
 
@@ -332,18 +338,18 @@ async def test_no_client_id_and_no_name_takes_another_devices_place(scene: Scene
     taken = await scene.raw(theirs, clean=False)
     await settled(taken)
     for name, password in ((theirs, scene.mallory.credentials["mqttPassword"]), (theirs, ""), ("", ""), (theirs + "\0", "x")):
-        raw = await wire.opened(scene.service.mqtt_port, wire.connect(name, password, theirs))
-        head, body = await raw.packet()
+        raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, theirs))
+        head, body = await raw.next_packet()
         assert head == CONNACK
         assert body[1] in (0x86, NOT_AUTHORIZED, MALFORMED)
         await raw.close()
-    enhanced = wire.connect(
+    enhanced = mqtt_packets.connect(
         scene.mallory.credentials["mqttUsername"],
         scene.mallory.credentials["mqttPassword"],
-        more=b"\x15" + wire.text("SCRAM-SHA-1"),
+        more=b"\x15" + mqtt_packets.utf8_string("SCRAM-SHA-1"),
     )
-    raw = await wire.opened(scene.service.mqtt_port, enhanced)
-    assert (await raw.packet())[1][1] == 0x8C
+    raw = await mqtt_packets.open_raw(scene.service.mqtt_port, enhanced)
+    assert (await raw.next_packet())[1][1] == 0x8C
     await raw.close()
 
 
@@ -351,15 +357,15 @@ async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> N
     """Half-open connections of every kind, one that drips byte by byte among them: each is closed by the broker, and counted."""
     port, ws_port = scene.service.mqtt_port, scene.service.ws_port
     before = await scene.figure('refused_total{reason="timeout"}')
-    login = wire.connect(scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"])
+    login = mqtt_packets.connect(scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"])
     stalled = [
-        await wire.opened(port),
-        await wire.opened(port, b"\x10"),
-        await wire.opened(port, login[:-1]),
-        await wire.opened(ws_port),
-        await wire.opened(ws_port, b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"),
+        await mqtt_packets.open_raw(port),
+        await mqtt_packets.open_raw(port, b"\x10"),
+        await mqtt_packets.open_raw(port, login[:-1]),
+        await mqtt_packets.open_raw(ws_port),
+        await mqtt_packets.open_raw(ws_port, b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"),
     ]
-    dribbling = await wire.opened(port, login[:4])
+    dribbling = await mqtt_packets.open_raw(port, login[:4])
 
     scene.opened += [*stalled, dribbling]
 
@@ -367,7 +373,7 @@ async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> N
         for byte in login[4:-1]:
             await asyncio.sleep(0.5)
             try:
-                await dribbling.say(bytes([byte]))
+                await dribbling.send(bytes([byte]))
             except ConnectionError:
                 return
 
@@ -380,7 +386,7 @@ async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> N
     await scene.until_figure('refused_total{reason="timeout"}', before + 6)
 
 
-async def _closed(raw: Raw) -> bool:
+async def _closed(raw: RawConnection) -> bool:
     try:
         while await raw.reader.read(65_536):
             pass
@@ -392,9 +398,9 @@ async def _closed(raw: Raw) -> bool:
 async def test_a_device_that_falls_silent_is_closed_by_its_own_keep_alive(scene: Scene) -> None:
     before = await scene.figure('closed_total{reason="keep_alive"}')
     raw = await scene.raw(keep_alive=1)
-    head, body = await raw.packet()
+    head, body = await raw.next_packet()
     assert (head, body[0]) == (DISCONNECT, 0x8D)
-    assert await raw.closed()
+    assert await raw.wait_closed()
     await scene.until_figure('closed_total{reason="keep_alive"}', before + 1)
 
 
@@ -406,10 +412,10 @@ async def test_the_metrics_page_tells_of_connections_messages_refusals_and_queue
     )
     refused = await scene.figure('refused_total{reason="credentials"}')
     raw = await scene.raw()
-    await raw.say(wire.publish(f"devices/{scene.mallory.device_id}/telemetry", b'{"t": 1}', qos=1))
-    assert (await raw.packet())[0] == PUBACK
-    stranger = await wire.opened(scene.service.mqtt_port, wire.connect("dev_nobody", "x"))
-    assert await stranger.closed()
+    await raw.send(mqtt_packets.publish(f"devices/{scene.mallory.device_id}/telemetry", b'{"t": 1}', qos=1))
+    assert (await raw.next_packet())[0] == PUBACK
+    stranger = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect("dev_nobody", "x"))
+    assert await stranger.wait_closed()
     await stranger.close()
 
     assert await scene.figure("connections") == 2

@@ -11,36 +11,36 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from support.device import Device, Line, a_device
-from support.service import Api, Service
-from support.ways import WAYS, all_ways_open, name_of, options
+from support.device import Device, DeviceConnection, create_device
+from support.service import ApiClient, Service
+from support.transports import TRANSPORTS, connect_options, tls_settings, transport_name
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **all_ways_open(folder)) as service:
+    with Service(folder, LATCHBOARD_INGEST_LIMIT=0, **tls_settings(folder)) as service:
         yield service
 
 
-@pytest.fixture(params=WAYS, ids=name_of)
+@pytest.fixture(params=TRANSPORTS, ids=transport_name)
 def way(request: pytest.FixtureRequest, service: Service) -> dict[str, Any]:
-    return options(service, request.param)
+    return connect_options(service, request.param)
 
 
 @pytest.fixture
-async def pump(owner: Api) -> Device:
-    return await a_device(owner)
+async def pump(owner: ApiClient) -> Device:
+    return await create_device(owner)
 
 
-async def test_a_device_comes_reports_obeys_and_says_goodbye(service: Service, owner: Api, pump: Device, way: Any) -> None:
+async def test_a_device_comes_reports_obeys_and_says_goodbye(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
     async with service.feed(owner, f"?deviceId={pump.device_id}") as feed:
         async with pump.online(service, **way) as line:
-            await feed.next("device_online", reason="connected")
+            await feed.wait_for("device_online", reason="connected")
             await line.report(temperature=21.5, mode="eco")
             done = await owner.post(f"{pump.path}/command", {"cmd": "ON", "waitSeconds": 10})
-            changed = await feed.next("relay_changed")
-        gone = await feed.next("device_offline")
+            changed = await feed.wait_for("relay_changed")
+        gone = await feed.wait_for("device_offline")
 
     assert done["status"] == "DONE"
     assert (changed["relay"], changed["triggeredBy"]) == ("ON", "user")
@@ -50,63 +50,63 @@ async def test_a_device_comes_reports_obeys_and_says_goodbye(service: Service, o
 
 
 async def test_a_command_given_while_it_was_away_is_there_when_it_returns(
-    service: Service, owner: Api, pump: Device, way: Any
+    service: Service, owner: ApiClient, pump: Device, way: Any
 ) -> None:
     queued = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
     assert queued["status"] == "QUEUED"
     async with pump.online(service, **way) as line:
-        assert (await line.order("ON"))["id"] == queued["executionId"]
-        await owner.until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["status"] == "DONE")
+        assert (await line.next_command("ON"))["id"] == queued["executionId"]
+        await owner.wait_until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["status"] == "DONE")
 
 
-async def test_its_schedule_waits_for_it_retained(service: Service, owner: Api, pump: Device, way: Any) -> None:
+async def test_its_schedule_waits_for_it_retained(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
     slot = {"slot": 2, "onTs": 4_000_000_000, "offTs": 4_000_000_060}
     await owner.post(f"{pump.path}/schedules", slot, expect=201)
     async with pump.online(service, **way) as line:
-        plan = await line.plan(lambda each: each["s"])
+        plan = await line.wait_for_plan(lambda each: each["s"])
         await line.publish("sched/rev", {"rev": plan["rev"]}, retain=True)
-        await owner.until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
+        await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
     assert plan["s"] == [[2, 4_000_000_000, 4_000_000_060, 1]]
 
 
-async def revoked(owner: Api, pump: Device) -> None:
+async def revoked(owner: ApiClient, pump: Device) -> None:
     await owner.post(f"{pump.path}/revoke")
 
 
-async def disabled(owner: Api, pump: Device) -> None:
+async def disabled(owner: ApiClient, pump: Device) -> None:
     await owner.patch(f"{pump.path}/toggle")
 
 
-async def deleted(owner: Api, pump: Device) -> None:
+async def deleted(owner: ApiClient, pump: Device) -> None:
     await owner.delete(pump.path)
 
 
-async def given_a_new_password(owner: Api, pump: Device) -> None:
+async def given_a_new_password(owner: ApiClient, pump: Device) -> None:
     await owner.post(f"{pump.path}/credentials", {"rotate": True})
 
 
 @pytest.mark.parametrize("cut", [revoked, disabled, deleted, given_a_new_password], ids=lambda cut: cut.__name__)
-async def test_it_is_cut_and_refused_when_it_is(service: Service, owner: Api, pump: Device, way: Any, cut: Any) -> None:
+async def test_it_is_cut_and_refused_when_it_is(service: Service, owner: ApiClient, pump: Device, way: Any, cut: Any) -> None:
     async with leaving(pump.online(service, **way)) as line:
         await line.report(temperature=20)
         await cut(owner, pump)
-        await line.cut()
+        await line.wait_for_disconnect()
 
     with pytest.raises(aiomqtt.MqttError):
         async with pump.client(service, **way):
             pass
 
 
-def leaving(online: AbstractAsyncContextManager[Line]) -> AbstractAsyncContextManager[Line]:
+def leaving(online: AbstractAsyncContextManager[DeviceConnection]) -> AbstractAsyncContextManager[DeviceConnection]:
     """A connection that will be cut under its client, which is then no error of the client's."""
     return _Leaving(online)
 
 
-class _Leaving(AbstractAsyncContextManager[Line]):
-    def __init__(self, online: AbstractAsyncContextManager[Line]) -> None:
+class _Leaving(AbstractAsyncContextManager[DeviceConnection]):
+    def __init__(self, online: AbstractAsyncContextManager[DeviceConnection]) -> None:
         self._online = online
 
-    async def __aenter__(self) -> Line:
+    async def __aenter__(self) -> DeviceConnection:
         return await self._online.__aenter__()
 
     async def __aexit__(self, *error: Any) -> bool:
@@ -118,21 +118,21 @@ class _Leaving(AbstractAsyncContextManager[Line]):
 
 
 async def test_a_disabled_device_comes_back_the_same_way_when_it_is_enabled(
-    service: Service, owner: Api, pump: Device, way: Any
+    service: Service, owner: ApiClient, pump: Device, way: Any
 ) -> None:
     await owner.patch(f"{pump.path}/toggle")
     await owner.patch(f"{pump.path}/toggle")
     async with pump.online(service, **way) as line:
-        assert await line.settled(owner) == []
+        assert await line.drain_commands(owner) == []
 
 
-async def test_a_lost_device_leaves_its_will(service: Service, owner: Api, pump: Device, way: Any) -> None:
+async def test_a_lost_device_leaves_its_will(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
     will = aiomqtt.Will(pump.topic("status"), b"offline", 1, True)
     online = leaving(pump.online(service, will=will, **way))
     async with service.feed(owner, f"?deviceId={pump.device_id}") as feed, online as line:
-        await feed.next("device_online")
+        await feed.wait_for("device_online")
         line.client._client._sock_close()  # the cable is pulled
-        gone = await feed.next("device_offline")
+        gone = await feed.wait_for("device_offline")
     assert gone["reason"] == "lost"
 
 

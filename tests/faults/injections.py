@@ -45,7 +45,7 @@ class Fault:
 
 
 async def kill_service(world: World) -> None:
-    await world.workload.service.kill_and_start()
+    await world.workload.service.kill_and_restart()
 
 
 async def stop_service(world: World) -> None:

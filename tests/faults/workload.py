@@ -24,9 +24,9 @@ import aiomqtt
 import httpx
 
 from adapters.engine import _native
-from support.device import Device, a_device, ended
-from support.receiver import Receiver, answers, receiving
-from support.service import Api, Service
+from support.device import Device, cancel_tasks, create_device
+from support.service import ApiClient, Service
+from support.webhook_receiver import Receiver, respond, webhook_receiver
 
 FLEET = 12
 RATE_PER_S = 240.0
@@ -93,14 +93,14 @@ class Commander:
     executions: dict[str, set[str]] = field(default_factory=dict)
     server_errors: Counter[str] = field(default_factory=Counter)
 
-    async def run(self, service: Service, api: Api) -> None:
+    async def run(self, service: Service, api: ApiClient) -> None:
         number = 0
         while True:
             await self._send(service, api, f"key-{number}", "ON" if number % 2 else "OFF")
             number += 1
             await asyncio.sleep(COMMAND_PAUSE_S)
 
-    async def _send(self, service: Service, api: Api, key: str, name: str) -> None:
+    async def _send(self, service: Service, api: ApiClient, key: str, name: str) -> None:
         body = {"cmd": name, "ttlSeconds": COMMAND_TTL_S}
         while True:
             with contextlib.suppress(httpx.HTTPError):
@@ -121,7 +121,7 @@ class Commander:
 class Workload:
     """See `running`."""
 
-    def __init__(self, service: Service, api: Api, fleet: list[Device], switch: Switch, receiver: Receiver) -> None:
+    def __init__(self, service: Service, api: ApiClient, fleet: list[Device], switch: Switch, receiver: Receiver) -> None:
         self.service = service
         self.api = api
         self.fleet = fleet
@@ -143,12 +143,12 @@ class Workload:
     async def stop(self) -> None:
         """No new work; the device stays connected until the check is over."""
         await asyncio.to_thread(self._simulation.stop)
-        await ended(self._tasks[1])
+        await cancel_tasks(self._tasks[1])
 
     async def close(self) -> None:
         if self._simulation is not None:
             await asyncio.to_thread(self._simulation.stop)
-            await ended(*self._tasks)
+            await cancel_tasks(*self._tasks)
 
     @property
     def confirmed(self) -> int:
@@ -211,7 +211,7 @@ class Workload:
         """Every relay change in the log reaches the receiver; the standard's `webhook-id` names the event."""
         changes = {event["id"] for event in await self._events("relay_changed")}
         deadline = asyncio.get_running_loop().time() + 2 * RECOVERY_S
-        while missing := changes - {got.headers.get("webhook-id", "") for got in self.receiver.got}:
+        while missing := changes - {got.headers.get("webhook-id", "") for got in self.receiver.requests}:
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(0.5)
@@ -233,9 +233,9 @@ class Workload:
 @contextlib.asynccontextmanager
 async def running(service: Service) -> AsyncIterator[Workload]:
     """The workload on a service that is ready. The receiver answers 200."""
-    async with service.api() as api, receiving(answers(200)) as receiver:
-        fleet = [await a_device(api, f"Meter {number}") for number in range(FLEET)]
-        switch = Switch(await a_device(api, "Switch"))
+    async with service.api() as api, webhook_receiver(respond(200)) as receiver:
+        fleet = [await create_device(api, f"Meter {number}") for number in range(FLEET)]
+        switch = Switch(await create_device(api, "Switch"))
         key = await api.post("/keys", {"name": f"Receiver {secrets.token_hex(4)}"}, expect=201)
         grant = {"commands": ["*"], "apiKeyId": key["keyId"], "appliesVia": "project"}
         await api.post(f"{switch.device.path}/grants", grant, expect=201)

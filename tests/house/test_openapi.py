@@ -16,7 +16,7 @@ from quart import Quart
 
 from app.config.settings import Settings
 from app.wiring.compose import compose
-from support.service import environment, program
+from support.service import environment, program_command
 
 CONTRACT = """
 POST /auth/login /auth/refresh /auth/logout /auth/password/request-otp /auth/change-password
@@ -68,7 +68,7 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """As the command line prints it."""
     printed = subprocess.run(
-        [*program(), "openapi"],
+        [*program_command(), "openapi"],
         env=environment(),
         cwd=tmp_path_factory.mktemp("openapi"),
         capture_output=True,

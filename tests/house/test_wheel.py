@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.effort import THOROUGH
+from support.thoroughness import THOROUGH
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"

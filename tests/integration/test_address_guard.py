@@ -8,8 +8,8 @@ import pytest
 
 from adapters.delivery.address_guard import AddressGuard, ForbiddenAddressError, is_public
 from domain.webhooks.ports import WebhookRequest
-from support.couriers import KINDS, Counter
-from support.receiver import answers, receiving
+from support.couriers import COURIERS, CourierClient
+from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import MovableClock
 
 GUARD = AddressGuard()
@@ -157,15 +157,15 @@ class LoopbackIsPublic(AddressGuard):
             AddressGuard().check_address(address)
 
 
-Make = Callable[..., Counter]
+Make = Callable[..., CourierClient]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=COURIERS)
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    made: list[Counter] = []
+    made: list[CourierClient] = []
 
-    def make(guard: AddressGuard, lookup: Resolver | None = None) -> Counter:
-        made.append(Counter(request.param(clock=MovableClock(), guard=guard, lookup=lookup)))
+    def make(guard: AddressGuard, lookup: Resolver | None = None) -> CourierClient:
+        made.append(CourierClient(request.param(clock=MovableClock(), guard=guard, lookup=lookup)))
         return made[-1]
 
     yield make
@@ -180,11 +180,11 @@ def post(url: str) -> WebhookRequest:
 async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(make: Make) -> None:
     names = Resolver(["127.0.0.1"], ["127.0.0.2"])
     courier = make(LoopbackIsPublic(), names)
-    async with receiving(answers(headers="Connection: close\r\n")) as receiver:
+    async with webhook_receiver(respond(headers="Connection: close\r\n")) as receiver:
         url = receiver.url.replace("127.0.0.1", "receiver.example")
-        assert (await courier.post(post(url))).status == 200
-        reply = await courier.post(post(url))
-        assert len(receiver.got) == 1
+        assert (await courier.send(post(url))).status == 200
+        reply = await courier.send(post(url))
+        assert len(receiver.requests) == 1
     assert names.asked == 2
     assert reply.status is None
     assert "forbidden" in str(reply.error)
@@ -192,9 +192,9 @@ async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(mak
 
 async def test_a_name_with_one_special_address_among_public_ones_is_refused(make: Make) -> None:
     courier = make(LoopbackIsPublic(), Resolver(["127.0.0.1", "10.0.0.1"]))
-    async with receiving(answers()) as receiver:
-        reply = await courier.post(post(receiver.url.replace("127.0.0.1", "receiver.example")))
-        assert not receiver.got
+    async with webhook_receiver(respond()) as receiver:
+        reply = await courier.send(post(receiver.url.replace("127.0.0.1", "receiver.example")))
+        assert not receiver.requests
     assert "10.0.0.1" in str(reply.error)
 
 
@@ -212,18 +212,18 @@ class BlindResolver(LoopbackIsPublic):
 async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(make: Make) -> None:
     BlindResolver.looks = 0
     courier = make(BlindResolver(), Resolver(["127.0.0.2"]))
-    async with receiving(answers()) as receiver:
-        reply = await courier.post(post(receiver.url.replace("127.0.0.1", "receiver.example")))
-        assert not receiver.got
+    async with webhook_receiver(respond()) as receiver:
+        reply = await courier.send(post(receiver.url.replace("127.0.0.1", "receiver.example")))
+        assert not receiver.requests
     assert reply.error == "Not sent: the address 127.0.0.2 is not a public one, deliveries do not go there."
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1", "localhost"])
 async def test_without_the_setting_loopback_gets_nothing_however_it_is_written(make: Make, host: str) -> None:
     courier = make(AddressGuard())
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         port = receiver.url.split(":")[2].split("/")[0]
-        reply = await courier.post(post(f"https://{host}:{port}/hook"))
+        reply = await courier.send(post(f"https://{host}:{port}/hook"))
         assert not receiver.connections
     assert reply.status is None
     assert reply.error

@@ -9,13 +9,13 @@ import pytest
 
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceSubscribed
-from support.broker import PATIENCE, broker, subscribe_packet
+from support.broker import TIMEOUT_S, broker, subscribe_packet
 
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
 
 async def heard(client: aiomqtt.Client) -> aiomqtt.Message:
-    return await asyncio.wait_for(anext(aiter(client.messages)), PATIENCE)
+    return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT_S)
 
 
 @pytest.mark.parametrize("version", [V311, V5])
@@ -36,7 +36,7 @@ async def test_a_command_reaches_the_device_that_listens(version) -> None:
             if version == V5:
                 assert message.properties is not None
                 assert 28 <= message.properties.MessageExpiryInterval <= 30
-            await world.stat("outbound_acked", 1)
+            await world.wait_for_stat("outbound_acked", 1)
             assert len(bystander.messages) == 0
 
 
@@ -47,14 +47,14 @@ async def test_nobody_listening_is_said_so() -> None:
         assert not await world.link.send("dev_unknownunknownunknow", OutboundMessage("cmd", b"x"))
         raw = await world.login(device)
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x")), "connected but not subscribed"
-        await raw.say(subscribe_packet(device.topic("sched")))
-        await raw.packet()
+        await raw.send(subscribe_packet(device.topic("sched")))
+        await raw.next_packet()
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
-        await raw.say(subscribe_packet(device.topic("cmd")))
-        await raw.packet()
+        await raw.send(subscribe_packet(device.topic("cmd")))
+        await raw.next_packet()
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
         await raw.close()
-        await world.until(lambda: not world.link.is_connected(device.device_id))
+        await world.wait_until(lambda: not world.link.is_connected(device.device_id))
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
 
 
@@ -76,10 +76,10 @@ async def test_the_retained_schedule_is_given_at_each_subscription_until_it_is_c
             await world.link.send(device.device_id, OutboundMessage("sched", b"", retain=True))
             assert (await heard(client)).payload == b""
         raw = await world.login(device)
-        await raw.say(subscribe_packet(device.topic("sched")))
-        assert (await raw.packet())[0] == 0x90
-        await raw.say(b"\xc0\x00")
-        assert await raw.packet() == (0xD0, b""), "nothing is retained any more"
+        await raw.send(subscribe_packet(device.topic("sched")))
+        assert (await raw.next_packet())[0] == 0x90
+        await raw.send(b"\xc0\x00")
+        assert await raw.next_packet() == (0xD0, b""), "nothing is retained any more"
 
 
 async def test_an_expelled_device_finds_no_retained_message_when_it_is_admitted_again() -> None:
@@ -89,39 +89,39 @@ async def test_an_expelled_device_finds_no_retained_message_when_it_is_admitted_
         await world.link.remove_device(device.device_id)
         await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         raw = await world.login(device)
-        await raw.say(subscribe_packet(device.topic("sched")) + b"\xc0\x00")
-        assert [(await raw.packet())[0] for _ in (1, 2)] == [0x90, 0xD0]
+        await raw.send(subscribe_packet(device.topic("sched")) + b"\xc0\x00")
+        assert [(await raw.next_packet())[0] for _ in (1, 2)] == [0x90, 0xD0]
 
 
 async def test_a_command_that_expired_before_it_could_be_sent_is_never_sent() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.login(device)
-        await raw.say(subscribe_packet(device.topic("cmd")))
-        await raw.packet()
+        await raw.send(subscribe_packet(device.topic("cmd")))
+        await raw.next_packet()
         # 64 unacknowledged messages fill the window; what follows waits for an acknowledgement.
         for number in range(64):
             assert await world.link.send(device.device_id, OutboundMessage("cmd", b"%d" % number))
-            await world.stat("outbound_sent", number + 1)
+            await world.wait_for_stat("outbound_sent", number + 1)
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"late", expiry_s=1))
-        ids = [(await raw.packet())[1] for _ in range(64)]
+        ids = [(await raw.next_packet())[1] for _ in range(64)]
         topic_length = 2 + len(device.topic("cmd"))
         await asyncio.sleep(1.1)
-        await raw.say(b"\x40\x02" + ids[0][topic_length : topic_length + 2])
-        await world.stat("outbound_expired", 1)
-        await raw.say(b"\xc0\x00")
-        assert await raw.packet() == (0xD0, b"")
+        await raw.send(b"\x40\x02" + ids[0][topic_length : topic_length + 2])
+        await world.wait_for_stat("outbound_expired", 1)
+        await raw.send(b"\xc0\x00")
+        assert await raw.next_packet() == (0xD0, b"")
 
 
 async def test_a_device_that_does_not_read_is_sent_a_bounded_number_and_then_none() -> None:
     async with broker(outbound_queue=10) as world:
         device = await world.device()
         raw = await world.login(device)
-        await raw.say(subscribe_packet(device.topic("cmd")))
-        await raw.packet()
+        await raw.send(subscribe_packet(device.topic("cmd")))
+        await raw.next_packet()
         for number in range(1, 65):
             assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 1000))
-            await world.stat("outbound_sent", number)
+            await world.wait_for_stat("outbound_sent", number)
         taken = [await world.link.send(device.device_id, OutboundMessage("cmd", b"x")) for _ in range(12)]
         assert taken == [True] * 10 + [False] * 2
 
@@ -131,22 +131,22 @@ async def test_a_kept_session_finds_its_subscription_and_its_unacknowledged_comm
         device = await world.device()
         raw = await world.login(device, clean=False)
         assert not raw.resumed
-        await raw.say(subscribe_packet(device.topic("cmd")))
-        await raw.packet()
+        await raw.send(subscribe_packet(device.topic("cmd")))
+        await raw.next_packet()
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"once"))
-        first = await raw.packet()
+        first = await raw.next_packet()
         await raw.close()
-        await world.until(lambda: not world.link.is_connected(device.device_id))
+        await world.wait_until(lambda: not world.link.is_connected(device.device_id))
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"offline")), "the caller keeps it"
         world.events.clear()
         again = await world.login(device, clean=False)
         assert again.resumed
-        await world.event(DeviceSubscribed, topic_filter="cmd")
-        head, body = await again.packet()
+        await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
+        head, body = await again.next_packet()
         assert (head & 0x08, body[-4:]) == (0x08, b"once")
         assert first[1][-4:] == b"once"
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"more"))
-        assert (await again.packet())[1].endswith(b"more")
+        assert (await again.next_packet())[1].endswith(b"more")
         await again.close()
         fresh = await world.login(device, clean=True)
         assert not fresh.resumed
@@ -181,20 +181,20 @@ async def test_subscribing_again_to_what_it_hears_is_no_news_and_a_session_found
         device = await world.device()
         raw = await world.login(device, clean=False)
         assert world.link.last_subscribed_ms(device.device_id) == 0
-        await raw.say(subscribe_packet(device.topic("cmd")))
-        await raw.packet()
-        first = await world.event(DeviceSubscribed, topic_filter="cmd")
+        await raw.send(subscribe_packet(device.topic("cmd")))
+        await raw.next_packet()
+        first = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
         assert world.link.last_subscribed_ms(device.device_id) == first.at_ms
         await raw.close()
-        await world.until(lambda: not world.link.is_connected(device.device_id))
+        await world.wait_until(lambda: not world.link.is_connected(device.device_id))
         world.events.clear()
         again = await world.login(device, clean=False)
-        found = await world.event(DeviceSubscribed, topic_filter="cmd")
+        found = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
         assert world.link.last_subscribed_ms(device.device_id) == found.at_ms > first.at_ms
         world.events.clear()
         for topic in ("cmd", "sched"):
-            await again.say(subscribe_packet(device.topic(topic)))
-            await again.packet()
-        other = await world.event(DeviceSubscribed, topic_filter="sched")
+            await again.send(subscribe_packet(device.topic(topic)))
+            await again.next_packet()
+        other = await world.wait_for_event(DeviceSubscribed, topic_filter="sched")
         assert [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)] == ["sched"]
         assert world.link.last_subscribed_ms(device.device_id) == other.at_ms > found.at_ms

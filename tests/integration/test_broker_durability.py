@@ -9,7 +9,7 @@ import pytest
 
 from domain.devices.link import DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
-from support.broker import PATIENCE, broker, publish_packet
+from support.broker import TIMEOUT_S, broker, publish_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 
@@ -18,7 +18,7 @@ async def everything(world, count: int) -> list:
     """Batches, not acknowledged, until `count` messages have come."""
     batches, seen = [], 0
     while seen < count:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             batch = await world.link.receive(500)
         batches.append(batch)
         seen += len(batch.telemetry) + sum(isinstance(event, InboundMessage) for event in batch.events)
@@ -29,31 +29,31 @@ async def test_nothing_is_confirmed_before_its_batch_is() -> None:
     async with broker(consume=False) as world:
         device = await world.device()
         raw = await world.login(device)
-        await raw.say(publish_packet(device.topic("telemetry"), b'{"t":1}', qos=1, packet_id=5))
-        await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=6))
+        await raw.send(publish_packet(device.topic("telemetry"), b'{"t":1}', qos=1, packet_id=5))
+        await raw.send(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=6))
         batches = await everything(world, 2)
-        await raw.say(PING)
-        assert await raw.packet() == PONG, "the ping overtakes both confirmations"
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG, "the ping overtakes both confirmations"
         for batch in batches:
             batch.ack()
-        assert await raw.packet() == (0x40, b"\x00\x05")
-        assert await raw.packet() == (0x40, b"\x00\x06")
+        assert await raw.next_packet() == (0x40, b"\x00\x05")
+        assert await raw.next_packet() == (0x40, b"\x00\x06")
 
 
 async def test_qos_2_is_received_when_its_batch_is_durable_and_a_repeat_is_not_taken_twice() -> None:
     async with broker(consume=False) as world:
         device = await world.device()
         raw = await world.login(device)
-        await raw.say(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9))
+        await raw.send(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9))
         batches = await everything(world, 1)
-        await raw.say(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9, dup=True))
-        await raw.say(PING)
-        assert await raw.packet() == PONG
+        await raw.send(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9, dup=True))
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG
         for batch in batches:
             batch.ack()
-        assert await raw.packet() == (0x50, b"\x00\x09")
-        await raw.say(b"\x62\x02\x00\x09")
-        assert await raw.packet() == (0x70, b"\x00\x09")
+        assert await raw.next_packet() == (0x50, b"\x00\x09")
+        await raw.send(b"\x62\x02\x00\x09")
+        assert await raw.next_packet() == (0x70, b"\x00\x09")
         assert world.link.stats()["inbound_publish"] == 1
 
 
@@ -61,24 +61,24 @@ async def test_a_batch_that_is_given_up_cuts_those_who_wait_for_it_and_only_thos
     async with broker(consume=False) as world:
         device, other = await world.device(), await world.device()
         raw, bystander = await world.login(device), await world.login(other)
-        await raw.say(publish_packet(device.topic("state"), b"ON", qos=1))
-        await bystander.say(publish_packet(other.topic("telemetry"), b"{}"))
+        await raw.send(publish_packet(device.topic("state"), b"ON", qos=1))
+        await bystander.send(publish_packet(other.topic("telemetry"), b"{}"))
         for batch in await everything(world, 2):
             batch.nack()
             batch.ack()
-        assert await raw.closed()
-        await bystander.say(PING)
-        assert await bystander.packet() == PONG
+        assert await raw.wait_closed()
+        await bystander.send(PING)
+        assert await bystander.next_packet() == PONG
 
 
 async def test_a_batch_that_is_forgotten_is_given_up() -> None:
     async with broker(consume=False) as world:
         device = await world.device()
         raw = await world.login(device)
-        await raw.say(publish_packet(device.topic("state"), b"ON", qos=1))
+        await raw.send(publish_packet(device.topic("state"), b"ON", qos=1))
         batches = await everything(world, 1)
         batches.clear()
-        assert await raw.closed()
+        assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
@@ -88,17 +88,17 @@ async def test_a_real_client_sends_again_what_was_not_confirmed(version) -> None
         device = await world.device()
         async with world.client(device, protocol=version) as client:
             paho = client._client
-            sent = asyncio.create_task(client.publish(device.topic("result"), b"done", qos=1, timeout=PATIENCE))
+            sent = asyncio.create_task(client.publish(device.topic("result"), b"done", qos=1, timeout=TIMEOUT_S))
             for batch in await everything(world, 1):
                 batch.nack()
-            await asyncio.wait([client._disconnected], timeout=PATIENCE)
+            await asyncio.wait([client._disconnected], timeout=TIMEOUT_S)
             assert client._disconnected.exception() is not None
             paho.reconnect()
             again = await everything(world, 1)
             assert not sent.done()
             for batch in again:
                 batch.ack()
-            await asyncio.wait_for(sent, PATIENCE)
+            await asyncio.wait_for(sent, TIMEOUT_S)
         stats = world.link.stats()
         assert (stats["inbound_publish"], stats["inbound_duplicates"]) == (2, 1)
 
@@ -109,9 +109,9 @@ async def test_events_of_a_device_come_in_the_order_in_which_it_sent_them() -> N
         raw = await world.login(device)
         for number in range(1, 301):
             below = "state" if number % 2 else "result"
-            await raw.say(publish_packet(device.topic(below), b"%d" % number, qos=number % 2, packet_id=number))
-        await raw.say(b"\xe0\x00")
-        await world.event(DeviceDisconnected, reason="disconnected")
+            await raw.send(publish_packet(device.topic(below), b"%d" % number, qos=number % 2, packet_id=number))
+        await raw.send(b"\xe0\x00")
+        await world.wait_for_event(DeviceDisconnected, reason="disconnected")
         assert [event.payload for event in world.events if isinstance(event, InboundMessage)] == [
             b"%d" % number for number in range(1, 301)
         ]
@@ -123,11 +123,11 @@ async def test_confirmations_keep_their_order_whatever_order_batches_are_confirm
         raw = await world.login(device)
         batches = []
         for number in (1, 2):
-            await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
+            await raw.send(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
             batches += await everything(world, 1)
         for batch in reversed(batches):
             batch.ack()
-        assert [await raw.packet() for _ in (1, 2)] == [(0x40, b"\x00\x01"), (0x40, b"\x00\x02")]
+        assert [await raw.next_packet() for _ in (1, 2)] == [(0x40, b"\x00\x01"), (0x40, b"\x00\x02")]
 
 
 async def test_a_take_that_waits_ends_with_the_link() -> None:
@@ -136,15 +136,15 @@ async def test_a_take_that_waits_ends_with_the_link() -> None:
         await asyncio.sleep(0)
         await world.link.stop()
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(waiting, PATIENCE)
+            await asyncio.wait_for(waiting, TIMEOUT_S)
 
 
 async def test_what_was_queued_at_the_stop_can_still_be_taken() -> None:
     async with broker(consume=False) as world:
         device = await world.device()
         raw = await world.login(device)
-        await raw.say(publish_packet(device.topic("telemetry"), b"{}"))
-        await world.stat("inbound_telemetry", 1)
+        await raw.send(publish_packet(device.topic("telemetry"), b"{}"))
+        await world.wait_for_stat("inbound_telemetry", 1)
         await world.link.stop()
         batch = await world.link.receive(100)
         assert len(batch.telemetry) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
 from domain.kernel.errors import Unavailable
-from support.broker import PATIENCE, a_device, broker, connect_packet, publish_packet
+from support.broker import TIMEOUT_S, broker, connect_packet, new_device, publish_packet
 
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
@@ -28,12 +28,12 @@ async def test_a_device_comes_in_with_its_password(transport, version, name) -> 
         device = await world.device()
         port = world.ports[transport == "websockets"]
         async with world.client(device, port=port, transport=transport, protocol=version) as client:
-            connected = await world.event(DeviceConnected, device_id=device.device_id)
+            connected = await world.wait_for_event(DeviceConnected, device_id=device.device_id)
             assert (connected.protocol, connected.device_no) == (name, device.number)
             assert world.link.is_connected(device.device_id)
             await client.publish(device.topic("state"), b"ON", qos=1)
-            await world.event(InboundMessage, topic="state", payload=b"ON", qos=1)
-        await world.event(DeviceDisconnected, device_id=device.device_id, reason="disconnected")
+            await world.wait_for_event(InboundMessage, topic="state", payload=b"ON", qos=1)
+        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="disconnected")
         assert not world.link.is_connected(device.device_id)
 
 
@@ -42,7 +42,7 @@ async def test_a_wrong_password_an_unknown_device_and_nobody_are_refused(version
     async with broker() as world:
         device = await world.device()
         other = await world.device()
-        wrong = {"password": "0" * 32}, {"password": other.password}, {"password": ""}, {"username": a_device().device_id}
+        wrong = {"password": "0" * 32}, {"password": other.password}, {"password": ""}, {"username": new_device().device_id}
         for fault in wrong:
             credentials = {"username": device.device_id, "password": device.password, **fault}
             with pytest.raises(aiomqtt.MqttError) as refused:
@@ -65,10 +65,10 @@ async def test_a_new_password_cuts_the_old_one_off() -> None:
         device = await world.device()
         raw = await world.login(device)
         await world.link.upsert_credentials(device.device_id, device.number, "n" * 32, "native")
-        assert await raw.closed()
-        await world.event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
+        assert await raw.wait_closed()
+        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
         again = await world.open(connect_packet(device))
-        assert await again.packet() == (0x20, b"\x00\x04")
+        assert await again.next_packet() == (0x20, b"\x00\x04")
         device.password = "n" * 32
         await world.login(device)
 
@@ -78,23 +78,23 @@ async def test_admitting_again_with_the_same_password_disturbs_nobody() -> None:
         device = await world.device()
         raw = await world.login(device)
         await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
-        await raw.say(b"\xc0\x00")
-        assert await raw.packet() == (0xD0, b"")
+        await raw.send(b"\xc0\x00")
+        assert await raw.next_packet() == (0xD0, b"")
 
 
 async def test_an_expelled_device_is_cut_at_once_and_cannot_come_back() -> None:
     async with broker() as world:
         device, other = await world.device(), await world.device()
         raw, bystander = await world.login(device), await world.login(other)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             await world.link.remove_device(device.device_id)
-            assert await raw.closed()
+            assert await raw.wait_closed()
         assert not world.link.is_connected(device.device_id)
-        await world.event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
+        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="revoked")
         again = await world.open(connect_packet(device))
-        assert await again.packet() == (0x20, b"\x00\x04")
-        await bystander.say(b"\xc0\x00")
-        assert await bystander.packet() == (0xD0, b"")
+        assert await again.next_packet() == (0x20, b"\x00\x04")
+        await bystander.send(b"\xc0\x00")
+        assert await bystander.next_packet() == (0xD0, b"")
 
 
 async def test_an_expelled_device_is_cut_even_while_it_waits_for_a_full_queue() -> None:
@@ -102,11 +102,11 @@ async def test_an_expelled_device_is_cut_even_while_it_waits_for_a_full_queue() 
         device = await world.device()
         raw = await world.login(device)
         for packet_id in range(1, 60):
-            await raw.say(_telemetry(device, packet_id))
-        await world.stat("waited_queue_full", 1)
-        async with asyncio.timeout(PATIENCE):
+            await raw.send(_telemetry(device, packet_id))
+        await world.wait_for_stat("waited_queue_full", 1)
+        async with asyncio.timeout(TIMEOUT_S):
             await world.link.remove_device(device.device_id)
-            assert await raw.closed()
+            assert await raw.wait_closed()
 
 
 def _telemetry(device, packet_id: int) -> bytes:
@@ -118,8 +118,8 @@ async def test_a_client_id_belongs_to_its_device() -> None:
         one, two = await world.device(), await world.device()
         first, second = await world.login(one, "same"), await world.login(two, "same")
         for raw in (first, second):
-            await raw.say(b"\xc0\x00")
-            assert await raw.packet() == (0xD0, b"")
+            await raw.send(b"\xc0\x00")
+            assert await raw.next_packet() == (0xD0, b"")
         assert world.link.stats()["takeovers"] == 0
 
 
@@ -128,11 +128,11 @@ async def test_the_same_client_of_the_same_device_takes_over_without_an_offline_
         device = await world.device()
         async with world.client(device, will=aiomqtt.Will(device.topic("status"), b"offline", 1, True)):
             second = await world.login(device, "main")
-            await world.stat("takeovers", 1)
-            await second.say(b"\xc0\x00")
-            assert await second.packet() == (0xD0, b"")
-            await world.until(lambda: len(world.of(device)) >= 2)
-            assert all(isinstance(event, DeviceConnected) for event in world.of(device))
+            await world.wait_for_stat("takeovers", 1)
+            await second.send(b"\xc0\x00")
+            assert await second.next_packet() == (0xD0, b"")
+            await world.wait_until(lambda: len(world.events_of(device)) >= 2)
+            assert all(isinstance(event, DeviceConnected) for event in world.events_of(device))
             assert world.link.is_connected(device.device_id)
 
 
@@ -140,12 +140,12 @@ async def test_a_device_is_gone_when_its_last_connection_is() -> None:
     async with broker() as world:
         device = await world.device()
         one, two = await world.login(device, "one"), await world.login(device, "two")
-        await one.say(b"\xe0\x00")
-        assert await one.closed()
+        await one.send(b"\xe0\x00")
+        assert await one.wait_closed()
         assert world.link.is_connected(device.device_id)
         await two.close()
-        await world.event(DeviceDisconnected, device_id=device.device_id, reason="lost")
-        assert sum(isinstance(event, DeviceDisconnected) for event in world.of(device)) == 1
+        await world.wait_for_event(DeviceDisconnected, device_id=device.device_id, reason="lost")
+        assert sum(isinstance(event, DeviceDisconnected) for event in world.events_of(device)) == 1
 
 
 async def test_a_device_has_a_bounded_number_of_connections() -> None:
@@ -154,8 +154,8 @@ async def test_a_device_has_a_bounded_number_of_connections() -> None:
         for name in "ab":
             await world.login(device, name)
         third = await world.open(connect_packet(device, "c"))
-        assert await third.packet() == (0x20, b"\x00\x03")
-        assert await third.closed()
+        assert await third.next_packet() == (0x20, b"\x00\x03")
+        assert await third.wait_closed()
 
 
 async def test_a_lost_device_leaves_its_will_and_one_that_says_goodbye_does_not() -> None:
@@ -164,12 +164,12 @@ async def test_a_lost_device_leaves_its_will_and_one_that_says_goodbye_does_not(
         will = aiomqtt.Will(device.topic("status"), b"offline", 1, True)
         async with world.client(device, will=will):
             pass
-        await world.event(DeviceDisconnected, reason="disconnected")
+        await world.wait_for_event(DeviceDisconnected, reason="disconnected")
         assert not any(isinstance(event, InboundMessage) for event in world.events)
         raw = await world.login(device, will=(device.topic("status"), b"offline"))
         await raw.close()
-        lost = await world.event(DeviceDisconnected, reason="lost")
-        status = await world.event(InboundMessage, topic="status", payload=b"offline", retain=True)
+        lost = await world.wait_for_event(DeviceDisconnected, reason="lost")
+        status = await world.wait_for_event(InboundMessage, topic="status", payload=b"offline", retain=True)
         assert world.events.index(status) < world.events.index(lost)
 
 
@@ -177,9 +177,9 @@ async def test_a_silent_device_is_closed_after_one_and_a_half_keep_alives() -> N
     async with broker() as world:
         device = await world.device()
         raw = await world.login(device, keep_alive=1)
-        assert await raw.closed()
+        assert await raw.wait_closed()
         assert world.link.stats()["closed_keepalive"] == 1
-        await world.event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(DeviceDisconnected, reason="lost")
 
 
 async def test_a_port_in_use_is_named() -> None:
@@ -196,10 +196,10 @@ async def test_stop_lets_every_device_go() -> None:
         devices = [await world.device() for _ in range(20)]
         raws = [await world.login(device) for device in devices]
         stranger = await world.open(b"")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             await world.link.stop()
         for raw in [*raws, stranger]:
-            assert await raw.closed()
+            assert await raw.wait_closed()
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await asyncio.open_connection("127.0.0.1", world.port)
 
@@ -209,7 +209,7 @@ async def test_an_mqtt_5_client_is_told_that_the_server_shuts_down() -> None:
         device = await world.device()
         codes: list[int] = []
         client = world.client(device, protocol=V5)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             async with client:
                 client._client.on_disconnect = lambda *args: codes.append(args[3].value)
                 await world.link.stop()

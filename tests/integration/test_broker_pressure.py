@@ -8,7 +8,7 @@ import os
 import pytest
 
 from domain.devices.link import DeviceConnected, InboundMessage
-from support.broker import PATIENCE, broker, connect_packet, publish_packet
+from support.broker import TIMEOUT_S, broker, connect_packet, publish_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 
@@ -22,14 +22,14 @@ async def test_a_full_queue_stops_reading_and_nothing_is_lost_or_grows() -> None
 
         async def flood() -> None:
             for number in range(1, total + 1):
-                await raw.say(publish_packet(device.topic("state"), payload + b"%d" % number, qos=0))
+                await raw.send(publish_packet(device.topic("state"), payload + b"%d" % number, qos=0))
 
         flooding = asyncio.create_task(flood())
-        await world.stat("waited_queue_full", 1)
+        await world.wait_for_stat("waited_queue_full", 1)
         assert world.link.stats()["inbound_queue_bytes"] <= bound
         consuming = asyncio.create_task(world.consume())
-        await asyncio.wait_for(flooding, PATIENCE)
-        await world.event(InboundMessage, payload=payload + b"%d" % total)
+        await asyncio.wait_for(flooding, TIMEOUT_S)
+        await world.wait_for_event(InboundMessage, payload=payload + b"%d" % total)
         consuming.cancel()
         assert sum(isinstance(event, InboundMessage) for event in world.events) == total
 
@@ -39,12 +39,12 @@ async def test_qos_1_waits_at_a_full_queue_as_long_as_it_takes() -> None:
         device = await world.device()
         raw = await world.login(device)
         for number in range(1, 61):
-            await raw.say(publish_packet(device.topic("telemetry"), b"{}", qos=1, packet_id=number))
-        await world.stat("waited_queue_full", 1)
+            await raw.send(publish_packet(device.topic("telemetry"), b"{}", qos=1, packet_id=number))
+        await world.wait_for_stat("waited_queue_full", 1)
         await asyncio.sleep(0.2)
         consuming = asyncio.create_task(world.consume())
         for number in range(1, 61):
-            assert await raw.packet() == (0x40, number.to_bytes(2, "big"))
+            assert await raw.next_packet() == (0x40, number.to_bytes(2, "big"))
         consuming.cancel()
         assert world.link.stats()["dropped_queue_full"] == 0
 
@@ -54,8 +54,8 @@ async def test_qos_0_is_dropped_and_counted_when_its_patience_is_over() -> None:
         device = await world.device()
         raw = await world.login(device)
         for _ in range(30):
-            await raw.say(publish_packet(device.topic("telemetry"), b"{}"))
-        await world.stat("dropped_queue_full", 3)
+            await raw.send(publish_packet(device.topic("telemetry"), b"{}"))
+        await world.wait_for_stat("dropped_queue_full", 3)
 
 
 async def test_a_connect_at_a_full_queue_waits_and_is_refused_in_the_end() -> None:
@@ -63,10 +63,10 @@ async def test_a_connect_at_a_full_queue_waits_and_is_refused_in_the_end() -> No
         device, late = await world.device(), await world.device()
         raw = await world.login(device)
         for number in range(1, 30):
-            await raw.say(publish_packet(device.topic("telemetry"), b"{}", qos=1, packet_id=number))
-        await world.stat("waited_queue_full", 1)
+            await raw.send(publish_packet(device.topic("telemetry"), b"{}", qos=1, packet_id=number))
+        await world.wait_for_stat("waited_queue_full", 1)
         refused = await world.open(connect_packet(late))
-        assert await refused.packet() == (0x20, b"\x00\x03")
+        assert await refused.next_packet() == (0x20, b"\x00\x03")
         assert world.link.stats()["refused_busy"] == 1
 
 
@@ -75,14 +75,14 @@ async def test_the_window_of_unconfirmed_messages_is_bounded_and_pings_inside_it
         device = await world.device()
         raw = await world.login(device)
         for number in range(1, 5):
-            await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
-        await raw.say(PING)
-        assert await raw.packet() == PONG
+            await raw.send(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG
         for number in range(5, 9):
-            await raw.say(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
+            await raw.send(publish_packet(device.topic("state"), b"ON", qos=1, packet_id=number))
         consuming = asyncio.create_task(world.consume())
         for number in range(1, 9):
-            assert await raw.packet() == (0x40, number.to_bytes(2, "big"))
+            assert await raw.next_packet() == (0x40, number.to_bytes(2, "big"))
         consuming.cancel()
 
 
@@ -91,13 +91,13 @@ async def test_a_talkative_device_is_slowed_and_no_other_waits_for_it() -> None:
         loud, quiet = await world.device(), await world.device()
         shouting, speaking = await world.login(loud), await world.login(quiet)
         for number in range(1, 61):
-            await shouting.say(publish_packet(loud.topic("state"), b"%d" % number, qos=1, packet_id=number))
-        await world.stat("throttled", 1)
-        await speaking.say(publish_packet(quiet.topic("state"), b"here", qos=1))
-        assert (await speaking.packet())[0] == 0x40
-        assert len(world.of(loud)) < 60
-        last = await world.event(InboundMessage, device_id=loud.device_id, payload=b"60")
-        first = await world.event(InboundMessage, device_id=loud.device_id, payload=b"1")
+            await shouting.send(publish_packet(loud.topic("state"), b"%d" % number, qos=1, packet_id=number))
+        await world.wait_for_stat("throttled", 1)
+        await speaking.send(publish_packet(quiet.topic("state"), b"here", qos=1))
+        assert (await speaking.next_packet())[0] == 0x40
+        assert len(world.events_of(loud)) < 60
+        last = await world.wait_for_event(InboundMessage, device_id=loud.device_id, payload=b"60")
+        first = await world.wait_for_event(InboundMessage, device_id=loud.device_id, payload=b"1")
         # 60 messages, 5 at once, 20 a second.
         assert last.at_ms - first.at_ms > 2500
 
@@ -107,11 +107,11 @@ async def test_an_oversize_payload_is_dropped_and_the_connection_lives() -> None
         device = await world.device()
         raw = await world.login(device)
         for number, size in enumerate([64 * 1024 + 1, 1_000_000, 80_000], start=1):
-            await raw.say(publish_packet(device.topic("telemetry"), b"x" * size, qos=1, packet_id=number))
-            assert await raw.packet() == (0x40, number.to_bytes(2, "big"))
-        await raw.say(publish_packet(device.topic("telemetry"), b"x" * 500_000))
-        await raw.say(publish_packet(device.topic("state"), b"y" * 64 * 1024, qos=1, packet_id=9))
-        assert await raw.packet() == (0x40, b"\x00\x09")
+            await raw.send(publish_packet(device.topic("telemetry"), b"x" * size, qos=1, packet_id=number))
+            assert await raw.next_packet() == (0x40, number.to_bytes(2, "big"))
+        await raw.send(publish_packet(device.topic("telemetry"), b"x" * 500_000))
+        await raw.send(publish_packet(device.topic("state"), b"y" * 64 * 1024, qos=1, packet_id=9))
+        assert await raw.next_packet() == (0x40, b"\x00\x09")
         assert world.link.stats()["dropped_oversize"] == 4
         assert world.telemetry == 0
 
@@ -138,11 +138,11 @@ async def test_garbage_is_closed_at_once_and_counted(garbage) -> None:
         device = await world.device()
         raw = await world.login(device)
         stranger = await world.open(garbage)
-        async with asyncio.timeout(PATIENCE):
-            assert await stranger.closed()
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await stranger.wait_closed()
         assert world.link.stats()["refused_garbage"] == 1
-        await raw.say(PING)
-        assert await raw.packet() == PONG
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG
 
 
 async def test_garbage_after_the_login_ends_that_connection_only() -> None:
@@ -152,10 +152,10 @@ async def test_garbage_after_the_login_ends_that_connection_only() -> None:
         for seed in range(60):
             device = await world.device()
             raw = await world.login(device)
-            await raw.say(os.urandom(400) if seed else b"\xf0\x00")
+            await raw.send(os.urandom(400) if seed else b"\xf0\x00")
             await raw.close()
-        await bystander.say(PING)
-        assert await bystander.packet() == PONG
+        await bystander.send(PING)
+        assert await bystander.next_packet() == PONG
         assert world.link.stats()["connections"] <= 61
 
 
@@ -171,18 +171,18 @@ async def test_a_flood_of_garbage_disturbs_no_device() -> None:
 
         flooding = [asyncio.create_task(flood()) for _ in range(4)]
         for number in range(1, 51):
-            await raw.say(publish_packet(device.topic("telemetry"), b"{}", qos=1, packet_id=number))
-            assert await raw.packet() == (0x40, number.to_bytes(2, "big"))
-        await asyncio.wait_for(asyncio.gather(*flooding), PATIENCE)
-        await world.until(lambda: world.telemetry == 50)
-        await world.until(lambda: world.link.stats()["sockets"] == 1)
+            await raw.send(publish_packet(device.topic("telemetry"), b"{}", qos=1, packet_id=number))
+            assert await raw.next_packet() == (0x40, number.to_bytes(2, "big"))
+        await asyncio.wait_for(asyncio.gather(*flooding), TIMEOUT_S)
+        await world.wait_until(lambda: world.telemetry == 50)
+        await world.wait_until(lambda: world.link.stats()["sockets"] == 1)
 
 
 async def test_a_stranger_who_says_nothing_is_closed_in_time() -> None:
     async with broker(connect_timeout_s=0.2) as world:
         silent, slow = await world.open(b""), await world.open(b"\x10")
-        assert await silent.closed()
-        assert await slow.closed()
+        assert await silent.wait_closed()
+        assert await slow.wait_closed()
         assert world.link.stats()["refused_timeout"] == 2
 
 
@@ -191,11 +191,11 @@ async def test_connections_above_the_bound_are_turned_away() -> None:
         devices = [await world.device() for _ in range(3)]
         raws = [await world.login(device) for device in devices[:2]]
         third = await world.open(connect_packet(devices[2]))
-        assert await third.closed()
+        assert await third.wait_closed()
         await raws[0].close()
-        await world.until(lambda: world.link.stats()["sockets"] == 1)
+        await world.wait_until(lambda: world.link.stats()["sockets"] == 1)
         await world.login(devices[2])
-        await world.event(DeviceConnected, device_id=devices[2].device_id)
+        await world.wait_for_event(DeviceConnected, device_id=devices[2].device_id)
 
 
 async def test_a_storm_of_reconnects_does_not_disturb_the_telemetry_of_others() -> None:
@@ -211,7 +211,7 @@ async def test_a_storm_of_reconnects_does_not_disturb_the_telemetry_of_others() 
 
         storming = asyncio.create_task(storm())
         for number in range(1, 51):
-            await raw.say(publish_packet(steady.topic("telemetry"), b"{}", qos=1, packet_id=number))
-            assert await raw.packet() == (0x40, number.to_bytes(2, "big"))
-        await asyncio.wait_for(storming, PATIENCE)
-        await world.until(lambda: world.link.stats()["connections"] == 1)
+            await raw.send(publish_packet(steady.topic("telemetry"), b"{}", qos=1, packet_id=number))
+            assert await raw.next_packet() == (0x40, number.to_bytes(2, "big"))
+        await asyncio.wait_for(storming, TIMEOUT_S)
+        await world.wait_until(lambda: world.link.stats()["connections"] == 1)

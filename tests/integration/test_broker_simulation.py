@@ -16,12 +16,14 @@ from adapters.engine import _native
 from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
-from support.broker import World, broker
+from support.broker import BrokerWorld, broker
 from support.certificate import certificate
 
 
 @contextlib.asynccontextmanager
-async def fleet(world: World, count: int, *, port: int | None = None, **options: Any) -> AsyncIterator[tuple[Any, list[Any]]]:
+async def fleet(
+    world: BrokerWorld, count: int, *, port: int | None = None, **options: Any
+) -> AsyncIterator[tuple[Any, list[Any]]]:
     devices = [await world.device(options.get("profile", "native")) for _ in range(count)]
     identities = [(device.device_id, device.password) for device in devices]
     simulation = _native.Simulation("127.0.0.1", port or world.port, identities, **options)
@@ -31,48 +33,50 @@ async def fleet(world: World, count: int, *, port: int | None = None, **options:
         await asyncio.to_thread(simulation.stop)
 
 
-def results(world: World, device: Any) -> list[str]:
-    published = [event for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "result"]
+def results(world: BrokerWorld, device: Any) -> list[str]:
+    published = [event for event in world.events_of(device) if isinstance(event, InboundMessage) and event.topic == "result"]
     return [json.loads(event.payload)["status"] for event in published]
 
 
 async def test_a_fleet_reports_and_says_goodbye() -> None:
     async with broker() as world:
         async with fleet(world, 10, rate=200.0) as (simulation, devices):
-            await world.until(lambda: world.telemetry >= 50)
+            await world.wait_until(lambda: world.telemetry >= 50)
             for device in devices:
-                await world.event(InboundMessage, device_id=device.device_id, topic="status", payload=b"online", retain=True)
+                await world.wait_for_event(
+                    InboundMessage, device_id=device.device_id, topic="status", payload=b"online", retain=True
+                )
             stats = simulation.stats()
             assert (stats["connected"], stats["connects"], stats["failed"], stats["lost"]) == (10, 10, 0, 0)
             assert 0 < stats["confirmation_p50_us"] <= stats["confirmation_p99_us"] <= stats["confirmation_max_us"]
         assert simulation.stats()["connected"] == 0
-        await world.until(lambda: sum(isinstance(event, DeviceDisconnected) for event in world.events) == 10)
+        await world.wait_until(lambda: sum(isinstance(event, DeviceDisconnected) for event in world.events) == 10)
 
 
 async def test_a_simulated_device_obeys() -> None:
     async with broker() as world, fleet(world, 1, rate=1.0) as (_, [device]):
-        await world.event(InboundMessage, topic="state")
+        await world.wait_for_event(InboundMessage, topic="state")
         for cmd, relay in (("ON", "ON"), ("OFF", "OFF"), ("TOGGLE", "ON")):
             world.events.clear()
             order = json.dumps({"id": f"exe_{cmd}", "cmd": cmd}).encode()
             async with asyncio.timeout(5):
                 while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
-            await world.until(lambda: results(world, device) == ["ack", "done"])
-            state = await world.event(InboundMessage, topic="state")
+            await world.wait_until(lambda: results(world, device) == ["ack", "done"])
+            state = await world.wait_for_event(InboundMessage, topic="state")
             assert json.loads(state.payload)["relay"] == relay
 
 
 async def test_faults_fall_on_the_share_of_the_fleet_that_was_asked_for() -> None:
     async with broker() as world, fleet(world, 40, rate=1.0, silent_share=0.5, duplicating_share=0.5) as (simulation, devices):
-        await world.until(lambda: simulation.stats()["connected"] == 40)
+        await world.wait_until(lambda: simulation.stats()["connected"] == 40)
         order = b'{"id":"exe_1","cmd":"ON"}'
         for device in devices:
             async with asyncio.timeout(5):
                 while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
-        await world.until(lambda: simulation.stats()["commands"] == 40)
-        await world.stat("inbound_publish", 40 * 3 + simulation.stats()["results"])
+        await world.wait_until(lambda: simulation.stats()["commands"] == 40)
+        await world.wait_for_stat("inbound_publish", 40 * 3 + simulation.stats()["results"])
         answers = [results(world, device) for device in devices]
         silent = sum(answer == [] for answer in answers)
         twice = sum(answer == ["ack", "done", "done"] for answer in answers)
@@ -82,19 +86,19 @@ async def test_faults_fall_on_the_share_of_the_fleet_that_was_asked_for() -> Non
 
 async def test_a_fleet_that_reconnects_comes_back() -> None:
     async with broker() as world, fleet(world, 5, rate=10.0, reconnect_every_s=0.3) as (simulation, _):
-        await world.until(lambda: simulation.stats()["connects"] >= 10)
+        await world.wait_until(lambda: simulation.stats()["connects"] >= 10)
 
 
 async def test_a_fleet_that_is_refused_counts_it() -> None:
     async with broker() as world:
         simulation = _native.Simulation("127.0.0.1", world.port, [("dev_unknown", "x" * 32)])
-        await world.until(lambda: simulation.stats()["refused"] >= 1)
+        await world.wait_until(lambda: simulation.stats()["refused"] >= 1)
         await asyncio.to_thread(simulation.stop)
 
 
 async def test_a_fleet_ends_when_its_time_is_over() -> None:
     async with broker() as world, fleet(world, 3, rate=30.0, seconds=0.5) as (simulation, _):
-        await world.until(lambda: not simulation.is_running())
+        await world.wait_until(lambda: not simulation.is_running())
         assert simulation.stats()["sent"] > 0
 
 
@@ -104,14 +108,14 @@ async def test_a_fleet_comes_over_every_transport_and_version(version: int, webs
     async with broker() as world:
         options = {"websocket": websocket, "version": version, "rate": 100.0}
         async with fleet(world, 3, port=world.ports[websocket], **options) as (simulation, [device, *_]):
-            await world.until(lambda: world.telemetry >= 20)
-            connected = await world.event(DeviceConnected, device_id=device.device_id)
+            await world.wait_until(lambda: world.telemetry >= 20)
+            connected = await world.wait_for_event(DeviceConnected, device_id=device.device_id)
             assert connected.protocol == ("ws/" if websocket else "") + ("mqtt/5" if version == 5 else "mqtt/3.1.1")
             order = b'{"id":"exe_1","cmd":"ON"}'
             async with asyncio.timeout(5):
                 while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
-            await world.until(lambda: results(world, device) == ["ack", "done"])
+            await world.wait_until(lambda: results(world, device) == ["ack", "done"])
             assert simulation.stats()["lost"] == 0
 
 
@@ -122,15 +126,15 @@ async def test_a_fleet_comes_over_tls_to_a_broker_it_trusts_and_to_no_other(tran
     other, _ = certificate(tmp_path / "other")
     link = EmbeddedDeviceLink(EmbeddedBrokerSettings((Listener(transport, "127.0.0.1", 0, tls=True),), chain, key))
     await link.start()
-    world = World(link, list(link.ports()))
+    world = BrokerWorld(link, list(link.ports()))
     consuming = asyncio.create_task(world.consume())
     try:
         options: Any = {"websocket": transport == "ws", "rate": 100.0}
         async with fleet(world, 2, ca_certificates=other.read_bytes(), **options) as (simulation, _):
-            await world.until(lambda: simulation.stats()["failed"] >= 2)
+            await world.wait_until(lambda: simulation.stats()["failed"] >= 2)
             assert simulation.stats()["connects"] == 0
         async with fleet(world, 2, ca_certificates=chain.read_bytes(), **options):
-            await world.until(lambda: world.telemetry >= 10)
+            await world.wait_until(lambda: world.telemetry >= 10)
     finally:
         consuming.cancel()
         await asyncio.wait([consuming])
@@ -139,7 +143,7 @@ async def test_a_fleet_comes_over_tls_to_a_broker_it_trusts_and_to_no_other(tran
 
 async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_never() -> None:
     async with broker() as world, fleet(world, 1, rate=1.0) as (simulation, [device]):
-        await world.event(InboundMessage, topic="state")
+        await world.wait_for_event(InboundMessage, topic="state")
         for order in (
             b'{"id":"exe_1","cmd":"TOGGLE"}',
             b'{"id":"exe_1","cmd":"TOGGLE"}',
@@ -148,10 +152,12 @@ async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_neve
             async with asyncio.timeout(5):
                 while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                     await asyncio.sleep(0.01)
-        await world.until(lambda: results(world, device) == ["ack", "done", "done", "expired"])
+        await world.wait_until(lambda: results(world, device) == ["ack", "done", "done", "expired"])
         stats = simulation.stats()
         assert (stats["commands"], stats["repeats"], stats["expired"]) == (3, 1, 1)
-        said = [event.payload for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "state"]
+        said = [
+            event.payload for event in world.events_of(device) if isinstance(event, InboundMessage) and event.topic == "state"
+        ]
         assert [json.loads(each)["relay"] for each in said] == ["OFF", "ON"]
 
 
@@ -160,14 +166,14 @@ async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect()
         broker() as world,
         fleet(world, 1, rate=1.0, late_share=1.0, abrupt_disconnect_every_s=0.4) as (simulation, [device]),
     ):
-        await world.event(InboundMessage, topic="state")
+        await world.wait_for_event(InboundMessage, topic="state")
         deadline = int(time.time() * 1000) + 300
         order = json.dumps({"id": "exe_1", "cmd": "ON", "exp": deadline}).encode()
         async with asyncio.timeout(5):
             while not await world.link.send(device.device_id, OutboundMessage("cmd", order)):
                 await asyncio.sleep(0.01)
-        await world.until(lambda: results(world, device) == ["done"])
-        last = [event for event in world.of(device) if isinstance(event, InboundMessage) and event.topic == "result"][-1]
+        await world.wait_until(lambda: results(world, device) == ["done"])
+        last = [event for event in world.events_of(device) if isinstance(event, InboundMessage) and event.topic == "result"][-1]
         assert last.at_ms > deadline
         assert simulation.stats()["fault_late"] == 1
 
@@ -175,27 +181,27 @@ async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect()
 async def test_a_goodbye_leaves_no_will_and_a_dirty_end_does() -> None:
     async with broker() as world:
         async with fleet(world, 2, rate=1.0, reconnect_every_s=0.3) as (simulation, _):
-            await world.until(lambda: simulation.stats()["fault_reconnect"] >= 2)
+            await world.wait_until(lambda: simulation.stats()["fault_reconnect"] >= 2)
         assert not [event for event in world.events if isinstance(event, InboundMessage) and event.payload == b"offline"]
         async with fleet(world, 2, rate=1.0, abrupt_disconnect_every_s=0.3):
-            await world.event(InboundMessage, topic="status", payload=b"offline")
+            await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
 
 
 async def test_in_a_storm_all_go_at_once_and_all_come_back() -> None:
     async with broker() as world, fleet(world, 50, rate=50.0) as (simulation, _):
-        await world.until(lambda: simulation.stats()["connected"] == 50)
+        await world.wait_until(lambda: simulation.stats()["connected"] == 50)
         simulation.reconnect_all()
-        await world.until(lambda: simulation.stats()["fault_storm"] == 50)
-        await world.until(lambda: simulation.stats()["connected"] == 50)
+        await world.wait_until(lambda: simulation.stats()["fault_storm"] == 50)
+        await world.wait_until(lambda: simulation.stats()["connected"] == 50)
         assert simulation.stats()["lost"] == 0
 
 
 async def test_the_journal_holds_what_was_confirmed_and_nothing_else() -> None:
     async with broker(consume=False) as world, fleet(world, 2, rate=200.0, keep_ack_log=True) as (simulation, devices):
-        await world.until(lambda: simulation.stats()["sent"] >= 20)
+        await world.wait_until(lambda: simulation.stats()["sent"] >= 20)
         assert dict(simulation.ack_log()) == {device.device_id: [] for device in devices}
         consuming = asyncio.create_task(world.consume())
-        await world.until(lambda: simulation.stats()["confirmed"] >= 20)
+        await world.wait_until(lambda: simulation.stats()["confirmed"] >= 20)
         runs = [run for _, [run] in simulation.ack_log()]
         consuming.cancel()
         assert [first for first, _ in runs] == [0, 0]

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 from domain.kernel.errors import Unavailable
-from support.broker import a_device, connect_packet
+from support.broker import connect_packet, new_device
 from support.certificate import certificate
 
 
@@ -22,7 +22,7 @@ async def test_a_device_comes_in_over_tls_and_a_plain_one_does_not(transport: st
     link = EmbeddedDeviceLink(EmbeddedBrokerSettings((listener,), chain, key))
     await link.start()
     try:
-        device = a_device()
+        device = new_device()
         await link.upsert_credentials(device.device_id, device.number, device.password, "native")
         options = {"port": link.ports()[0], "username": device.device_id, "password": device.password}
         context = ssl.create_default_context(cafile=chain)

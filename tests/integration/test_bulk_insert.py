@@ -24,7 +24,7 @@ PAYLOADS: list[Any] = [
 ]
 
 
-@pytest.fixture(params=[kind for kind in storage.KINDS if kind != "memory"])
+@pytest.fixture(params=[kind for kind in storage.STORAGES if kind != "memory"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -33,12 +33,12 @@ def _row(world: storage.World, number: int, payload: Any) -> tuple[Any, ...]:
     text = f"number {number}: \"'\\ , ] 温度"
     device = world.device.device_id if number % 2 else None
     account = world.account.account_id
-    return (storage.new("evt"), account, device, "relay_changed", text, 2**53 + number, "test", "", payload, number % 2 == 0)
+    return (storage.new_id("evt"), account, device, "relay_changed", text, 2**53 + number, "test", "", payload, number % 2 == 0)
 
 
 async def test_rows_keep_their_order_their_kinds_and_every_character(kind: str, tmp_path: Path) -> None:
-    async with storage.opened(kind, tmp_path) as uow:
-        world = await storage.settled(uow)
+    async with storage.open_storage(kind, tmp_path) as uow:
+        world = await storage.populate(uow)
         rows = [_row(world, number, payload) for number, payload in enumerate(PAYLOADS)]
         async with uow.write() as tx:
             before = await tx.events.last_position()
@@ -52,8 +52,8 @@ async def test_rows_keep_their_order_their_kinds_and_every_character(kind: str, 
 
 
 async def test_a_counter_that_is_there_is_added_to(kind: str, tmp_path: Path) -> None:
-    async with storage.opened(kind, tmp_path) as uow:
-        world = await storage.settled(uow)
+    async with storage.open_storage(kind, tmp_path) as uow:
+        world = await storage.populate(uow)
         account, device = world.account.account_id, world.device.device_id
         for _ in range(2):
             async with uow.write() as tx:
@@ -64,8 +64,8 @@ async def test_a_counter_that_is_there_is_added_to(kind: str, tmp_path: Path) ->
 
 
 async def test_each_row_is_changed_to_its_own_values(kind: str, tmp_path: Path) -> None:
-    async with storage.opened(kind, tmp_path) as uow:
-        world = await storage.settled(uow)
+    async with storage.open_storage(kind, tmp_path) as uow:
+        world = await storage.populate(uow)
         async with uow.write() as tx:
             await tx.session.bulk_write(NAMES, [(world.device.device_id, 'Pump "2"', True, 7), ("dev_none", "none", None, None)])
         async with uow.read() as tx:
@@ -75,8 +75,8 @@ async def test_each_row_is_changed_to_its_own_values(kind: str, tmp_path: Path) 
 
 
 async def test_one_row_too_many_takes_all_of_the_transaction_back(kind: str, tmp_path: Path) -> None:
-    async with storage.opened(kind, tmp_path) as uow:
-        world = await storage.settled(uow)
+    async with storage.open_storage(kind, tmp_path) as uow:
+        world = await storage.populate(uow)
         row = _row(world, 1, {})
         with pytest.raises(UniqueViolationError):
             async with uow.write() as tx:
@@ -89,8 +89,8 @@ async def test_one_row_too_many_takes_all_of_the_transaction_back(kind: str, tmp
 @pytest.mark.parametrize("fault", ["the database", "the caller"])
 async def test_rows_that_are_being_written_when_it_fails_leave_nothing_behind(kind: str, tmp_path: Path, fault: str) -> None:
     """So many that SQLite's thread begins with them at once."""
-    async with storage.opened(kind, tmp_path) as uow:
-        world = await storage.settled(uow)
+    async with storage.open_storage(kind, tmp_path) as uow:
+        world = await storage.populate(uow)
         rows = [_row(world, number, {}) for number in range(500)]
         with pytest.raises(UniqueViolationError if fault == "the database" else KeyError):
             async with uow.write() as tx:

@@ -19,19 +19,19 @@ from adapters.delivery.error_messages import MAX_EXCERPT_BYTES
 from adapters.delivery.native_courier import NativeCourier
 from domain.kernel.clock import SECOND_MS
 from domain.webhooks.ports import NOT_SENT, WebhookRequest
-from support.couriers import KINDS, Counter
-from support.receiver import (
+from support.couriers import COURIERS, CourierClient
+from support.webhook_receiver import (
     Behaviour,
     Receiver,
-    answers,
-    drips,
-    in_turn,
-    never_answers,
-    pours,
-    receiving,
-    resets,
-    says_and_closes,
+    drip,
+    in_sequence,
+    never_respond,
+    reset,
+    respond,
+    respond_with_megabytes,
+    send_and_close,
     serving,
+    webhook_receiver,
 )
 from support.webhook_world import MovableClock
 
@@ -39,10 +39,10 @@ SHORT_S = 0.4
 CLOCK = MovableClock()
 
 
-@pytest.fixture(params=KINDS)
-async def courier(request: pytest.FixtureRequest) -> AsyncIterator[Counter]:
+@pytest.fixture(params=COURIERS)
+async def courier(request: pytest.FixtureRequest) -> AsyncIterator[CourierClient]:
     courier = request.param(clock=CLOCK, guard=AddressGuard(allow_private=True))
-    yield Counter(courier)
+    yield CourierClient(courier)
     await courier.close()
 
 
@@ -50,10 +50,10 @@ def post(url: str, deadline_s: float = 10.0) -> WebhookRequest:
     return WebhookRequest(url, (("Content-Type", "application/json"), ("X-Service-Event", "ping")), b'{"a":1}', deadline_s)
 
 
-async def test_exactly_the_bytes_and_headers_given_are_sent(courier: Counter) -> None:
-    async with receiving(answers()) as receiver:
-        reply = await courier.post(post(receiver.url))
-        [got] = receiver.got
+async def test_exactly_the_bytes_and_headers_given_are_sent(courier: CourierClient) -> None:
+    async with webhook_receiver(respond()) as receiver:
+        reply = await courier.send(post(receiver.url))
+        [got] = receiver.requests
     assert (reply.status, reply.error, reply.excerpt) == (200, None, b"ok")
     assert got.body == b'{"a":1}'
     assert got.headers["x-service-event"] == "ping"
@@ -64,100 +64,102 @@ async def test_exactly_the_bytes_and_headers_given_are_sent(courier: Counter) ->
 @pytest.mark.parametrize(
     "behave",
     [
-        never_answers(),
-        drips(b"X-Slow: y\r\n", b"HTTP/1.1 200 OK\r\n"),
-        drips(b"HTTP/1.1 103 Early Hints\r\n\r\n"),
-        drips(b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"),
-        drips(b"1\r\nx\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
-        drips(b"H"),
+        never_respond(),
+        drip(b"X-Slow: y\r\n", b"HTTP/1.1 200 OK\r\n"),
+        drip(b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+        drip(b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"),
+        drip(b"1\r\nx\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        drip(b"H"),
     ],
     ids=["silence", "headers", "1xx", "body", "chunks", "status line"],
 )
-async def test_the_deadline_cuts_whatever_is_dripped(courier: Counter, behave: Behaviour) -> None:
-    async with receiving(behave) as receiver:
-        reply = await courier.post(post(receiver.url, SHORT_S))
+async def test_the_deadline_cuts_whatever_is_dripped(courier: CourierClient, behave: Behaviour) -> None:
+    async with webhook_receiver(behave) as receiver:
+        reply = await courier.send(post(receiver.url, SHORT_S))
     assert reply.status is None
     assert reply.error is not None
     assert reply.duration_ms < 5_000
 
 
-async def test_of_a_huge_answer_only_the_beginning_is_taken(courier: Counter) -> None:
-    async with receiving(pours(100)) as receiver:
-        reply = await courier.post(post(receiver.url))
+async def test_of_a_huge_answer_only_the_beginning_is_taken(courier: CourierClient) -> None:
+    async with webhook_receiver(respond_with_megabytes(100)) as receiver:
+        reply = await courier.send(post(receiver.url))
         assert reply.status == 200
         assert len(reply.excerpt) == MAX_EXCERPT_BYTES
-        while len(receiver.lines) < 2:
+        while len(receiver.request_lines) < 2:
             await asyncio.sleep(0.01)
-        assert int(receiver.lines[-1]) < 100_000_000
+        assert int(receiver.request_lines[-1]) < 100_000_000
 
 
-async def test_a_compressed_answer_is_not_decoded(courier: Counter) -> None:
+async def test_a_compressed_answer_is_not_decoded(courier: CourierClient) -> None:
     bomb = gzip.compress(bytes(3_000_000))
-    async with receiving(answers(headers="Content-Encoding: gzip\r\n", body=bomb)) as receiver:
-        reply = await courier.post(post(receiver.url))
+    async with webhook_receiver(respond(headers="Content-Encoding: gzip\r\n", body=bomb)) as receiver:
+        reply = await courier.send(post(receiver.url))
     assert reply.excerpt == bomb[:MAX_EXCERPT_BYTES]
 
 
 @pytest.mark.parametrize(
     ("behave", "said"),
     [
-        (says_and_closes(b""), "without an answer"),
-        (says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), "in the middle"),
-        (resets(), "reset"),
-        (says_and_closes(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "not HTTP"),
-        (says_and_closes(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 5_000 + b"\r\n"), "not HTTP"),
-        (says_and_closes(b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 100_000 + b"\r\n\r\n"), "not HTTP"),
+        (send_and_close(b""), "without an answer"),
+        (send_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), "in the middle"),
+        (reset(), "reset"),
+        (send_and_close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "not HTTP"),
+        (send_and_close(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 5_000 + b"\r\n"), "not HTTP"),
+        (send_and_close(b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 100_000 + b"\r\n\r\n"), "not HTTP"),
     ],
     ids=["closed", "cut", "reset", "not http", "many headers", "long header"],
 )
-async def test_a_broken_answer_is_a_failure_that_says_what_was_broken(courier: Counter, behave: Behaviour, said: str) -> None:
-    async with receiving(behave) as receiver:
-        reply = await courier.post(post(receiver.url))
+async def test_a_broken_answer_is_a_failure_that_says_what_was_broken(
+    courier: CourierClient, behave: Behaviour, said: str
+) -> None:
+    async with webhook_receiver(behave) as receiver:
+        reply = await courier.send(post(receiver.url))
     assert reply.status is None
     assert said in str(reply.error)
 
 
-async def test_http_1_0_and_an_answer_without_a_length_are_fine(courier: Counter) -> None:
-    async with receiving(says_and_closes(b"HTTP/1.0 200 OK\r\n\r\nfine")) as receiver:
-        reply = await courier.post(post(receiver.url))
+async def test_http_1_0_and_an_answer_without_a_length_are_fine(courier: CourierClient) -> None:
+    async with webhook_receiver(send_and_close(b"HTTP/1.0 200 OK\r\n\r\nfine")) as receiver:
+        reply = await courier.send(post(receiver.url))
     assert (reply.status, reply.excerpt) == (200, b"fine")
 
 
-async def test_nobody_listening_and_no_such_name_are_failures_in_words(courier: Counter) -> None:
-    assert "connection failed" in str((await courier.post(post("http://127.0.0.1:9/"))).error)
-    assert "cannot be resolved" in str((await courier.post(post("http://no-such-host.invalid/"))).error)
+async def test_nobody_listening_and_no_such_name_are_failures_in_words(courier: CourierClient) -> None:
+    assert "connection failed" in str((await courier.send(post("http://127.0.0.1:9/"))).error)
+    assert "cannot be resolved" in str((await courier.send(post("http://no-such-host.invalid/"))).error)
 
 
-async def test_retry_after_is_read_as_seconds_and_as_a_date(courier: Counter) -> None:
+async def test_retry_after_is_read_as_seconds_and_as_a_date(courier: CourierClient) -> None:
     in_a_minute = CLOCK.now_ms() / SECOND_MS + 60
     date = email.utils.formatdate(in_a_minute, usegmt=True)
-    behave = in_turn(
-        answers(503, "Retry-After: 120\r\n"), answers(503, f"Retry-After: {date}\r\n"), answers(503, "Retry-After: soon\r\n")
+    behave = in_sequence(
+        respond(503, "Retry-After: 120\r\n"), respond(503, f"Retry-After: {date}\r\n"), respond(503, "Retry-After: soon\r\n")
     )
-    async with receiving(behave) as receiver:
-        assert (await courier.post(post(receiver.url))).retry_after_s == 120
-        second = (await courier.post(post(receiver.url))).retry_after_s
+    async with webhook_receiver(behave) as receiver:
+        assert (await courier.send(post(receiver.url))).retry_after_s == 120
+        second = (await courier.send(post(receiver.url))).retry_after_s
         assert second is not None
         assert 55 <= second <= 60
-        assert (await courier.post(post(receiver.url))).retry_after_s is None
+        assert (await courier.send(post(receiver.url))).retry_after_s is None
 
 
 @pytest.mark.parametrize(
     "wild", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -0000", "9" * 60, "-5", "x" * 300]
 )
-async def test_a_senseless_retry_after_harms_neither_its_own_nor_any_other_answer(courier: Counter, wild: str) -> None:
-    async with receiving(answers(503, f"Retry-After: {wild}\r\n")) as receiver, receiving(answers()) as other:
-        replies = await courier.posts([post(receiver.url), post(other.url), post(receiver.url), post(other.url)])
+async def test_a_senseless_retry_after_harms_neither_its_own_nor_any_other_answer(courier: CourierClient, wild: str) -> None:
+    async with webhook_receiver(respond(503, f"Retry-After: {wild}\r\n")) as receiver, webhook_receiver(respond()) as other:
+        replies = await courier.send_all([post(receiver.url), post(other.url), post(receiver.url), post(other.url)])
     assert [reply.status for reply in replies] == [503, 200, 503, 200]
 
 
-async def test_the_environments_proxy_and_cookies_are_ignored(courier: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environments_proxy_and_cookies_are_ignored(courier: CourierClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    async with receiving(answers(headers="Set-Cookie: a=b\r\n")) as receiver:
-        assert (await courier.post(post(receiver.url))).status == 200
-        assert (await courier.post(post(receiver.url))).status == 200
-        assert "cookie" not in receiver.got[1].headers
+    async with webhook_receiver(respond(headers="Set-Cookie: a=b\r\n")) as receiver:
+        assert (await courier.send(post(receiver.url))).status == 200
+        assert (await courier.send(post(receiver.url))).status == 200
+        assert "cookie" not in receiver.requests[1].headers
 
 
 @pytest.fixture(scope="module")
@@ -206,50 +208,50 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COURIERS)
 async def test_a_certificate_is_checked(kind: type[NativeCourier], certificates: Path) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificates / "leaf.pem", certificates / "leaf.key")
     guard = AddressGuard(allow_private=True)
     wary = kind(clock=CLOCK, guard=guard)
     trusting = kind(clock=CLOCK, guard=guard, extra_ca=(certificates / "ca.pem").read_bytes())
-    async with receiving(answers(), tls=server) as receiver:
-        refused = await Counter(wary).post(post(receiver.url))
-        counter = Counter(trusting)
-        accepted = [await counter.post(post(receiver.url)) for _ in range(3)]
-        elsewhere = await counter.post(post(receiver.url.replace("127.0.0.1", "localhost")))
+    async with webhook_receiver(respond(), tls=server) as receiver:
+        refused = await CourierClient(wary).send(post(receiver.url))
+        counter = CourierClient(trusting)
+        accepted = [await counter.send(post(receiver.url)) for _ in range(3)]
+        elsewhere = await counter.send(post(receiver.url.replace("127.0.0.1", "localhost")))
         await wary.close()
         await trusting.close()
-        assert len(receiver.got) == 3
+        assert len(receiver.requests) == 3
     assert "The TLS certificate is not trusted" in str(refused.error)
     assert [reply.status for reply in accepted] == [200, 200, 200]
     assert "The TLS certificate is not trusted" in str(elsewhere.error)
 
 
-async def test_the_deadline_covers_a_tls_handshake_that_stalls(courier: Counter) -> None:
+async def test_the_deadline_covers_a_tls_handshake_that_stalls(courier: CourierClient) -> None:
     async def ignore_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             await reader.read()
 
     async with serving(ignore_hello) as address:
-        reply = await courier.post(post(f"https://{address}/", SHORT_S))
+        reply = await courier.send(post(f"https://{address}/", SHORT_S))
     assert "No complete answer within 0.4 seconds" in str(reply.error)
 
 
-async def test_the_deadline_covers_a_request_that_is_not_read(courier: Counter) -> None:
+async def test_the_deadline_covers_a_request_that_is_not_read(courier: CourierClient) -> None:
     async def stop_reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         await asyncio.sleep(3_600)
 
     async with serving(stop_reading) as address:
-        reply = await courier.post(replace(post(f"http://{address}/", SHORT_S), body=bytes(20_000_000)))
+        reply = await courier.send(replace(post(f"http://{address}/", SHORT_S), body=bytes(20_000_000)))
     assert "No complete answer within 0.4 seconds" in str(reply.error)
 
 
-async def test_a_receiver_that_speaks_only_http_2_is_a_failure_in_words(courier: Counter) -> None:
+async def test_a_receiver_that_speaks_only_http_2_is_a_failure_in_words(courier: CourierClient) -> None:
     settings = b"\0\0\0\x04\0\0\0\0\0"
-    async with receiving(says_and_closes(settings)) as receiver:
-        reply = await courier.post(post(receiver.url))
+    async with webhook_receiver(send_and_close(settings)) as receiver:
+        reply = await courier.send(post(receiver.url))
     assert reply.status is None
     assert "not HTTP" in str(reply.error)
 
@@ -267,44 +269,44 @@ def interim(*statuses: int) -> Behaviour:
     return behave
 
 
-async def test_interim_answers_are_passed_over_and_chunks_put_together(courier: Counter) -> None:
-    async with receiving(interim(100, 103, 100)) as receiver:
-        replies = [await courier.post(post(receiver.url)) for _ in range(2)]
+async def test_interim_answers_are_passed_over_and_chunks_put_together(courier: CourierClient) -> None:
+    async with webhook_receiver(interim(100, 103, 100)) as receiver:
+        replies = [await courier.send(post(receiver.url)) for _ in range(2)]
     assert [(reply.status, reply.excerpt) for reply in replies] == [(201, b"ok")] * 2
 
 
-async def test_many_at_once_get_each_its_own_answer(courier: Counter) -> None:
+async def test_many_at_once_get_each_its_own_answer(courier: CourierClient) -> None:
     async def echo(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        await answers(body=receiver.got[-1].headers["x-number"].encode())(receiver, reader, writer)
+        await respond(body=receiver.requests[-1].headers["x-number"].encode())(receiver, reader, writer)
         return True
 
-    async with receiving(echo) as receiver:
+    async with webhook_receiver(echo) as receiver:
         numbered = [WebhookRequest(receiver.url, (("X-Number", str(number)),), b"{}", 10.0) for number in range(200)]
-        replies = await courier.posts(numbered)
+        replies = await courier.send_all(numbered)
     assert [reply.excerpt for reply in replies] == [str(number).encode() for number in range(200)]
 
 
-async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(courier: Counter) -> None:
-    async with receiving(never_answers()) as receiver:
-        ticket, future = courier.hand_in(post(receiver.url))
+async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(courier: CourierClient) -> None:
+    async with webhook_receiver(never_respond()) as receiver:
+        ticket, future = courier.submit(post(receiver.url))
         await receiver.wait_for(1)
         courier.courier.cancel([ticket, 999])
-        async with receiving(answers()) as other:
-            assert (await courier.post(post(other.url))).status == 200
+        async with webhook_receiver(respond()) as other:
+            assert (await courier.send(post(other.url))).status == 200
     assert not future.done()
-    assert ticket not in courier.heard
+    assert ticket not in courier.answered
 
 
-async def test_of_one_lane_four_are_sent_at_once_and_who_waits_too_long_is_not_sent(courier: Counter) -> None:
-    async with receiving(answers(after_s=0.01)) as receiver, receiving(never_answers()) as dead:
+async def test_of_one_lane_four_are_sent_at_once_and_who_waits_too_long_is_not_sent(courier: CourierClient) -> None:
+    async with webhook_receiver(respond(after_s=0.01)) as receiver, webhook_receiver(never_respond()) as dead:
 
         def lane(url: str, name: str) -> WebhookRequest:
             return replace(post(url, 3.0), queue_key=name)
 
         posts = [lane(receiver.url, "a") for _ in range(12)] + [lane(dead.url, "b") for _ in range(6)]
-        replies = await courier.posts(posts)
+        replies = await courier.send_all(posts)
         assert [reply.status for reply in replies[:12]] == [200] * 12
-        assert (receiver.most_open, dead.most_open, len(dead.got)) == (4, 4, 4)
+        assert (receiver.max_open, dead.max_open, len(dead.requests)) == (4, 4, 4)
     assert sorted(reply is NOT_SENT for reply in replies[12:]) == [False] * 4 + [True] * 2
 
 
@@ -316,43 +318,43 @@ def hangs_up_after(count: int) -> Behaviour:
         served[writer] = served.get(writer, 0) + 1
         if served[writer] > count:
             return False
-        return await answers()(receiver, reader, writer)
+        return await respond()(receiver, reader, writer)
 
     return behave
 
 
-async def test_a_kept_connection_that_ends_without_a_word_costs_no_attempt(courier: Counter) -> None:
-    async with receiving(hangs_up_after(1)) as receiver:
-        assert [(await courier.post(post(receiver.url))).status for _ in range(4)] == [200] * 4
+async def test_a_kept_connection_that_ends_without_a_word_costs_no_attempt(courier: CourierClient) -> None:
+    async with webhook_receiver(hangs_up_after(1)) as receiver:
+        assert [(await courier.send(post(receiver.url))).status for _ in range(4)] == [200] * 4
 
 
-async def test_a_new_connection_that_ends_without_a_word_is_a_failure_and_is_not_tried_again(courier: Counter) -> None:
-    async with receiving(says_and_closes(b"")) as receiver:
-        assert (await courier.post(post(receiver.url))).status is None
-        assert len(receiver.got) == 1
+async def test_a_new_connection_that_ends_without_a_word_is_a_failure_and_is_not_tried_again(courier: CourierClient) -> None:
+    async with webhook_receiver(send_and_close(b"")) as receiver:
+        assert (await courier.send(post(receiver.url))).status is None
+        assert len(receiver.requests) == 1
 
 
-async def test_an_answer_that_breaks_off_on_a_kept_connection_is_a_failure(courier: Counter) -> None:
-    async with receiving(in_turn(answers(), says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Le"), answers())) as receiver:
-        assert (await courier.post(post(receiver.url))).status == 200
-        assert (await courier.post(post(receiver.url))).status is None
-        assert len(receiver.got) == 2
+async def test_an_answer_that_breaks_off_on_a_kept_connection_is_a_failure(courier: CourierClient) -> None:
+    async with webhook_receiver(in_sequence(respond(), send_and_close(b"HTTP/1.1 200 OK\r\nContent-Le"), respond())) as receiver:
+        assert (await courier.send(post(receiver.url))).status == 200
+        assert (await courier.send(post(receiver.url))).status is None
+        assert len(receiver.requests) == 2
 
 
-async def test_nothing_is_kept_of_a_connection_that_is_full_of_an_answers_rest(courier: Counter) -> None:
-    async with receiving(in_turn(answers(body=b"x" * 50_000), answers())) as receiver:
-        assert [(await courier.post(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * MAX_EXCERPT_BYTES, b"ok"]
+async def test_nothing_is_kept_of_a_connection_that_is_full_of_an_answers_rest(courier: CourierClient) -> None:
+    async with webhook_receiver(in_sequence(respond(body=b"x" * 50_000), respond())) as receiver:
+        assert [(await courier.send(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * MAX_EXCERPT_BYTES, b"ok"]
         assert receiver.connections == 2
 
 
-async def test_a_header_that_would_be_two_is_not_sent(courier: Counter) -> None:
-    async with receiving(answers()) as receiver:
-        reply = await courier.post(WebhookRequest(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
-        assert not receiver.got
+async def test_a_header_that_would_be_two_is_not_sent(courier: CourierClient) -> None:
+    async with webhook_receiver(respond()) as receiver:
+        reply = await courier.send(WebhookRequest(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
+        assert not receiver.requests
     assert reply.status is None
     assert reply.error
 
 
-async def test_after_the_first_address_fails_the_next_is_tried(courier: Counter) -> None:
-    async with receiving(answers()) as receiver:  # listens on 127.0.0.1 alone
-        assert (await courier.post(post(receiver.url.replace("127.0.0.1", "localhost")))).status == 200
+async def test_after_the_first_address_fails_the_next_is_tried(courier: CourierClient) -> None:
+    async with webhook_receiver(respond()) as receiver:  # listens on 127.0.0.1 alone
+        assert (await courier.send(post(receiver.url.replace("127.0.0.1", "localhost")))).status == 200

@@ -12,7 +12,7 @@ import pytest
 from adapters.engine import _native
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
 from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
-from support.broker import Device, a_device
+from support.broker import BrokerDevice, new_device
 from support.mosquitto import Mosquitto, mosquitto
 
 PATIENCE = 10.0
@@ -23,7 +23,7 @@ class StillClock:
         return 1_800_000_000_000
 
 
-async def started(broker: Mosquitto, *devices: Device) -> MosquittoDeviceLink:
+async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceLink:
     """The service as it starts: every device that may connect, then the link."""
     settings = MosquittoSettings("127.0.0.1", broker.port, "latchboard", "s" * 32)
     link = MosquittoDeviceLink(
@@ -35,7 +35,7 @@ async def started(broker: Mosquitto, *devices: Device) -> MosquittoDeviceLink:
     return link
 
 
-def client(broker: Mosquitto, device: Device) -> aiomqtt.Client:
+def client(broker: Mosquitto, device: BrokerDevice) -> aiomqtt.Client:
     login = {"username": device.device_id, "password": device.password, "identifier": device.device_id}
     return aiomqtt.Client("127.0.0.1", broker.port, timeout=PATIENCE, **login)
 
@@ -47,7 +47,7 @@ async def cut(gone: aiomqtt.Client) -> None:
 
 
 async def test_who_was_shut_out_while_the_service_was_down_is_cut_at_its_start(tmp_path: Path) -> None:
-    kept, shut_out = a_device(), a_device()
+    kept, shut_out = new_device(), new_device()
     async with mosquitto(tmp_path, "latchboard") as broker, contextlib.AsyncExitStack() as online:
         link = await started(broker, kept, shut_out)
         with contextlib.suppress(aiomqtt.MqttError):
@@ -68,7 +68,7 @@ async def test_who_was_shut_out_while_the_service_was_down_is_cut_at_its_start(t
 
 
 async def test_what_a_device_said_while_the_service_was_down_is_heard_at_its_start(tmp_path: Path) -> None:
-    device = a_device()
+    device = new_device()
     async with mosquitto(tmp_path, "latchboard") as broker:
         link = await started(broker, device)
         await link.stop()

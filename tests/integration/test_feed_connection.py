@@ -11,13 +11,13 @@ import pytest
 from domain.events.model import Event
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
-from support.feed_world import FeedWorld, feeding
+from support.feed_world import FeedWorld, feed_world
 from support.webhook_world import ACCOUNT
 
 
 @pytest.fixture(params=["wired", "plain"])
 async def feed(request: pytest.FixtureRequest) -> AsyncIterator[FeedWorld]:
-    async with feeding(wired=request.param == "wired") as world:
+    async with feed_world(wired=request.param == "wired") as world:
         yield world
 
 
@@ -53,7 +53,7 @@ async def test_there_are_several_ways_to_say_who_one_is(feed: FeedWorld, how: st
         first = {"apiKey": secret} if "key" in how else {"token": token}
     async with feed.client(query, **options) as client:
         if first is not None:
-            await client.say(type="auth", **first)
+            await client.send(type="auth", **first)
         assert (await client.next())["type"] == "initial_state"
 
 
@@ -87,7 +87,7 @@ async def test_a_key_sees_only_what_its_grants_cover_and_nothing_more_once_one_g
         assert (await client.next())["deviceId"] == seen.device_id
         await feed.world.revoke(grant)
         await feed.world.switch(seen)
-        assert await client.quiet()
+        assert await client.is_quiet()
         await feed.world.grant(key_id, hidden)
         await feed.world.switch(hidden, "OFF")
         event = await client.next()
@@ -104,7 +104,7 @@ async def test_a_grant_that_runs_out_ends_what_a_key_sees(feed: FeedWorld) -> No
         await client.next()
         feed.world.clock.forward(seconds=61)
         await feed.world.switch(device)
-        assert await client.quiet()
+        assert await client.is_quiet()
 
 
 @pytest.mark.parametrize("how", ["disabled", "deleted"])
@@ -132,7 +132,7 @@ async def test_a_token_that_expires_closes_with_4001_unless_it_was_renewed_in_ba
     async with feed.client(f"?token={short}") as renews, feed.client(f"?token={short}") as forgets:
         await renews.next()
         await forgets.next()
-        await renews.say(type="auth", token=feed.callers.accept_token("long"))
+        await renews.send(type="auth", token=feed.callers.accept_token("long"))
         assert (await renews.next())["type"] == "authenticated"
         feed.world.clock.forward(seconds=61)
         await feed.world.switch(device)
@@ -143,7 +143,7 @@ async def test_a_token_that_expires_closes_with_4001_unless_it_was_renewed_in_ba
 async def test_renewing_as_somebody_else_closes_with_4001(feed: FeedWorld) -> None:
     async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
-        await client.say(type="auth", token=feed.callers.accept_token("bob", Role.VIEWER))
+        await client.send(type="auth", token=feed.callers.accept_token("bob", Role.VIEWER))
         assert await client.closed() == 4001
 
 
@@ -162,7 +162,7 @@ async def test_filters_choose_types_and_a_device(feed: FeedWorld) -> None:
             await tx.emit(feed.world.fact("device_online", one.device_id, reason="connected"))
         assert (await kinds.next())["type"] == "device_online"
         assert (await only.next())["deviceId"] == two.device_id
-        assert await only.quiet()
+        assert await only.is_quiet()
 
 
 async def test_telemetry_carries_the_cursor_of_the_last_logged_event(feed: FeedWorld) -> None:

@@ -14,14 +14,14 @@ from websockets.exceptions import ConnectionClosed
 from adapters.http.feed.connection_limits import ConnectionLimits
 from domain.kernel.caller import Role
 from domain.kernel.ids import KeyId
-from support.feed_world import FeedWorld, Listener, feeding
+from support.feed_world import FeedListener, FeedWorld, feed_world
 from support.webhook_world import ACCOUNT
 
 TURNS = 12
 
 
 @contextlib.asynccontextmanager
-async def chattering(client: Listener) -> AsyncIterator[None]:
+async def chattering(client: FeedListener) -> AsyncIterator[None]:
     """The client sends and sends, and does not care what it is told."""
 
     async def chatter() -> None:
@@ -56,7 +56,7 @@ async def stopping(feed: FeedWorld, _: KeyId) -> None:
 async def test_an_end_that_comes_while_the_client_talks_is_heard(
     how: Callable[[FeedWorld, KeyId], Awaitable[None]], code: int
 ) -> None:
-    async with feeding() as feed:
+    async with feed_world() as feed:
         key_id = await feed.world.key()
         shown = feed.callers.accept_token("ada") if how is expired else feed.callers.accept_key(key_id)
         async with contextlib.AsyncExitStack() as stack:
@@ -71,7 +71,7 @@ async def test_an_end_that_comes_while_the_client_talks_is_heard(
 
 @pytest.mark.parametrize(("query", "code"), [("?token=nobody", 4001), ("?token=ada&types=weather", 1008)])
 async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(query: str, code: int) -> None:
-    async with feeding() as feed:
+    async with feed_world() as feed:
         feed.callers.accept_token("ada")
         for _ in range(TURNS):
             async with feed.client(query) as client, chattering(client):
@@ -79,18 +79,18 @@ async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(q
 
 
 async def test_one_client_too_many_is_told_to_come_later() -> None:
-    async with feeding(limits=ConnectionLimits(total=1)) as feed:
+    async with feed_world(limits=ConnectionLimits(total=1)) as feed:
         token = feed.callers.accept_token("ada")
         for _ in range(3):  # a seat is given back
             async with feed.client(f"?token={token}") as first:
                 await first.next()
                 async with feed.client(f"?token={token}") as second:
                     assert await second.closed() == 1013
-            await feed.empty()
+            await feed.wait_until_empty()
 
 
 async def test_one_caller_does_not_take_the_seats_of_others() -> None:
-    async with feeding(limits=ConnectionLimits(per_caller=2)) as feed:
+    async with feed_world(limits=ConnectionLimits(per_caller=2)) as feed:
         ada, eve = feed.callers.accept_token("ada"), feed.callers.accept_key(await feed.world.key())
         for _ in range(2):
             async with feed.client(f"?token={ada}") as first, feed.client(f"?token={ada}") as second:
@@ -100,11 +100,11 @@ async def test_one_caller_does_not_take_the_seats_of_others() -> None:
                     assert "2 connections" in (third.raw.close_reason or "")
                 async with feed.client(f"?token={eve}") as other:
                     assert (await other.next())["type"] == "initial_state"
-            await feed.empty()
+            await feed.wait_until_empty()
 
 
 async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() -> None:
-    async with feeding(limits=ConnectionLimits(unauthenticated=2)) as feed:
+    async with feed_world(limits=ConnectionLimits(unauthenticated=2)) as feed:
         token = feed.callers.accept_token("ada")
         async with feed.client() as first, feed.client() as second:
             async with feed.client() as third:
@@ -112,16 +112,16 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() ->
             async with feed.client(f"?token={token}") as ada:
                 assert (await ada.next())["type"] == "initial_state"
             for late in (first, second):
-                await late.say(type="auth", token=token)
+                await late.send(type="auth", token=token)
                 assert (await late.next())["type"] == "initial_state"
             async with feed.client() as again:
-                await again.say(type="auth", token=token)
+                await again.send(type="auth", token=token)
                 assert (await again.next())["type"] == "initial_state"
 
 
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 300_000, 2_000_000])
 async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(size: int) -> None:
-    async with feeding() as feed:
+    async with feed_world() as feed:
         token = feed.callers.accept_token("ada", Role.VIEWER)
         for query in ("", f"?token={token}"):
             for _ in range(TURNS // 2):
@@ -134,7 +134,7 @@ async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(
 async def test_a_client_that_never_reads_again_is_cut_off_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.http.feed.websocket.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
     monkeypatch.setattr("adapters.http.feed.stream.SEND_TIMEOUT_S", 0.2)
-    async with feeding() as feed:
+    async with feed_world() as feed:
         device = await feed.world.device()
         feed.world.feed._max_queue_length = 20
         token = feed.callers.accept_token("ada")

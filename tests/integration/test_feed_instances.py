@@ -21,9 +21,9 @@ from domain.events.model import Event
 from domain.kernel.cursors import EVENTS, encode_cursor
 from domain.kernel.ids import DeviceId
 from support import postgres
-from support.feed_world import FeedWorld, feeding
-from support.storage import emptied
-from support.webhook_world import ACCOUNT, PATIENCE, WebhookWorld
+from support.feed_world import FeedWorld, feed_world
+from support.storage import empty_postgres
+from support.webhook_world import ACCOUNT, TIMEOUT_S, WebhookWorld
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -59,13 +59,13 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
         await world.populate()
     changes = RecordedChanges()
     assert world.followed is not None
-    log = EventLogFollower(uow=world.uow, feed=world.followed, peer_changes=changes, wake_event=world.log_bell)  # type: ignore[arg-type]
-    herald = PostgresListener(url, on_notify=world.log_bell.set)
+    log = EventLogFollower(uow=world.uow, feed=world.followed, peer_changes=changes, wake_event=world.log_wake_event)  # type: ignore[arg-type]
+    herald = PostgresListener(url, on_notify=world.log_wake_event.set)
     await log.seek_to_end()
     supervisor = Supervisor([PostgresListenerWorker(herald), log])
     supervisor.start()
     try:
-        async with feeding(world) as feed:
+        async with feed_world(world) as feed:
             yield Instance(feed, changes)
     finally:
         await supervisor.stop()
@@ -75,7 +75,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
 
 @pytest.fixture
 async def pair() -> AsyncIterator[tuple[Instance, Instance]]:
-    url = await emptied()
+    url = await empty_postgres()
     async with instance(url, populate=True) as here, instance(url) as there:
         yield here, there
 
@@ -176,7 +176,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
             if last_round:
                 return seen
 
-    async with asyncio.timeout(4 * PATIENCE):
+    async with asyncio.timeout(4 * TIMEOUT_S):
         following = [asyncio.create_task(follow(at, f"reader-{n}")) for n, at in enumerate((*pair, *pair))]
         cutting = asyncio.create_task(cut_now_and_then())
         await asyncio.gather(*[write(at, f"{n}") for n, at in enumerate((*pair, *pair, *pair))])
@@ -190,7 +190,7 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
 
 
 async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_connection_ends() -> None:
-    url = await emptied()
+    url = await empty_postgres()
     first, second = (PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock()) for _ in range(2))
     await first.open()
     await second.open()
@@ -199,7 +199,7 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
     await asyncio.sleep(0.3)
     assert not second.leader_lock.acquired.is_set()
     await first.close()
-    await asyncio.wait_for(second.leader_lock.acquired.wait(), PATIENCE)
+    await asyncio.wait_for(second.leader_lock.acquired.wait(), TIMEOUT_S)
     waiting.cancel()
     await asyncio.wait([waiting])
     with pytest.MonkeyPatch.context() as patch:
@@ -210,7 +210,7 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
 
 
 async def test_who_lost_the_devices_ends_the_program() -> None:
-    url = await emptied()
+    url = await empty_postgres()
     first, second = (PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock()) for _ in range(2))
     await first.open()
     await second.open()
@@ -220,7 +220,7 @@ async def test_who_lost_the_devices_ends_the_program() -> None:
         await first.close()
         await second.leader_lock.acquire(second._connection)
         supervisor.start()
-        await asyncio.wait_for(supervisor.shutdown_requested.wait(), PATIENCE)
+        await asyncio.wait_for(supervisor.shutdown_requested.wait(), TIMEOUT_S)
     await supervisor.stop()
     await second.close()
 

@@ -7,7 +7,7 @@ import socket
 from urllib.parse import urlsplit
 
 from app.runtime.lifecycle import hypercorn_config
-from support.feed_world import feeding
+from support.feed_world import feed_world
 
 PING = 0x89
 UPGRADE = (
@@ -26,7 +26,7 @@ async def next_frame(reader: asyncio.StreamReader) -> int:
 
 
 async def test_a_quiet_client_is_pinged_again_and_again() -> None:
-    async with feeding(ping_every_s=0.05) as feed:
+    async with feed_world(ping_every_s=0.05) as feed:
         there = urlsplit(feed.url)
         reader, writer = await asyncio.open_connection(there.hostname, there.port)
         writer.write(UPGRADE.format(feed.callers.accept_token("ada")).encode())

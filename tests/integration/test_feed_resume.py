@@ -14,19 +14,19 @@ from websockets.exceptions import ConnectionClosed
 from adapters.storage.sql.database import SqlDatabase
 from domain.devices.model import Device
 from domain.kernel.cursors import EVENTS, encode_cursor
-from support.feed_world import FeedWorld, feeding
+from support.feed_world import FeedWorld, feed_world
 from support.webhook_world import WebhookWorld
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FeedWorld]:
     if request.param == "memory":
-        async with feeding() as world:
+        async with feed_world() as world:
             yield world
         return
     database = SqlDatabase(f"sqlite+aiosqlite:///{tmp_path}/feed.db")
     await database.start()
-    async with feeding(await WebhookWorld(database.unit_of_work).populate()) as world:
+    async with feed_world(await WebhookWorld(database.unit_of_work).populate()) as world:
         yield world
     await database.stop()
 
@@ -55,7 +55,7 @@ async def test_a_thousand_missed_events_come_in_order_and_once(feed: FeedWorld) 
     async with feed.client(f"?token={token}&cursor={encode_cursor(EVENTS, 0)}") as client:
         await client.next()
         assert [(await client.next())["number"] for _ in range(1_100)] == list(range(1_100))
-        assert await client.quiet()
+        assert await client.is_quiet()
 
 
 async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) -> None:
@@ -68,7 +68,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
     async with feed.client(f"?token={feed.callers.accept_key(key_id)}&cursor={cursor}") as client:
         await client.next()
         assert (await client.next())["number"] == 2
-        assert await client.quiet()
+        assert await client.is_quiet()
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(EVENTS, 10**12)])

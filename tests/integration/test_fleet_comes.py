@@ -11,9 +11,9 @@ import pytest
 
 from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
 from domain.kernel.ids import DeviceId
-from support.pair import DATABASES, NEW
-from support.storage import emptied
-from support.whole import Whole, whole
+from support.in_process_app import InProcessApp, in_process_app
+from support.storage import empty_postgres
+from support.two_instances import DATABASES, NEW_DEVICE
 
 FEW, MANY = 2, 60
 
@@ -38,11 +38,11 @@ class Statements(Counter[str]):
         return counted
 
 
-async def numbers_of(program: Whole, count: int) -> list[tuple[DeviceId, int]]:
+async def numbers_of(program: InProcessApp, count: int) -> list[tuple[DeviceId, int]]:
     owner = await program.sign_in("owner@example.com")
-    made = [DeviceId((await owner.made("POST", "/devices/register", NEW))["deviceId"]) for _ in range(count)]
+    made = [DeviceId((await owner.send_ok("POST", "/devices/register", NEW_DEVICE))["deviceId"]) for _ in range(count)]
     for device_id in made:
-        await owner.made("POST", f"/devices/{device_id}/credentials", {})
+        await owner.send_ok("POST", f"/devices/{device_id}/credentials", {})
     async with program.services.uow.read() as tx:
         return [(device.device_id, device.device_no) for device in await tx.devices.list_by_ids(made)]
 
@@ -59,9 +59,9 @@ def come(device_id: DeviceId, number: int, at_ms: int) -> list[Any]:
 
 
 async def test_the_coming_of_many_is_as_many_statements_as_that_of_one(tmp_path: Path, database: str) -> None:
-    settings = {"database_url": await emptied()} if database == "postgres" else {}
-    async with whole(tmp_path, **settings) as program:
-        await program.account("owner@example.com")
+    settings = {"database_url": await empty_postgres()} if database == "postgres" else {}
+    async with in_process_app(tmp_path, **settings) as program:
+        await program.create_account("owner@example.com")
         costs = []
         for count in (FEW, MANY):
             fleet = await numbers_of(program, count)
@@ -69,14 +69,14 @@ async def test_the_coming_of_many_is_as_many_statements_as_that_of_one(tmp_path:
             costs.append(await apply(program, events))
             assert await online(program) >= {device_id for device_id, _ in fleet}
         assert costs[0] == costs[1]
-        told = (await (await program.sign_in("owner@example.com")).made("GET", "/events?type=device_online&limit=200"))["data"]
+        told = (await (await program.sign_in("owner@example.com")).send_ok("GET", "/events?type=device_online&limit=200"))["data"]
         assert len(told) == FEW + MANY
         gone = [DeviceDisconnected(number, device_id, "revoked", program.clock.now_ms()) for device_id, number in fleet]
         assert sum((await apply(program, gone)).values()) <= sum(costs[0].values())
         assert len(await online(program)) == FEW
 
 
-async def apply(program: Whole, events: list[Any]) -> Statements:
+async def apply(program: InProcessApp, events: list[Any]) -> Statements:
     statements = Statements()
     done = await program.services.device_messages.decode(events)
     async with program.services.uow.write() as tx:
@@ -85,6 +85,6 @@ async def apply(program: Whole, events: list[Any]) -> Statements:
     return statements
 
 
-async def online(program: Whole) -> set[DeviceId]:
+async def online(program: InProcessApp) -> set[DeviceId]:
     async with program.services.uow.read() as tx:
         return {device.device_id for device in await tx.devices.list_online()}

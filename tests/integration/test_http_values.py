@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from support.whole import Caller, whole
+from support.in_process_app import ApiCaller, in_process_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOBODYS = {"slot": "1"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def owner(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Caller]:
-    async with whole(tmp_path_factory.mktemp("fields")) as program:
-        await program.account("owner@example.com")
+async def owner(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiCaller]:
+    async with in_process_app(tmp_path_factory.mktemp("fields")) as program:
+        await program.create_account("owner@example.com")
         yield await program.sign_in("owner@example.com")
 
 
@@ -52,8 +52,8 @@ def faults(answer: Any) -> set[str]:
     return {detail["field"].partition(".")[0] for detail in answer.json().get("details", [])}
 
 
-async def test_null_is_taken_exactly_where_the_document_says_so(owner: Caller) -> None:
-    document = (await owner.whole.http.get("/openapi.json")).json()
+async def test_null_is_taken_exactly_where_the_document_says_so(owner: ApiCaller) -> None:
+    document = (await owner.app.http.get("/openapi.json")).json()
     wrong, asked = [], 0
     for method, path, example, schema in bodies(document):
         for name, of in schema["properties"].items():
@@ -70,8 +70,8 @@ async def test_null_is_taken_exactly_where_the_document_says_so(owner: Caller) -
     assert asked > 100
 
 
-async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: Caller) -> None:
-    document = (await owner.whole.http.get("/openapi.json")).json()
+async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: ApiCaller) -> None:
+    document = (await owner.app.http.get("/openapi.json")).json()
     asked = 0
     for method, path, example, schema in bodies(document):
         for name, of in schema["properties"].items():
@@ -84,8 +84,8 @@ async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: Calle
     assert asked > 3
 
 
-async def test_every_value_of_an_enumeration_in_the_document_is_accepted(owner: Caller) -> None:
-    document = (await owner.whole.http.get("/openapi.json")).json()
+async def test_every_value_of_an_enumeration_in_the_document_is_accepted(owner: ApiCaller) -> None:
+    document = (await owner.app.http.get("/openapi.json")).json()
     sent_values, wrong = 0, []
     for method, path, example, schema in bodies(document):
         for name, of in schema["properties"].items():
@@ -99,14 +99,14 @@ async def test_every_value_of_an_enumeration_in_the_document_is_accepted(owner: 
     assert sent_values > 20
 
 
-async def sent(owner: Caller, method: str, path: str, text: str) -> Any:
+async def sent(owner: ApiCaller, method: str, path: str, text: str) -> Any:
     headers = {**owner.headers, "Content-Type": "application/json"}
-    return await owner.whole.http.request(method, f"/api/v1{path}", content=text.encode(), headers=headers)
+    return await owner.app.http.request(method, f"/api/v1{path}", content=text.encode(), headers=headers)
 
 
-async def test_a_whole_number_keeps_its_bounds_and_its_place(owner: Caller) -> None:
-    device = f"/devices/{(await owner.made('POST', '/devices/register', {'name': 'D', 'boardType': 'ESP32', 'appType': 'PUMP'}))['deviceId']}"
-    key = await owner.made("POST", "/keys", {"name": "Robot"})
+async def test_a_whole_number_keeps_its_bounds_and_its_place(owner: ApiCaller) -> None:
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', {'name': 'D', 'boardType': 'ESP32', 'appType': 'PUMP'}))['deviceId']}"
+    key = await owner.send_ok("POST", "/keys", {"name": "Robot"})
     grant = {"commands": ["*"], "apiKeyId": key["keyId"]}
     for text, status in (("1e1", 201), ("10.0", 201), ("1e300", 400), ("0.0", 400), ("10.5", 400), ("true", 400), ('"10"', 400)):
         body = json.dumps({**grant, "rateLimitPerMinute": 0, "activeDays": [0]})
@@ -115,24 +115,24 @@ async def test_a_whole_number_keeps_its_bounds_and_its_place(owner: Caller) -> N
         assert answer.status_code == status, f"{text}: {answer.text}"
         if status == 400:
             assert faults(answer) == {"rateLimitPerMinute"}
-    kept = await owner.made("GET", f"{device}/grants")
+    kept = await owner.send_ok("GET", f"{device}/grants")
     assert [(one["rateLimitPerMinute"], one["activeDays"]) for one in kept] == [(10, [1, 2])] * 2
 
 
 @pytest.mark.parametrize("text", ["1.0", "1e1", "+1", " 1", "1_0", "", "١", "0x1", "true"])
-async def test_a_number_in_a_query_is_its_digits(owner: Caller, text: str) -> None:
+async def test_a_number_in_a_query_is_its_digits(owner: ApiCaller, text: str) -> None:
     answer = await owner.send("GET", "/events", params={"limit": text})
     assert (answer.status_code, faults(answer)) == (400, {"limit"})
 
 
-async def test_a_type_that_no_event_has_is_a_fault_and_no_empty_page(owner: Caller) -> None:
-    document = (await owner.whole.http.get("/openapi.json")).json()
+async def test_a_type_that_no_event_has_is_a_fault_and_no_empty_page(owner: ApiCaller) -> None:
+    document = (await owner.app.http.get("/openapi.json")).json()
     parts = document["paths"]["/api/v1/events"]["get"]["parameters"]
     [listed] = [part["schema"]["enum"] for part in parts if part["name"] == "type"]
     answer = await owner.send("GET", "/events", params={"type": "logn"})
     assert (answer.status_code, faults(answer)) == (400, {"type"})
     assert len(answer.text) < 500
     for kind in listed:
-        assert (await owner.made("GET", f"/events?type={kind}"))["data"] is not None
-    logged = {event["eventType"] for event in (await owner.made("GET", "/events?limit=200"))["data"]}
+        assert (await owner.send_ok("GET", f"/events?type={kind}"))["data"] is not None
+    logged = {event["eventType"] for event in (await owner.send_ok("GET", "/events?limit=200"))["data"]}
     assert {"login", "device_registered", "key_created", "grant_created"} <= logged <= set(listed)

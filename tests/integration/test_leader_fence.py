@@ -17,7 +17,7 @@ from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
 from adapters.storage.sql.postgres.notifications import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
-from support.storage import World, add_execution, an_execution, emptied, settled
+from support.storage import World, add_execution, an_execution, empty_postgres, populate
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -50,9 +50,9 @@ async def instance(url: str) -> AsyncIterator[Instance]:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[tuple[Instance, Instance, World]]:
-    url = await emptied()
+    url = await empty_postgres()
     async with instance(url) as first, instance(url) as second:
-        world = await settled(first.database.uow)
+        world = await populate(first.database.uow)
         await first.listener.open()
         yield first, second, world
 

@@ -18,7 +18,7 @@ from adapters.engine import _native
 from app.runtime.broker_metrics import BrokerMetricsCollector
 from app.wiring.homeassistant import register_metrics as register_homeassistant_metrics
 from domain.commands.model import ExecutionStatus
-from support.whole import whole
+from support.in_process_app import in_process_app
 
 REQUIRED = "LATCHBOARD_REQUIRE_PROMTOOL"
 NAME = re.compile(r"(latchboard|process|python)(_[a-z0-9]+)+")
@@ -28,7 +28,7 @@ OTHER_UNITS = {"ms", "us", "ns", "milliseconds", "microseconds", "minutes", "hou
 @pytest.fixture
 async def page(tmp_path: Path) -> AsyncIterator[str]:
     """The page of a whole program, with the embedded broker, Home Assistant and one fault of a device."""
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         metrics = program.program.metrics
         metrics.register_collector(BrokerMetricsCollector(_native.Broker().stats))
         register_homeassistant_metrics(metrics, lambda: defaultdict(float))

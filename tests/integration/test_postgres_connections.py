@@ -30,7 +30,7 @@ async def test_connections_that_the_server_has_closed_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rested_s: float
 ) -> None:
     monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", rested_s)
-    async with storage.opened("postgres", tmp_path, pool_size=3) as uow:
+    async with storage.open_storage("postgres", tmp_path, pool_size=3) as uow:
 
         async def look() -> None:
             async with uow.read() as tx:
@@ -46,7 +46,7 @@ async def test_connections_that_the_server_has_closed_are_replaced(
 
 
 async def test_a_connection_is_pinged_only_after_it_was_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    database = SqlDatabase(await storage.emptied(), pool_size=1)
+    database = SqlDatabase(await storage.empty_postgres(), pool_size=1)
     await database.start()
     try:
         asked: list[object] = []

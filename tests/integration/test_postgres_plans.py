@@ -20,8 +20,8 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.repositories import deliveries, events, grants
 from adapters.storage.sql.session import POSTGRES
 from support import postgres
-from support.plans import carried_out, planning, prepare, read_in_vain, values
-from support.storage import emptied
+from support.query_plans import connect_with_plan_mode, explain, oversized_steps, prepare, values
+from support.storage import empty_postgres
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -99,17 +99,17 @@ def filled() -> dict[str, dict[str, Any]]:
     end."""
 
     async def fill() -> dict[str, dict[str, Any]]:
-        database = SqlDatabase(await emptied())
+        database = SqlDatabase(await empty_postgres())
         await database.start()
         await database.stop()
-        early, filling = await planning("force_generic_plan"), await asyncpg.connect(postgres.plain_url())
+        early, filling = await connect_with_plan_mode("force_generic_plan"), await asyncpg.connect(postgres.plain_url())
         for table in ("deliveries", "attempts"):  # a plan is forgotten when statistics are gathered
             await filling.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
         names = {what: await prepare(early, statement) for what, statement, _ in claims()}
         for what, statement, params in claims():
-            await carried_out(early, names[what], *values(statement, params))
+            await explain(early, names[what], *values(statement, params))
         await filling.execute(FILL)
-        plans = {what: await carried_out(early, names[what], *values(statement, params)) for what, statement, params in claims()}
+        plans = {what: await explain(early, names[what], *values(statement, params)) for what, statement, params in claims()}
         await filling.execute("ANALYZE")
         await early.close()
         await filling.close()
@@ -120,17 +120,17 @@ def filled() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(params=["force_custom_plan", "auto"])
 async def connection(filled: object, request: pytest.FixtureRequest) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connected = await planning(request.param)
+    connected = await connect_with_plan_mode(request.param)
     yield connected
     await connected.close()
 
 
 @pytest.mark.parametrize(("statement", "params"), [one[1:] for one in ASKED], ids=[one[0] for one in ASKED])
 async def test_it_reads_by_index_what_it_gives(connection: asyncpg.Connection[Any], statement: Any, params: Any) -> None:
-    plan = await carried_out(connection, await prepare(connection, statement), *values(statement, params), before=6)
-    assert not read_in_vain(plan, ROWS / 10), json.dumps(plan, indent=1)
+    plan = await explain(connection, await prepare(connection, statement), *values(statement, params), before=6)
+    assert not oversized_steps(plan, ROWS / 10), json.dumps(plan, indent=1)
 
 
 @pytest.mark.parametrize("what", [one[0] for one in claims()])
 def test_it_does_so_with_a_plan_from_when_the_tables_were_empty(filled: dict[str, dict[str, Any]], what: str) -> None:
-    assert not read_in_vain(filled[what], ROWS / 10), json.dumps(filled[what], indent=1)
+    assert not oversized_steps(filled[what], ROWS / 10), json.dumps(filled[what], indent=1)

@@ -18,16 +18,16 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from adapters.storage.sql import SqlDatabase
 from domain.commands.model import ExecutionStatus
 from support import storage
-from support.effort import effort
 from support.schedule_process import SLOTS, StoredWorld
 from support.schedule_world import HOUR, NOW
+from support.thoroughness import usual_or_thorough
 
 ROOT = Path(__file__).parents[2]
-STORED = [kind for kind in storage.KINDS if kind != "memory"]
+STORED = [kind for kind in storage.STORAGES if kind != "memory"]
 
 
 async def empty(kind: str, folder: Path) -> str:
-    return storage.sqlite_url(folder / "latchboard.db") if kind == "sqlite" else await storage.emptied()
+    return storage.sqlite_url(folder / "latchboard.db") if kind == "sqlite" else await storage.empty_postgres()
 
 
 async def start(what: str, url: str) -> Process:
@@ -98,7 +98,7 @@ async def check_each_ran_once(url: str) -> None:
         await engine.dispose()
 
 
-@pytest.mark.parametrize("kind", effort(["sqlite"], STORED))
+@pytest.mark.parametrize("kind", usual_or_thorough(["sqlite"], STORED))
 async def test_each_edge_runs_once_whenever_the_process_is_killed(tmp_path: Path, kind: str) -> None:
     url = await empty(kind, tmp_path)
     await populate(url)

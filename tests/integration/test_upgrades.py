@@ -22,7 +22,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql import migrations as scripts
 from adapters.storage.sql.migrations import HEAD
 from adapters.storage.sql.tables import metadata
-from support.storage import KINDS, emptied, sqlite_url
+from support.storage import STORAGES, empty_postgres, sqlite_url
 
 FIRST = "0001"
 EMPTY = {("grants", "membership_id"), ("grants", "project_id"), ("definitions", "device_type_id")}
@@ -112,9 +112,9 @@ def foreign_rules(connection: Connection) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
+@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
 async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: str, tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await emptied()
+    url = sqlite_url(tmp_path / "latchboard.db") if kind == "sqlite" else await empty_postgres()
     async with engine_of(url) as engine:
         async with engine.connect() as connection:
             await connection.run_sync(to_revision, FIRST)
@@ -134,7 +134,7 @@ async def test_every_row_of_the_first_version_is_there_after_the_upgrade(kind: s
             assert await connection.run_sync(differences) == []
             upgraded = await connection.run_sync(foreign_rules)
 
-    fresh = sqlite_url(tmp_path / "fresh.db") if kind == "sqlite" else await emptied()
+    fresh = sqlite_url(tmp_path / "fresh.db") if kind == "sqlite" else await empty_postgres()
     database = SqlDatabase(fresh)
     await database.start()
     await database.stop()

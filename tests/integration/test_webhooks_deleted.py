@@ -13,14 +13,14 @@ from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.kernel.errors import NotFound
 from domain.webhooks import cleanup
 from domain.webhooks.cleanup import WebhookCleanup
-from support.receiver import answers, receiving
-from support.storage import KINDS, a_delivery
-from support.webhook_world import PATIENCE, WebhookWorld, webhook_world
+from support.storage import STORAGES, a_delivery
+from support.webhook_receiver import respond, webhook_receiver
+from support.webhook_world import TIMEOUT_S, WebhookWorld, webhook_world
 
 OWED = 3_500
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind != "memory"])
+@pytest.fixture(params=[kind for kind in STORAGES if kind != "memory"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WebhookWorld]:
     async with webhook_world(request.param, tmp_path) as world:
         yield world
@@ -65,20 +65,20 @@ async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld)
     assert await WebhookCleanup(uow=world.uow).run_once()  # and then the process ended
     loop = WebhookCleanupWorker(cleanup=WebhookCleanup(uow=world.uow), wake_event=WakeEvent())
     task = asyncio.create_task(loop.run())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             async with world.uow.read() as tx:
                 if await tx.deliveries.find_orphaned_webhook_id() is None:
                     break
             await asyncio.sleep(0.01)
     task.cancel()
-    await asyncio.wait([task], timeout=PATIENCE)
+    await asyncio.wait([task], timeout=TIMEOUT_S)
     assert loop.failures == 0
 
 
 @pytest.mark.parametrize("change", ["delete", "disable"])
 async def test_a_backlog_that_is_dropped_delays_nobody_and_sends_nothing_more(world: WebhookWorld, change: str) -> None:
-    async with receiving(answers(500)) as failing, receiving(answers()) as healthy:
+    async with webhook_receiver(respond(500)) as failing, webhook_receiver(respond()) as healthy:
         webhook_id = await owe(world, OWED, failing.url)
         device = await world.device()
         await world.webhook(healthy.url, device)
@@ -89,4 +89,4 @@ async def test_a_backlog_that_is_dropped_delays_nobody_and_sends_nothing_more(wo
         async with world.delivering():
             await world.switch(device)
             await healthy.wait_for(1)
-        assert not failing.got
+        assert not failing.requests

@@ -13,12 +13,12 @@ from domain.events.model import Event
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.webhooks.model import DeliveryState
 from domain.webhooks.send_queues import EndpointQueues
-from support.receiver import answers, in_turn, never_answers, receiving, resets
-from support.storage import KINDS, a_delivery
+from support.storage import STORAGES, a_delivery
+from support.webhook_receiver import in_sequence, never_respond, reset, respond, webhook_receiver
 from support.webhook_world import ACCOUNT, WebhookWorld, webhook_world
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=STORAGES)
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WebhookWorld]:
     async with webhook_world(request.param, tmp_path) as world, world.delivering():
         yield world
@@ -26,7 +26,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_a_delivery_carries_the_event_unchanged_in_an_envelope_signed_both_ways(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         [got] = await receiver.wait_for(1)
@@ -50,7 +50,7 @@ async def test_a_delivery_carries_the_event_unchanged_in_an_envelope_signed_both
 
 async def test_a_failed_delivery_is_tried_six_times_with_growing_pauses_and_an_id_of_its_own_each(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers(500)) as receiver:
+    async with webhook_receiver(respond(500)) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         for number, pause_s in enumerate((5, 10, 20, 40, 80), start=1):
@@ -62,18 +62,18 @@ async def test_a_failed_delivery_is_tried_six_times_with_growing_pauses_and_an_i
         attempts = await world.attempts(made, 6)
         world.later(seconds=3600)
         await asyncio.sleep(0.1)
-        assert len(receiver.got) == 6
+        assert len(receiver.requests) == 6
     assert [attempt.number for attempt in attempts] == [1, 2, 3, 4, 5, 6]
     assert {attempt.status_code for attempt in attempts} == {500}
     assert attempts[-1].next_attempt_ms is None
-    assert len({got.envelope["id"] for got in receiver.got}) == 6
-    assert len({got.headers["webhook-id"] for got in receiver.got}) == 1
-    assert all(got.signed_with(made.secret) for got in receiver.got)
+    assert len({got.envelope["id"] for got in receiver.requests}) == 6
+    assert len({got.headers["webhook-id"] for got in receiver.requests}) == 1
+    assert all(got.signed_with(made.secret) for got in receiver.requests)
 
 
 async def test_a_success_ends_the_retries(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(in_turn(resets(), answers(204, body=b""))) as receiver:
+    async with webhook_receiver(in_sequence(reset(), respond(204, body=b""))) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         first = await world.attempts(made, 1)
@@ -83,16 +83,16 @@ async def test_a_success_ends_the_retries(world: WebhookWorld) -> None:
         assert attempts[1].succeeded
         world.later(seconds=100)
         await asyncio.sleep(0.05)
-        assert len(receiver.got) == 2
+        assert len(receiver.requests) == 2
 
 
 async def test_a_redirect_is_a_failure_and_is_not_followed(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers()) as other, receiving(answers(302, f"Location: {other.url}\r\n")) as receiver:
+    async with webhook_receiver(respond()) as other, webhook_receiver(respond(302, f"Location: {other.url}\r\n")) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         [attempt] = await world.attempts(made, 1)
-        assert not other.got
+        assert not other.requests
     assert attempt.status_code == 302
     assert not attempt.succeeded
     assert "not followed" in str(attempt.error)
@@ -100,8 +100,8 @@ async def test_a_redirect_is_a_failure_and_is_not_followed(world: WebhookWorld) 
 
 async def test_retry_after_lengthens_a_pause_and_never_shortens_it(world: WebhookWorld) -> None:
     device = await world.device()
-    polite = in_turn(answers(429, "Retry-After: 60\r\n"), answers(429, "Retry-After: 1\r\n"))
-    async with receiving(polite) as receiver:
+    polite = in_sequence(respond(429, "Retry-After: 60\r\n"), respond(429, "Retry-After: 1\r\n"))
+    async with webhook_receiver(polite) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         [first] = await world.attempts(made, 1)
@@ -117,7 +117,7 @@ async def test_retry_after_lengthens_a_pause_and_never_shortens_it(world: Webhoo
 
 async def test_410_disables_the_webhook_drops_what_is_owed_and_says_so_in_the_log(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(in_turn(answers(500), answers(410))) as receiver:
+    async with webhook_receiver(in_sequence(respond(500), respond(410))) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         await world.attempts(made, 1)
@@ -129,7 +129,7 @@ async def test_410_disables_the_webhook_drops_what_is_owed_and_says_so_in_the_lo
         world.later(seconds=200)
         await world.switch(device)
         await asyncio.sleep(0.05)
-        assert len(receiver.got) == 2
+        assert len(receiver.requests) == 2
     page = await world.events.page(world.session(), kind="webhook_disabled")
     assert len(page.events) == 1
     assert not await states(world, DeliveryState.PENDING)
@@ -137,7 +137,7 @@ async def test_410_disables_the_webhook_drops_what_is_owed_and_says_so_in_the_lo
 
 async def test_five_days_without_a_success_disable_the_webhook_and_enabling_it_begins_anew(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers(503)) as receiver:
+    async with webhook_receiver(respond(503)) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         await world.attempts(made, 1)
@@ -158,7 +158,7 @@ async def test_five_days_without_a_success_disable_the_webhook_and_enabling_it_b
 
 async def test_a_rotated_secret_signs_nothing_more_pending_retries_included(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers(500)) as receiver:
+    async with webhook_receiver(respond(500)) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         await world.attempts(made, 1)
@@ -172,7 +172,7 @@ async def test_a_rotated_secret_signs_nothing_more_pending_retries_included(worl
 
 async def test_an_attempt_under_way_is_cut_by_a_rotation_and_made_again_with_the_new_secret(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(in_turn(never_answers(), answers())) as receiver:
+    async with webhook_receiver(in_sequence(never_respond(), respond())) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         await receiver.wait_for(1)
@@ -186,7 +186,7 @@ async def test_an_attempt_under_way_is_cut_by_a_rotation_and_made_again_with_the
 
 async def test_a_grant_that_goes_between_two_attempts_stops_the_second(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers(500)) as receiver:
+    async with webhook_receiver(respond(500)) as receiver:
         key_id = await world.key()
         grant = await world.grant(key_id, device)
         made = await world.webhooks.create(world.session(), key_id=key_id, url=receiver.url)
@@ -196,13 +196,13 @@ async def test_a_grant_that_goes_between_two_attempts_stops_the_second(world: We
         world.later(seconds=5)
         while not await states(world, DeliveryState.CANCELLED):
             await asyncio.sleep(0.01)
-        assert len(receiver.got) == 1
+        assert len(receiver.requests) == 1
 
 
 @pytest.mark.parametrize("change", ["disable", "delete"])
 async def test_disabling_or_deleting_a_webhook_stops_its_pending_retries(world: WebhookWorld, change: str) -> None:
     device = await world.device()
-    async with receiving(answers(500)) as receiver:
+    async with webhook_receiver(respond(500)) as receiver:
         made = await world.webhook(receiver.url, device)
         await world.switch(device)
         await world.attempts(made, 1)
@@ -213,12 +213,16 @@ async def test_disabling_or_deleting_a_webhook_stops_its_pending_retries(world: 
         world.later(seconds=5)
         await world.switch(device)
         await asyncio.sleep(0.1)
-        assert len(receiver.got) == 1
+        assert len(receiver.requests) == 1
 
 
 async def test_only_webhooks_whose_key_sees_the_device_are_told(world: WebhookWorld) -> None:
     seen, hidden = await world.device(), await world.device()
-    async with receiving(answers()) as one, receiving(answers()) as whole_project, receiving(answers()) as none:
+    async with (
+        webhook_receiver(respond()) as one,
+        webhook_receiver(respond()) as whole_project,
+        webhook_receiver(respond()) as none,
+    ):
         await world.webhook(one.url, seen)
         await world.webhook(whole_project.url, project=True)
         await world.webhook(none.url)
@@ -227,13 +231,13 @@ async def test_only_webhooks_whose_key_sees_the_device_are_told(world: WebhookWo
         await whole_project.wait_for(2)
         await one.wait_for(1)
         await asyncio.sleep(0.05)
-        assert [got.envelope["data"]["deviceId"] for got in one.got] == [seen.device_id]
-        assert not none.got
+        assert [got.envelope["data"]["deviceId"] for got in one.requests] == [seen.device_id]
+        assert not none.requests
 
 
 async def test_a_grant_given_in_between_counts_from_the_next_event_on(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         key_id = await world.key()
         await world.webhooks.create(world.session(), key_id=key_id, url=receiver.url)
         await world.switch(device, "ON")
@@ -245,7 +249,7 @@ async def test_a_grant_given_in_between_counts_from_the_next_event_on(world: Web
 
 async def test_a_ping_and_a_redelivery_answer_with_the_id_of_the_attempt(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         made = await world.webhook(receiver.url, device)
         session, webhook_id = world.session(), made.webhook.webhook_id
         pinged = await world.log.ping(session, webhook_id)
@@ -266,7 +270,7 @@ async def test_a_ping_and_a_redelivery_answer_with_the_id_of_the_attempt(world: 
 
 async def test_a_redelivery_needs_the_grant_that_the_delivery_needed(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         key_id = await world.key()
         grant = await world.grant(key_id, device)
         made = await world.webhooks.create(world.session(), key_id=key_id, url=receiver.url)
@@ -279,7 +283,7 @@ async def test_a_redelivery_needs_the_grant_that_the_delivery_needed(world: Webh
 
 async def test_the_log_shows_the_newest_fifty_attempts(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         made = await world.webhook(receiver.url, device)
         for _ in range(60):
             await world.switch(device)
@@ -290,31 +294,31 @@ async def test_the_log_shows_the_newest_fifty_attempts(world: WebhookWorld) -> N
 
 async def test_no_more_than_four_deliveries_of_one_webhook_are_under_way_at_once(world: WebhookWorld) -> None:
     device = await world.device()
-    async with receiving(answers(after_s=0.02)) as receiver:
+    async with webhook_receiver(respond(after_s=0.02)) as receiver:
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
             for _ in range(40):
                 await tx.emit(world.fact("relay_changed", device.device_id))
         await receiver.wait_for(40)
-        assert receiver.most_open == 4
+        assert receiver.max_open == 4
 
 
 async def test_a_dead_receiver_with_a_backlog_delays_no_other() -> None:
-    world = await WebhookWorld(lanes=EndpointQueues(places=8)).populate()
+    world = await WebhookWorld(send_queues=EndpointQueues(places=8)).populate()
     device = await world.device()
-    async with world.delivering(), receiving(never_answers()) as dead, receiving(answers()) as healthy:
+    async with world.delivering(), webhook_receiver(never_respond()) as dead, webhook_receiver(respond()) as healthy:
         await world.webhook(dead.url, device)
         await world.webhook(healthy.url, device)
         for _ in range(300):
             await world.switch(device)
         await healthy.wait_for(300)
-        assert dead.most_open == 4
+        assert dead.max_open == 4
 
 
 async def test_what_was_under_way_when_the_process_died_is_sent_again_after_its_lease(world: WebhookWorld) -> None:
     device = await world.device()
     made = await world.webhook("http://127.0.0.1:9/", device)
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         await world.webhooks.update(world.session(), made.webhook.webhook_id, url=receiver.url)
         now_ms = world.clock.now_ms()
         owed = a_delivery(made.webhook, device_id=device.device_id, due_ms=now_ms)
@@ -322,7 +326,7 @@ async def test_what_was_under_way_when_the_process_died_is_sent_again_after_its_
             await tx.deliveries.add_many([owed])
             await tx.deliveries.claim(now_ms, now_ms + 30_000, 10)
         await asyncio.sleep(0.05)
-        assert not receiver.got
+        assert not receiver.requests
         world.later(seconds=31)
         await receiver.wait_for(1)
 
@@ -331,7 +335,7 @@ async def test_telemetry_goes_to_webhooks_though_it_is_not_in_the_log(world: Web
     device = await world.device()
     payload = {"type": "telemetry", "deviceId": device.device_id, "metric": "temperature", "value": 21.5}
     event = Event(0, "evt_x", ACCOUNT, device.device_id, "Pump", "telemetry", "", 1, "device", "", payload)  # type: ignore[arg-type]
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
             await world.recorder.publish_transient(tx, [event])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from support.receiver import Got, answers, receiving
+from support.webhook_receiver import ReceivedRequest, respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "webhooks.md"
@@ -38,11 +38,11 @@ def code(language: str) -> str:
 
 
 @pytest.fixture
-async def delivery() -> tuple[str, Got]:
+async def delivery() -> tuple[str, ReceivedRequest]:
     """A secret and a delivery as the service really sends it."""
     world = await WebhookWorld().populate()
     device = await world.device()
-    async with receiving(answers()) as receiver, world.delivering():
+    async with webhook_receiver(respond()) as receiver, world.delivering():
         made = await world.webhook(receiver.url, device)
         async with world.uow.write() as tx:
             await tx.emit(world.fact("relay_changed", device.device_id, relay="ON", note="Küche"))
@@ -50,7 +50,7 @@ async def delivery() -> tuple[str, Got]:
     return made.secret, got
 
 
-async def test_the_python_code_accepts_a_delivery_and_nothing_else(delivery: tuple[str, Got]) -> None:
+async def test_the_python_code_accepts_a_delivery_and_nothing_else(delivery: tuple[str, ReceivedRequest]) -> None:
     secret, got = delivery
     names: dict[str, Any] = {}
     exec(code("python"), names)
@@ -60,7 +60,7 @@ async def test_the_python_code_accepts_a_delivery_and_nothing_else(delivery: tup
     assert not names["verify"](secret, got.body, {})
 
 
-async def test_the_standard_webhooks_code_accepts_a_delivery_and_nothing_else(delivery: tuple[str, Got]) -> None:
+async def test_the_standard_webhooks_code_accepts_a_delivery_and_nothing_else(delivery: tuple[str, ReceivedRequest]) -> None:
     secret, got = delivery
     names: dict[str, Any] = {}
     exec(code("python standard"), names)
@@ -71,7 +71,7 @@ async def test_the_standard_webhooks_code_accepts_a_delivery_and_nothing_else(de
 
 @pytest.mark.parametrize("tool", ["node", "go"])
 async def test_the_code_for_other_languages_accepts_a_delivery_and_nothing_else(
-    delivery: tuple[str, Got], tool: str, tmp_path: Path
+    delivery: tuple[str, ReceivedRequest], tool: str, tmp_path: Path
 ) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")

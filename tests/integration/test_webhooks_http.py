@@ -15,7 +15,7 @@ from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
 from support.http import Http, World, serving
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
-from support.receiver import answers, receiving
+from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
 
@@ -140,7 +140,7 @@ async def test_an_api_key_needs_a_session_here(site: Site) -> None:
 
 
 async def test_pings_are_listed_with_all_that_the_contract_names(site: Site) -> None:
-    async with receiving(answers(500)) as receiver:
+    async with webhook_receiver(respond(500)) as receiver:
         made = await site.webhook(receiver.url)
         path = f"/webhooks/{made['webhookId']}"
         pinged = (await site.http.post(f"{path}/ping")).json()

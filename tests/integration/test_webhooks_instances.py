@@ -9,7 +9,7 @@ import pytest
 
 from app.runtime.peer_changes import PeerChangeHandler
 from domain.webhooks.model import Webhook
-from support.receiver import answers, in_turn, never_answers, receiving
+from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
 
@@ -20,7 +20,7 @@ def unheard(webhook: Webhook) -> None:
 async def follow(world: WebhookWorld) -> None:
     """As the log loop does with what others wrote."""
     services = cast("Any", SimpleNamespace(uow=world.uow))
-    bells = cast("Any", SimpleNamespace(deliveries=world.bell))
+    bells = cast("Any", SimpleNamespace(deliveries=world.wake_event))
     neighbours = PeerChangeHandler(
         services=services, wake_events=bells, execution_waiter=cast("Any", None), deliveries=world.loop
     )
@@ -37,7 +37,7 @@ async def test_what_another_instance_changed_is_cut_here(change: str) -> None:
     world = WebhookWorld()
     await world.populate()
     world.webhooks._on_changed = unheard
-    async with receiving(in_turn(never_answers(), answers())) as receiver, world.delivering():
+    async with webhook_receiver(in_sequence(never_respond(), respond())) as receiver, world.delivering():
         device = await world.device()
         made = await world.webhook(receiver.url, device)
         webhook_id = made.webhook.webhook_id

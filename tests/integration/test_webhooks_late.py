@@ -15,8 +15,8 @@ from domain.webhooks.delivery import AttemptResult, DeliveryBatch, InFlightAttem
 from domain.webhooks.model import Delivery, DeliveryState
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookResponse
-from support.receiver import answers, receiving
-from support.storage import KINDS, emptied, sqlite_url
+from support.storage import STORAGES, empty_postgres, sqlite_url
+from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
 STOOD_STILL_S = LEASE_MS / 1000 + 1
@@ -25,10 +25,10 @@ OK, FAILED = WebhookResponse(200, None, b"", 5), WebhookResponse(500, None, b"",
 Pair = tuple[WebhookWorld, WebhookWorld]
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind != "memory"])
+@pytest.fixture(params=[kind for kind in STORAGES if kind != "memory"])
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
     """Two workers over one database."""
-    database = SqlDatabase(sqlite_url(tmp_path / "hooks.db") if request.param == "sqlite" else await emptied())
+    database = SqlDatabase(sqlite_url(tmp_path / "hooks.db") if request.param == "sqlite" else await empty_postgres())
     await database.start()
     first, second = (WebhookWorld(database.unit_of_work, exclusive=False) for _ in range(2))
     await first.populate()
@@ -91,7 +91,7 @@ async def test_what_began_before_it_stood_still_is_not_sent_after_it(pair: Pair,
         return done
 
     monkeypatch.setattr(first.deliveries, "next_batch", stands_still)
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         device = await first.device()
         made = await first.webhook(receiver.url, device)
         await first.switch(device)
@@ -102,7 +102,7 @@ async def test_what_began_before_it_stood_still_is_not_sent_after_it(pair: Pair,
             assert await stored(first, taken[0]) == taken[0].delivery
             [attempt] = await first.log.list_attempts(first.session(), made.webhook.webhook_id)
             assert attempt.delivery_id == taken[0].attempt.delivery_id
-        assert not receiver.got
+        assert not receiver.requests
 
 
 async def test_what_it_still_holds_it_sends_once_after_it_stood_still(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ async def test_what_it_still_holds_it_sends_once_after_it_stood_still(pair: Pair
         return done
 
     monkeypatch.setattr(first.deliveries, "next_batch", stands_still)
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         device = await first.device()
         made = await first.webhook(receiver.url, device)
         await first.switch(device)
@@ -125,4 +125,4 @@ async def test_what_it_still_holds_it_sends_once_after_it_stood_still(pair: Pair
             [attempt] = await first.attempts(made, 1)
             await asyncio.sleep(0.1)
         assert attempt.succeeded
-        assert len(receiver.got) == 1
+        assert len(receiver.requests) == 1

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from support.receiver import Behaviour, Got, Receiver, answers, receiving, resets, says_and_closes
-from support.storage import KINDS, emptied, sqlite_url
+from support.storage import STORAGES, empty_postgres, sqlite_url
+from support.webhook_receiver import Behaviour, ReceivedRequest, Receiver, reset, respond, send_and_close, webhook_receiver
 
 SPEED = 40
 ROUNDS, KILLS = 60, 3
@@ -123,18 +123,18 @@ class Hook:
 
 def moody(hook_of: dict[int, Hook], chance: random.Random) -> Behaviour:
     """Fails in one way or another two times out of five, and remembers which events it has accepted."""
-    good = answers()
+    good = respond()
     bad = [
-        answers(500),
-        answers(429, "Retry-After: 7\r\n"),
-        resets(),
-        says_and_closes(b""),
-        answers(302, "Location: /\r\n"),
-        says_and_closes(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        respond(500),
+        respond(429, "Retry-After: 7\r\n"),
+        reset(),
+        send_and_close(b""),
+        respond(302, "Location: /\r\n"),
+        send_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
     ]
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        event_id = receiver.got[-1].headers["webhook-id"]
+        event_id = receiver.requests[-1].headers["webhook-id"]
         await asyncio.sleep(chance.random() * 0.01)
         if chance.random() < 0.4:
             return await chance.choice(bad)(receiver, reader, writer)
@@ -154,8 +154,8 @@ async def scene(service: Service, instances: int, chance: random.Random) -> Asyn
     by_receiver: dict[int, Hook] = {}
     async with contextlib.AsyncExitStack() as stack:
         for index in range(3):
-            behave = answers(503) if index == 2 else moody(by_receiver, chance)
-            receiver = await stack.enter_async_context(receiving(behave))
+            behave = respond(503) if index == 2 else moody(by_receiver, chance)
+            receiver = await stack.enter_async_context(webhook_receiver(behave))
             made = await service.do("webhook", url=receiver.url)
             hook = Hook(made["id"], made["key"], receiver, [(0.0, made["secret"])], settle_s=SETTLE_S[instances])
             by_receiver[id(receiver)] = hook
@@ -168,11 +168,11 @@ async def scene(service: Service, instances: int, chance: random.Random) -> Asyn
             await service.stop()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
+@pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
 async def test_nothing_owed_is_lost_and_nothing_else_is_sent(kind: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     path = tmp_path / "latchboard.db"
-    service = Service(kind, sqlite_url(path) if kind == "sqlite" else await emptied(), path, chance)
+    service = Service(kind, sqlite_url(path) if kind == "sqlite" else await empty_postgres(), path, chance)
     numbers = iter(range(1_000_000))
     async with scene(service, 1 if kind == "sqlite" else 2, chance) as (devices, hooks):
         rounds = 0
@@ -246,11 +246,11 @@ async def check(service: Service, hooks: list[Hook]) -> None:
             else:
                 assert state == "CANCELLED"
                 assert hook.ever_dropped
-        for got in hook.receiver.got:
+        for got in hook.receiver.requests:
             check_received(hook, got, set(written), logged)
 
 
-def check_received(hook: Hook, got: Got, written: set[int], logged: set[str]) -> None:
+def check_received(hook: Hook, got: ReceivedRequest, written: set[int], logged: set[str]) -> None:
     """In the log before it was sent, of an event in scope, with a grant, and signed with a secret of that time."""
     assert got.headers["x-service-delivery"] == got.envelope["id"]
     assert got.envelope["id"] in logged

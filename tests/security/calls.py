@@ -12,7 +12,7 @@ from typing import Any
 from domain.kernel.caller import Role
 from domain.kernel.ids import IdPrefix
 from support.http import PASSWORD
-from support.whole import RECEIVER, Caller, Whole
+from support.in_process_app import RECEIVER_URL, ApiCaller, InProcessApp
 
 Ids = dict[str, str]
 Body = Callable[[Ids], Any]
@@ -23,16 +23,16 @@ SOON_S = 1_800_003_600
 class Targets:
     """Makes what a path names in one account: each object new, and those above it in the path with it."""
 
-    whole: Whole
-    owner: Caller
-    requester: Caller
+    app: InProcessApp
+    owner: ApiCaller
+    requester: ApiCaller
     """A key that may send everything; asks for the approvals."""
     account_id: str
     secrets: set[str] = field(default_factory=set)
     """What only the reply that makes it may show."""
     count: int = 0
 
-    async def make(self, row: str) -> Ids:
+    async def create(self, row: str) -> Ids:
         """Ids by the name of the path's parameter; `keyId` and `membershipId` as well where a body needs them."""
         ids: Ids = {}
         for name, maker in MAKERS.items():
@@ -43,7 +43,7 @@ class Targets:
         if "#owner" in row:
             ids |= await _member(self, ids, Role.OWNER)
         if row == "POST /auth/refresh":
-            answer = await self.whole.caller().made("POST", "/auth/login", _login(ids))
+            answer = await self.app.caller().send_ok("POST", "/auth/login", _login(ids))
             ids["token"] = answer["refreshToken"]
         return ids
 
@@ -54,81 +54,81 @@ class Targets:
 
 async def _device(at: Targets, ids: Ids) -> Ids:
     new = {"name": f"Pump {at.number()}", "boardType": "ESP32", "appType": "PUMP"}
-    device_id = (await at.owner.made("POST", "/devices/register", new))["deviceId"]
-    made = await at.owner.made("POST", f"/devices/{device_id}/credentials", {})
+    device_id = (await at.owner.send_ok("POST", "/devices/register", new))["deviceId"]
+    made = await at.owner.send_ok("POST", f"/devices/{device_id}/credentials", {})
     at.secrets.add(made["mqttPassword"])
     return {"deviceId": device_id}
 
 
 async def _key(at: Targets, ids: Ids) -> Ids:
-    made = await at.owner.made("POST", "/keys", {"name": f"Key {at.number()}"})
+    made = await at.owner.send_ok("POST", "/keys", {"name": f"Key {at.number()}"})
     at.secrets.add(made["key"])
     return {"keyId": made["keyId"]}
 
 
 async def _member(at: Targets, ids: Ids, role: Role = Role.VIEWER) -> Ids:
-    account = await at.whole.services.operator.add_user(
+    account = await at.app.services.operator.add_user(
         at.account_id, email=f"{at.number()}@{at.account_id}.example", password=PASSWORD, role=role
     )
     return {"membershipId": account.membership.membership_id}
 
 
 async def _project(at: Targets, ids: Ids) -> Ids:
-    return {"projectId": (await at.owner.made("POST", "/projects", {"name": f"Project {at.number()}"}))["projectId"]}
+    return {"projectId": (await at.owner.send_ok("POST", "/projects", {"name": f"Project {at.number()}"}))["projectId"]}
 
 
 async def _device_type(at: Targets, ids: Ids) -> Ids:
-    made = await at.owner.made("POST", "/device-types", {"name": f"Type {at.number()}", "commands": []})
+    made = await at.owner.send_ok("POST", "/device-types", {"name": f"Type {at.number()}", "commands": []})
     return {"deviceTypeId": made["deviceTypeId"]}
 
 
 async def _command(at: Targets, ids: Ids) -> Ids:
     new = {"name": f"GUARDED_{at.number()}", "label": "Guarded", "requiresApproval": True}
-    made = await at.owner.made("POST", f"/devices/{ids['deviceId']}/commands", new)
+    made = await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/commands", new)
     return {"commandId": made["commandId"], "cmd": str(new["name"])}
 
 
 async def _grant(at: Targets, ids: Ids) -> Ids:
     key = await _key(at, ids)
     body = {"commands": ["ON"], "apiKeyId": key["keyId"]}
-    return {"grantId": (await at.owner.made("POST", f"/devices/{ids['deviceId']}/grants", body))["grantId"]}
+    return {"grantId": (await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/grants", body))["grantId"]}
 
 
 async def _execution(at: Targets, ids: Ids) -> Ids:
-    sent = await at.owner.made("POST", f"/devices/{ids['deviceId']}/command", {"cmd": "STATUS"})
+    sent = await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/command", {"cmd": "STATUS"})
     return {"executionId": sent["executionId"]}
 
 
 async def _approval(at: Targets, ids: Ids) -> Ids:
     guarded = await _command(at, ids)
-    sent = await at.requester.made("POST", f"/devices/{ids['deviceId']}/command", {"cmd": guarded["cmd"]})
+    sent = await at.requester.send_ok("POST", f"/devices/{ids['deviceId']}/command", {"cmd": guarded["cmd"]})
     return {"approvalId": sent["approvalId"]}
 
 
 async def _rule(at: Targets, ids: Ids) -> Ids:
-    await at.whole.report(ids["deviceId"], temperature=21)
-    return {"ruleId": (await at.owner.made("POST", f"/devices/{ids['deviceId']}/rules", rule_body(ids)))["ruleId"]}
+    await at.app.report(ids["deviceId"], temperature=21)
+    return {"ruleId": (await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/rules", rule_body(ids)))["ruleId"]}
 
 
 async def _metric(at: Targets, ids: Ids) -> Ids:
-    await at.whole.report(ids["deviceId"], temperature=21)
+    await at.app.report(ids["deviceId"], temperature=21)
     return {}
 
 
 async def _slot(at: Targets, ids: Ids) -> Ids:
-    await at.owner.made("POST", f"/devices/{ids['deviceId']}/schedules", slot_body(ids))
+    await at.owner.send_ok("POST", f"/devices/{ids['deviceId']}/schedules", slot_body(ids))
     return {"slot": "2"}
 
 
 async def _webhook(at: Targets, ids: Ids) -> Ids:
     key = await _key(at, ids)
-    made = await at.owner.made("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER})
+    made = await at.owner.send_ok("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER_URL})
     at.secrets.add(made["secret"])
     return {"webhookId": made["webhookId"]}
 
 
 async def _delivery(at: Targets, ids: Ids) -> Ids:
-    return {"deliveryId": (await at.owner.made("POST", f"/webhooks/{ids['webhookId']}/ping"))["deliveryId"]}
+    return {"deliveryId": (await at.owner.send_ok("POST", f"/webhooks/{ids['webhookId']}/ping"))["deliveryId"]}
 
 
 MAKERS: dict[str, Callable[[Targets, Ids], Any]] = {
@@ -226,6 +226,6 @@ BODIES: dict[str, Body] = {
     "POST /devices/{deviceId}/rules/{ruleId}/test": lambda ids: {"readings": {"temperature": 31}},
     "POST /devices/{deviceId}/grants": lambda ids: {"commands": ["ON"], "apiKeyId": ids["keyId"]},
     "PATCH /devices/{deviceId}/grants/{grantId}": lambda ids: {"commands": ["ON", "OFF"]},
-    "POST /webhooks": lambda ids: {"keyId": ids["keyId"], "url": RECEIVER},
+    "POST /webhooks": lambda ids: {"keyId": ids["keyId"], "url": RECEIVER_URL},
     "PATCH /webhooks/{webhookId}": lambda ids: {"enabled": False},
 }

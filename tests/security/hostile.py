@@ -133,7 +133,7 @@ Where = tuple[str | int, ...]
 def fields(schema: dict[str, Any], document: dict[str, Any], depth: int = 0) -> Iterator[Where]:
     """The path of every field a body may have; `()` is the body itself."""
     yield ()
-    for one in _kinds(schema, document):
+    for one in _schemas(schema, document):
         if depth > 4:
             continue
         for name, inner in one.get("properties", {}).items():
@@ -146,23 +146,23 @@ def fields(schema: dict[str, Any], document: dict[str, Any], depth: int = 0) -> 
             yield ("extra",)
 
 
-def _kinds(schema: dict[str, Any], document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _schemas(schema: dict[str, Any], document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "$ref" in schema:
-        yield from _kinds(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
+        yield from _schemas(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
     elif "anyOf" in schema:
         for one in schema["anyOf"]:
-            yield from _kinds(one, document)
+            yield from _schemas(one, document)
     else:
         yield schema
 
 
-def placed(body: Any, where: Where, value: Any) -> Any:
+def with_value_at(body: Any, where: Where, value: Any) -> Any:
     """`body` with `value` at `where`; what is missing on the way is made."""
     if not where:
         return value
     step, *rest = where
     if isinstance(step, int):
         items: list[Any] = body if isinstance(body, list) and body else [None]
-        return [placed(items[0], tuple(rest), value), *items[1:]]
+        return [with_value_at(items[0], tuple(rest), value), *items[1:]]
     present: dict[str, Any] = body if isinstance(body, dict) else {}
-    return present | {step: placed(present.get(step), tuple(rest), value)}
+    return present | {step: with_value_at(present.get(step), tuple(rest), value)}

@@ -8,26 +8,26 @@ from domain.accounts.administration import CreatedAccount
 from domain.kernel.caller import Role
 from domain.keys.policy import compose_key
 from security.calls import Targets
-from support.whole import Caller, Whole
+from support.in_process_app import ApiCaller, InProcessApp
 
 ALL = {"commands": ["*"], "appliesVia": "project"}
 
 
 @dataclass
 class People:
-    whole: Whole
+    app: InProcessApp
     account: CreatedAccount
-    callers: dict[str, Caller]
+    callers: dict[str, ApiCaller]
     """By the table's columns, without `nobody`."""
-    strangers: dict[str, Caller]
+    strangers: dict[str, ApiCaller]
     """Who shows something, and is nobody all the same."""
     ours: Targets
     theirs: Targets
 
 
-async def gather(whole: Whole) -> People:
-    account = await whole.account("owner@example.com")
-    await whole.account("door@example.com", "Door")
+async def gather(whole: InProcessApp) -> People:
+    account = await whole.create_account("owner@example.com")
+    await whole.create_account("door@example.com", "Door")
     owner = await whole.sign_in("owner@example.com")
     callers = {"Owner": owner}
     anchor = await _device(owner)
@@ -35,14 +35,14 @@ async def gather(whole: Whole) -> People:
         callers[column] = (await _person(whole, account, column, role))[0]
     for column, role in (("Member+", Role.MEMBER), ("Viewer+", Role.VIEWER)):
         callers[column], membership_id = await _person(whole, account, column, role)
-        await owner.made("POST", f"/devices/{anchor}/grants", ALL | {"membershipId": membership_id})
+        await owner.send_ok("POST", f"/devices/{anchor}/grants", ALL | {"membershipId": membership_id})
     callers["key"], _ = await a_key(owner)
     for column, scope in (("keyR", "READ"), ("keyW", "WRITE")):
         callers[column], key_id = await a_key(owner)
-        await owner.made("POST", f"/devices/{anchor}/grants", ALL | {"apiKeyId": key_id, "scope": scope})
+        await owner.send_ok("POST", f"/devices/{anchor}/grants", ALL | {"apiKeyId": key_id, "scope": scope})
     requester, key_id = await a_key(owner)
-    await owner.made("POST", f"/devices/{anchor}/grants", ALL | {"apiKeyId": key_id})
-    other = await whole.account("eve@example.com", "Other")
+    await owner.send_ok("POST", f"/devices/{anchor}/grants", ALL | {"apiKeyId": key_id})
+    other = await whole.create_account("eve@example.com", "Other")
     callers["other"] = await whole.sign_in("eve@example.com")
     return People(
         whole,
@@ -54,19 +54,19 @@ async def gather(whole: Whole) -> People:
     )
 
 
-async def _theirs(whole: Whole, owner: Caller, account: CreatedAccount) -> Targets:
+async def _theirs(whole: InProcessApp, owner: ApiCaller, account: CreatedAccount) -> Targets:
     requester, key_id = await a_key(owner)
-    await owner.made("POST", f"/devices/{await _device(owner)}/grants", ALL | {"apiKeyId": key_id})
+    await owner.send_ok("POST", f"/devices/{await _device(owner)}/grants", ALL | {"apiKeyId": key_id})
     return Targets(whole, owner, requester, account.account.account_id)
 
 
-async def _strangers(whole: Whole, account: CreatedAccount, owner: Caller) -> dict[str, Caller]:
+async def _strangers(whole: InProcessApp, account: CreatedAccount, owner: ApiCaller) -> dict[str, ApiCaller]:
     disabled, disabled_id = await a_key(owner)
-    await owner.made("PATCH", f"/keys/{disabled_id}", {"enabled": False})
+    await owner.send_ok("PATCH", f"/keys/{disabled_id}", {"enabled": False})
     deleted, deleted_id = await a_key(owner)
-    await owner.made("DELETE", f"/keys/{deleted_id}")
+    await owner.send_ok("DELETE", f"/keys/{deleted_id}")
     removed, membership_id = await _person(whole, account, "removed", Role.ADMIN)
-    await owner.made("DELETE", f"/members/{membership_id}")
+    await owner.send_ok("DELETE", f"/members/{membership_id}")
     late = whole.program.adapters.tokens.issue(account.owner.membership, whole.clock.now_ms() - 900_001)
     unknown = compose_key("a" * 40)
     return {
@@ -85,18 +85,18 @@ async def _strangers(whole: Whole, account: CreatedAccount, owner: Caller) -> di
     }
 
 
-async def a_key(owner: Caller) -> tuple[Caller, str]:
-    made = await owner.made("POST", "/keys", {"name": "Robot"})
-    return owner.whole.caller(X_Api_Key=made["key"]), made["keyId"]
+async def a_key(owner: ApiCaller) -> tuple[ApiCaller, str]:
+    made = await owner.send_ok("POST", "/keys", {"name": "Robot"})
+    return owner.app.caller(X_Api_Key=made["key"]), made["keyId"]
 
 
-async def _person(whole: Whole, account: CreatedAccount, name: str, role: Role) -> tuple[Caller, str]:
+async def _person(whole: InProcessApp, account: CreatedAccount, name: str, role: Role) -> tuple[ApiCaller, str]:
     email = f"{name.lower()}@example.com"
-    membership_id = await whole.member(account, email, role)
+    membership_id = await whole.create_member(account, email, role)
     return await whole.sign_in(email), membership_id
 
 
-async def _device(owner: Caller) -> str:
-    made = await owner.made("POST", "/devices/register", {"name": "Anchor", "boardType": "ESP32", "appType": "PUMP"})
+async def _device(owner: ApiCaller) -> str:
+    made = await owner.send_ok("POST", "/devices/register", {"name": "Anchor", "boardType": "ESP32", "appType": "PUMP"})
     device_id: str = made["deviceId"]
     return device_id

@@ -18,7 +18,7 @@ from adapters.id_generator import RandomIdGenerator
 from security.access_table import OUTSIDE, operation_of, rows
 from security.calls import BODIES, PREFIXES, Ids
 from security.people import People, gather
-from support.whole import Caller, whole
+from support.in_process_app import ApiCaller, in_process_app
 
 ROWS = rows()
 SOURCE_OF_IDS = RandomIdGenerator()
@@ -27,16 +27,16 @@ SOURCE_OF_IDS = RandomIdGenerator()
 @pytest.fixture
 async def people() -> AsyncIterator[People]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as program:
+        async with in_process_app(Path(folder)) as program:
             yield await gather(program)
 
 
 async def document(people: People) -> dict[str, Any]:
-    found: dict[str, Any] = (await people.whole.http.get("/openapi.json")).json()
+    found: dict[str, Any] = (await people.app.http.get("/openapi.json")).json()
     return found
 
 
-async def call(caller: Caller, row: str, ids: Ids) -> httpx.Response:
+async def call(caller: ApiCaller, row: str, ids: Ids) -> httpx.Response:
     method, path = operation_of(row)
     path = re.sub(r"\{(\w+)\}", lambda part: ids[part[1]], path)
     return await caller.send(method, path, BODIES[row](ids) if row in BODIES else None)
@@ -49,7 +49,7 @@ async def test_the_table_has_a_row_for_every_operation_and_no_other(people: Peop
 
 
 async def test_every_route_is_an_operation_or_known_to_be_none(people: People) -> None:
-    app = people.whole.program.http_app
+    app = people.app.program.http_app
     bare = {rule.rule for rule in app.url_map.iter_rules() if not hasattr(app.view_functions[rule.endpoint], "operation")}
     assert bare == set(OUTSIDE.split())
 
@@ -58,14 +58,14 @@ async def test_every_cell_of_the_table_is_true(people: People) -> None:
     wrong: list[str] = []
     for row, expected in ROWS.items():
         columns = sorted(expected, key=lambda column: -expected[column])
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         for column in columns:
-            caller = people.whole.caller() if column == "nobody" else people.callers[column]
+            caller = people.app.caller() if column == "nobody" else people.callers[column]
             answer = await call(caller, row, ids)
             if answer.status_code != expected[column]:
                 wrong.append(f"{row} as {column}: {answer.status_code}, not {expected[column]}: {answer.text[:200]}")
             if answer.is_success:
-                ids = await people.ours.make(row)
+                ids = await people.ours.create(row)
     assert wrong == []
 
 
@@ -77,9 +77,9 @@ async def test_a_refusal_says_by_which_law(people: People) -> None:
     }
     wrong: list[str] = []
     for row, expected in ROWS.items():
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         for column in (column for column, status in expected.items() if status in (401, 403, 404)):
-            caller = people.whole.caller() if column == "nobody" else people.callers[column]
+            caller = people.app.caller() if column == "nobody" else people.callers[column]
             code = (await call(caller, row, ids)).json()["error"]
             if code not in _codes(column, access[" ".join(operation_of(row))]):
                 wrong.append(f"{row} as {column}: {code}")
@@ -99,14 +99,14 @@ def _codes(column: str, access: str) -> set[str]:
 async def test_who_shows_something_worthless_is_nobody(people: People) -> None:
     wrong: list[str] = []
     for row, expected in ROWS.items():
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         for name, stranger in people.strangers.items():
             answer = await call(stranger, row, ids)
             if expected["nobody"] == 401:
                 right = answer.status_code == 401 and answer.json()["error"] in ("UNAUTHENTICATED", "TOKEN_EXPIRED")
             else:
                 right = answer.status_code == expected["nobody"]
-                ids = await people.ours.make(row)
+                ids = await people.ours.create(row)
             if not right:
                 wrong.append(f"{row} as {name}: {answer.status_code} {answer.text[:100]}")
     assert wrong == []
@@ -130,7 +130,7 @@ async def test_another_account_cannot_tell_what_exists_here(people: People) -> N
     wrong: list[str] = []
     eve = people.callers["other"]
     for row in (row for row in ROWS if "{" in row or "keyId" in str(BODIES.get(row))):
-        ours = await people.ours.make(row)
+        ours = await people.ours.create(row)
         nothing = made_up(row, ours)
         told, blank = story(await call(eve, row, ours), ours), story(await call(eve, row, nothing), nothing)
         if told != blank:
@@ -142,7 +142,7 @@ async def test_what_belongs_to_another_account_is_not_found_below_a_device_of_on
     wrong: list[str] = []
     eve = people.callers["other"]
     for row in (row for row in ROWS if row.count("{") == 2 and "{slot}" not in row):
-        ours, theirs = await people.ours.make(row), await people.theirs.make(row)
+        ours, theirs = await people.ours.create(row), await people.theirs.create(row)
         parent, child = re.findall(r"\{(\w+)\}", row)
         mixed = theirs | {child: ours[child]}
         nothing = theirs | {child: made_up(row, ours)[child]}

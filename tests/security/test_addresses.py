@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 
 from adapters.http.core.proxies import FORWARDED, TrustedProxies, parse_networks
 from support.http import PASSWORD
+from support.in_process_app import InProcessApp, in_process_app
 from support.service import Service
-from support.whole import Whole, whole
 
 LOAD_BALANCERS = "10.0.0.0/8, 192.0.2.1,2001:db8::/48"
 
@@ -67,20 +67,20 @@ def test_a_wrong_network_is_named(wrong: str) -> None:
         parse_networks(f"192.0.2.1, {wrong}")
 
 
-async def _guess(program: Whole, **headers: str) -> int:
+async def _guess(program: InProcessApp, **headers: str) -> int:
     body = {"email": "owner@example.com", "password": "a wrong password"}
     return (await program.caller(**headers).send("POST", "/auth/login", body)).status_code
 
 
-async def _addresses(program: Whole, account_id: Any, kind: str) -> set[str]:
+async def _addresses(program: InProcessApp, account_id: Any, kind: str) -> set[str]:
     async with program.services.uow.read() as tx:
         found = await tx.events.page(account_id, limit=100, before=None, kind=kind, device_id=None)
     return {event.address for event in found}
 
 
 async def test_each_client_of_a_named_proxy_is_throttled_and_recorded_by_itself(tmp_path: Path) -> None:
-    async with whole(tmp_path, trusted_proxies="127.0.0.1") as program:
-        account = await program.account("owner@example.com")
+    async with in_process_app(tmp_path, trusted_proxies="127.0.0.1") as program:
+        account = await program.create_account("owner@example.com")
         for _ in range(8):
             last = await _guess(program, X_Forwarded_For="198.51.100.66, 198.51.100.1")
         assert last == 429
@@ -92,8 +92,8 @@ async def test_each_client_of_a_named_proxy_is_throttled_and_recorded_by_itself(
 
 
 async def test_a_client_that_is_no_named_proxy_is_not_believed(tmp_path: Path) -> None:
-    async with whole(tmp_path, trusted_proxies="192.0.2.0/24") as program:
-        account = await program.account("owner@example.com")
+    async with in_process_app(tmp_path, trusted_proxies="192.0.2.0/24") as program:
+        account = await program.create_account("owner@example.com")
         statuses = [await _guess(program, X_Forwarded_For=f"198.51.100.{number}") for number in range(8)]
         assert 429 in statuses
         assert await _addresses(program, account.account.account_id, "login_failed") == {"127.0.0.1"}

@@ -20,10 +20,10 @@ from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, DomainError
 from domain.kernel.ids import ApprovalId, DeviceId, GrantId, KeyId
 from security.people import a_key
-from security.running import at_work, check
-from support.effort import effort
-from support.pair import DATABASES
-from support.whole import Whole
+from security.state_machines import run_machine, running_app
+from support.in_process_app import InProcessApp
+from support.thoroughness import usual_or_thorough
+from support.two_instances import DATABASES
 
 HOUR_MS = 3_600_000
 LIFE_MS = 24 * HOUR_MS
@@ -38,7 +38,7 @@ class Approvals(RuleBasedStateMachine):
 
     approvals = Bundle("approvals")
 
-    def __init__(self, runner: asyncio.Runner, program: Whole) -> None:
+    def __init__(self, runner: asyncio.Runner, program: InProcessApp) -> None:
         super().__init__()
         self.runner, self.program = runner, program
         self.ends: dict[str, int] = {}
@@ -52,13 +52,13 @@ class Approvals(RuleBasedStateMachine):
 
     async def _begin(self) -> None:
         number = next(_numbers)
-        created = await self.program.account(f"owner{number}@example.com")
+        created = await self.program.create_account(f"owner{number}@example.com")
         owner = created.owner.membership
         self.owner = Session(owner.account_id, owner.user_id, owner.membership_id, Role.OWNER)
         caller = await self.program.sign_in(f"owner{number}@example.com")
-        self.device_id = DeviceId((await caller.made("POST", "/devices/register", NEW))["deviceId"])
-        await caller.made("POST", f"/devices/{self.device_id}/credentials", {})
-        await caller.made("POST", f"/devices/{self.device_id}/commands", GUARDED)
+        self.device_id = DeviceId((await caller.send_ok("POST", "/devices/register", NEW))["deviceId"])
+        await caller.send_ok("POST", f"/devices/{self.device_id}/credentials", {})
+        await caller.send_ok("POST", f"/devices/{self.device_id}/commands", GUARDED)
         self.deciders = [self.owner]
         for name in ("a", "b"):
             member = await self.program.services.operator.add_user(
@@ -188,12 +188,14 @@ class Approvals(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_exactly_one_decision_wins(tmp_path: Path, database: str) -> None:
-    with at_work(tmp_path, database) as (runner, program):
-        check(lambda: Approvals(runner, program), examples=15 if database == "sqlite" else effort(4, 15), steps=20)
+    with running_app(tmp_path, database) as (runner, program):
+        run_machine(
+            lambda: Approvals(runner, program), examples=15 if database == "sqlite" else usual_or_thorough(4, 15), steps=20
+        )
 
 
 def test_of_a_hundred_deciders_and_the_clock_one_wins(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (runner, program):
+    with running_app(tmp_path) as (runner, program):
         for late_ms in (1, 0):
             machine: Any = Approvals(runner, program)
             machine.begin()

@@ -8,18 +8,18 @@ from typing import Any
 
 from domain.kernel.caller import Role
 from support.http import PASSWORD
-from support.pair import NEW
-from support.whole import RECEIVER, whole
+from support.in_process_app import RECEIVER_URL, in_process_app
+from support.two_instances import NEW_DEVICE
 
 PLAIN = {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
 
 
 async def test_each_act_leaves_its_event_with_who_and_from_where(tmp_path: Path) -> None:
-    async with whole(tmp_path) as program:
-        account = await program.account("owner@example.com")
+    async with in_process_app(tmp_path) as program:
+        account = await program.create_account("owner@example.com")
         owner = await program.sign_in("owner@example.com")
         secrets = await every_act(program, account, owner)
-        records = (await owner.made("GET", "/events?limit=200"))["data"]
+        records = (await owner.send_ok("GET", "/events?limit=200"))["data"]
         present = {record["eventType"] for record in records}
         assert present >= ACTS, ACTS - present
         by_owner = f"user:{account.owner.user.user_id}"
@@ -50,59 +50,61 @@ ACTS = {
 
 async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
     """The secrets that were shown meanwhile."""
-    project = f"/projects/{(await owner.made('POST', '/projects', {'name': 'Barn'}))['projectId']}"
-    await owner.made("PATCH", project, {"name": "Stable"})
-    kind = f"/device-types/{(await owner.made('POST', '/device-types', {'name': 'Pump', 'commands': [PLAIN]}))['deviceTypeId']}"
+    project = f"/projects/{(await owner.send_ok('POST', '/projects', {'name': 'Barn'}))['projectId']}"
+    await owner.send_ok("PATCH", project, {"name": "Stable"})
+    kind = (
+        f"/device-types/{(await owner.send_ok('POST', '/device-types', {'name': 'Pump', 'commands': [PLAIN]}))['deviceTypeId']}"
+    )
     for method, path in (("DELETE", project), ("PATCH", kind), ("DELETE", kind)):
-        await owner.made(method, path, {"name": "Pumps"} if method == "PATCH" else None)
-    member = await program.member(account, "member@example.com", Role.MEMBER)
-    await owner.made("PATCH", f"/members/{member}", {"role": "Viewer"})
-    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
-    await owner.made("PUT", device, {"name": "Well"})
-    await owner.made("POST", f"{device}/credentials", {})
-    shown = await owner.made("POST", f"{device}/credentials/reveal", {"password": PASSWORD})
-    command = await owner.made("POST", f"{device}/commands", PLAIN)
+        await owner.send_ok(method, path, {"name": "Pumps"} if method == "PATCH" else None)
+    member = await program.create_member(account, "member@example.com", Role.MEMBER)
+    await owner.send_ok("PATCH", f"/members/{member}", {"role": "Viewer"})
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW_DEVICE))['deviceId']}"
+    await owner.send_ok("PUT", device, {"name": "Well"})
+    await owner.send_ok("POST", f"{device}/credentials", {})
+    shown = await owner.send_ok("POST", f"{device}/credentials/reveal", {"password": PASSWORD})
+    command = await owner.send_ok("POST", f"{device}/commands", PLAIN)
     await automate(program, owner, device)
-    key = await owner.made("POST", "/keys", {"name": "Robot"})
-    hook = await owner.made("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER})
-    rotated = await owner.made("POST", f"/webhooks/{hook['webhookId']}/rotate-secret")
-    grant = await owner.made("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]})
-    asked = await program.caller(X_Api_Key=key["key"]).made("POST", f"{device}/command", {"cmd": "FLUSH"})
-    await owner.made("POST", f"{device}/approvals/{asked['approvalId']}/deny")
-    await owner.made("PATCH", f"{device}/grants/{grant['grantId']}", {"commands": ["ON"]})
-    await owner.made("DELETE", f"{device}/grants/{grant['grantId']}")
-    await owner.made("PATCH", f"{device}/commands/{command['commandId']}", {"label": "Flush it"})
-    await owner.made("DELETE", f"{device}/commands/{command['commandId']}")
-    await owner.made("DELETE", f"/webhooks/{hook['webhookId']}")
-    await owner.made("PATCH", f"/keys/{key['keyId']}", {"enabled": False})
-    await owner.made("DELETE", f"/keys/{key['keyId']}")
+    key = await owner.send_ok("POST", "/keys", {"name": "Robot"})
+    hook = await owner.send_ok("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER_URL})
+    rotated = await owner.send_ok("POST", f"/webhooks/{hook['webhookId']}/rotate-secret")
+    grant = await owner.send_ok("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]})
+    asked = await program.caller(X_Api_Key=key["key"]).send_ok("POST", f"{device}/command", {"cmd": "FLUSH"})
+    await owner.send_ok("POST", f"{device}/approvals/{asked['approvalId']}/deny")
+    await owner.send_ok("PATCH", f"{device}/grants/{grant['grantId']}", {"commands": ["ON"]})
+    await owner.send_ok("DELETE", f"{device}/grants/{grant['grantId']}")
+    await owner.send_ok("PATCH", f"{device}/commands/{command['commandId']}", {"label": "Flush it"})
+    await owner.send_ok("DELETE", f"{device}/commands/{command['commandId']}")
+    await owner.send_ok("DELETE", f"/webhooks/{hook['webhookId']}")
+    await owner.send_ok("PATCH", f"/keys/{key['keyId']}", {"enabled": False})
+    await owner.send_ok("DELETE", f"/keys/{key['keyId']}")
     for _ in range(2):
-        await owner.made("PATCH", f"{device}/toggle")
-    await owner.made("POST", f"{device}/revoke")
-    await owner.made("DELETE", device)
+        await owner.send_ok("PATCH", f"{device}/toggle")
+    await owner.send_ok("POST", f"{device}/revoke")
+    await owner.send_ok("DELETE", device)
     return [shown["mqttPassword"], key["key"], hook["secret"], rotated["secret"], PASSWORD]
 
 
 async def automate(program: Any, owner: Any, device: str) -> None:
     slot = {"slot": 0, "onTs": program.clock.now_ms() // 1000 + 3_600, "offTs": program.clock.now_ms() // 1000 + 7_200}
     for _ in range(2):
-        await owner.made("POST", f"{device}/schedules", slot)
-    await owner.made("PUT", f"{device}/schedules/0", {"label": "Night"})
-    await owner.made("DELETE", f"{device}/schedules/0")
+        await owner.send_ok("POST", f"{device}/schedules", slot)
+    await owner.send_ok("PUT", f"{device}/schedules/0", {"label": "Night"})
+    await owner.send_ok("DELETE", f"{device}/schedules/0")
     conditions = [{"metric": "temperature", "comparator": ">", "value": 30}]
     await program.report(device.rpartition("/")[2], temperature=20)
-    rule = await owner.made("POST", f"{device}/rules", {"name": "Hot", "conditions": conditions, "action": {"command": "ON"}})
-    await owner.made("PATCH", f"{device}/rules/{rule['ruleId']}", {"name": "Too hot"})
-    await owner.made("DELETE", f"{device}/rules/{rule['ruleId']}")
+    rule = await owner.send_ok("POST", f"{device}/rules", {"name": "Hot", "conditions": conditions, "action": {"command": "ON"}})
+    await owner.send_ok("PATCH", f"{device}/rules/{rule['ruleId']}", {"name": "Too hot"})
+    await owner.send_ok("DELETE", f"{device}/rules/{rule['ruleId']}")
 
 
 async def test_what_is_still_in_use_or_taken_is_refused_with_its_own_code(tmp_path: Path) -> None:
-    async with whole(tmp_path) as program:
-        await program.account("owner@example.com")
+    async with in_process_app(tmp_path) as program:
+        await program.create_account("owner@example.com")
         owner = await program.sign_in("owner@example.com")
-        project = (await owner.made("POST", "/projects", {"name": "Barn"}))["projectId"]
-        kind = (await owner.made("POST", "/device-types", {"name": "Pump"}))["deviceTypeId"]
-        await owner.made("POST", "/devices/register", NEW | {"projectId": project, "deviceTypeId": kind})
+        project = (await owner.send_ok("POST", "/projects", {"name": "Barn"}))["projectId"]
+        kind = (await owner.send_ok("POST", "/device-types", {"name": "Pump"}))["deviceTypeId"]
+        await owner.send_ok("POST", "/devices/register", NEW_DEVICE | {"projectId": project, "deviceTypeId": kind})
         for method, path, body, code in (
             ("DELETE", f"/projects/{project}", None, "PROJECT_NOT_EMPTY"),
             ("DELETE", f"/device-types/{kind}", None, "DEVICE_TYPE_IN_USE"),

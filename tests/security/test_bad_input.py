@@ -12,10 +12,10 @@ import pytest
 
 from security.access_table import operation_of, rows
 from security.calls import BODIES
-from security.hostile import Where, placed
+from security.hostile import Where, with_value_at
 from security.people import People, a_key, gather
 from security.test_hostile_input import FULL, address
-from support.whole import whole
+from support.in_process_app import in_process_app
 
 Schema = dict[str, Any]
 OF_EACH_TYPE: dict[str, Any] = {
@@ -36,7 +36,7 @@ BODIES_OF_ALL_FIELDS: dict[str, Any] = {
 
 @pytest.fixture
 async def people(tmp_path: Path) -> AsyncIterator[People]:
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         yield await gather(program)
 
 
@@ -89,7 +89,7 @@ def told(where: Where) -> str:
 
 
 async def test_each_wrong_field_of_each_body_is_named(people: People) -> None:
-    paper: Schema = (await people.whole.http.get("/openapi.json")).json()
+    paper: Schema = (await people.app.http.get("/openapi.json")).json()
     owner = people.callers["Owner"]
     wrong: list[str] = []
     tried = 0
@@ -98,11 +98,11 @@ async def test_each_wrong_field_of_each_body_is_named(people: People) -> None:
         operation = paper["paths"][f"/api/v1{path}"][method.lower()]
         if "#" in row or "requestBody" not in operation:
             continue
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         body = BODIES_OF_ALL_FIELDS.get(row, BODIES[row](ids))
         for where, allowed in leaves(operation["requestBody"]["content"]["application/json"]["schema"], paper):
             for value in wrong_for(allowed):
-                answer = await owner.send(*address(row, ids), placed(body, where, value))
+                answer = await owner.send(*address(row, ids), with_value_at(body, where, value))
                 named = [fault["field"] for fault in answer.json().get("details", [])]
                 tried += 1
                 if answer.status_code != 400 or not any(name.startswith(told(where)) for name in named):
@@ -112,14 +112,14 @@ async def test_each_wrong_field_of_each_body_is_named(people: People) -> None:
 
 
 async def test_each_wrong_query_parameter_is_named(people: People) -> None:
-    paper: Schema = (await people.whole.http.get("/openapi.json")).json()
+    paper: Schema = (await people.app.http.get("/openapi.json")).json()
     owner = people.callers["Owner"]
     wrong: list[str] = []
     for row in rows():
         method, path = operation_of(row)
         if "#" in row:
             continue
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         for parameter in paper["paths"][f"/api/v1{path}"][method.lower()].get("parameters", []):
             allowed = kinds(parameter["schema"], paper)
             if parameter["in"] != "query":
@@ -167,7 +167,7 @@ PAST = "2020-01-01T00:00:00Z"
     ],
 )
 async def test_bad_terms_of_a_grant_are_named_when_made_and_when_changed(people: People, terms: Any, fields: set[str]) -> None:
-    ids = await people.ours.make("PATCH /devices/{deviceId}/grants/{grantId}")
+    ids = await people.ours.create("PATCH /devices/{deviceId}/grants/{grantId}")
     owner = people.callers["Owner"]
     _, key_id = await a_key(owner)
     grants = f"/devices/{ids['deviceId']}/grants"
@@ -180,8 +180,8 @@ async def test_bad_terms_of_a_grant_are_named_when_made_and_when_changed(people:
 
 
 async def test_a_grant_has_exactly_one_subject_of_this_account(people: People) -> None:
-    ids = await people.ours.make("PATCH /members/{membershipId}")
-    device_id = (await people.ours.make("GET /devices/{deviceId}"))["deviceId"]
+    ids = await people.ours.create("PATCH /members/{membershipId}")
+    device_id = (await people.ours.create("GET /devices/{deviceId}"))["deviceId"]
     owner = people.callers["Owner"]
     _, key_id = await a_key(owner)
     _, foreign = await a_key(people.callers["other"])
@@ -201,12 +201,12 @@ async def test_a_grant_has_exactly_one_subject_of_this_account(people: People) -
 
 
 async def test_a_command_nobody_has_defined_is_granted_with_a_warning(people: People) -> None:
-    ids = await people.ours.make("PATCH /devices/{deviceId}/grants/{grantId}")
+    ids = await people.ours.create("PATCH /devices/{deviceId}/grants/{grantId}")
     owner = people.callers["Owner"]
     _, key_id = await a_key(owner)
     grants = f"/devices/{ids['deviceId']}/grants"
-    made = await owner.made("POST", grants, {"commands": ["ON", "DANCE"], "apiKeyId": key_id})
-    changed = await owner.made("PATCH", f"{grants}/{ids['grantId']}", {"commands": ["SING"]})
+    made = await owner.send_ok("POST", grants, {"commands": ["ON", "DANCE"], "apiKeyId": key_id})
+    changed = await owner.send_ok("PATCH", f"{grants}/{ids['grantId']}", {"commands": ["SING"]})
     assert [fault["field"] for fault in made["details"]] == ["commands.1"]
     assert [fault["field"] for fault in changed["details"]] == ["commands.0"]
     assert "DANCE" in made["details"][0]["message"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from security.people import People, gather
-from support.whole import whole
+from support.in_process_app import in_process_app
 
 METHODS = ("get", "post", "put", "patch", "delete")
 ANY = {"params", "value", "queuedAt", "paramsSchema", "readings"}
@@ -58,7 +58,7 @@ def document() -> dict[str, Any]:
 
     async def read() -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
-            async with whole(Path(folder)) as program:
+            async with in_process_app(Path(folder)) as program:
                 answer: dict[str, Any] = (await program.http.get("/openapi.json")).json()
                 return answer
 
@@ -81,7 +81,7 @@ def _whole_numbers(schema: dict[str, Any], document: dict[str, Any], path: tuple
 
 
 async def test_whole_numbers_beyond_all_databases_are_refused_by_name(tmp_path: Path, document: dict[str, Any]) -> None:
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         people = await gather(program)
         tried = 0
         for where, schema in _inputs(document):
@@ -95,7 +95,7 @@ async def test_whole_numbers_beyond_all_databases_are_refused_by_name(tmp_path: 
 
 async def _refused_by_name(people: People, where: str, path: tuple[str, ...]) -> None:
     method, _, template = where.partition(" ")
-    ids = await people.ours.make(f"{method} {template.removeprefix('/api/v1')}")
+    ids = await people.ours.create(f"{method} {template.removeprefix('/api/v1')}")
     address = template.format(**ids, **{name: "0" for name in ("slot",) if name not in ids})
     for number in BEYOND:
         body: Any = number

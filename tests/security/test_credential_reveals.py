@@ -14,8 +14,8 @@ from domain.kernel.caller import Role
 from security.people import a_key
 from support import postgres
 from support.http import PASSWORD
-from support.storage import emptied
-from support.whole import Caller, Whole, whole
+from support.in_process_app import ApiCaller, InProcessApp, in_process_app
+from support.storage import empty_postgres
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 TYPO = "correct-horse-battery-staple-41"
@@ -23,32 +23,32 @@ DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
 
 
 @pytest.fixture(params=DATABASES)
-async def program(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Whole]:
-    chosen = {"database_url": await emptied()} if request.param == "postgres" else {}
-    async with whole(tmp_path, **chosen) as program:
+async def program(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[InProcessApp]:
+    chosen = {"database_url": await empty_postgres()} if request.param == "postgres" else {}
+    async with in_process_app(tmp_path, **chosen) as program:
         yield program
 
 
-async def log(owner: Caller, device: str) -> list[str]:
+async def log(owner: ApiCaller, device: str) -> list[str]:
     """What the device's log says of reveals, oldest first."""
-    found: list[dict[str, Any]] = await owner.made("GET", f"{device}/events?limit=200")
+    found: list[dict[str, Any]] = await owner.send_ok("GET", f"{device}/events?limit=200")
     told = [f"{each['eventType']} {each['description']}" for each in reversed(found)]
     return [text for text in told if "reveal" in text.lower()]
 
 
-async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> None:
-    account = await program.account("owner@example.com")
+async def test_every_call_is_in_the_log_with_who_and_why_not(program: InProcessApp) -> None:
+    account = await program.create_account("owner@example.com")
     owner = await program.sign_in("owner@example.com")
-    await program.member(account, "viewer@example.com", Role.VIEWER)
+    await program.create_member(account, "viewer@example.com", Role.VIEWER)
     viewer, (key, _) = await program.sign_in("viewer@example.com"), await a_key(owner)
-    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
 
-    async def reveal(caller: Caller, body: Any, status: int, **more: Any) -> None:
+    async def reveal(caller: ApiCaller, body: Any, status: int, **more: Any) -> None:
         answer = await caller.send("POST", f"{device}/credentials/reveal", body, **more)
         assert answer.status_code == status, answer.text
 
     await reveal(owner, {"password": PASSWORD}, 404)
-    await owner.made("POST", f"{device}/credentials", {})
+    await owner.send_ok("POST", f"{device}/credentials", {})
     await reveal(owner, {"password": PASSWORD}, 200)
     await reveal(viewer, {"password": PASSWORD}, 403)
     await reveal(key, {"password": PASSWORD}, 403)
@@ -58,7 +58,7 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> 
     for _ in range(MAX_WRONG_PASSWORDS):
         await reveal(owner, {"password": TYPO}, 403)
     await reveal(owner, {"password": PASSWORD}, 429)
-    await owner.made("POST", f"{device}/revoke")
+    await owner.send_ok("POST", f"{device}/revoke")
     program.clock.forward(seconds=901)
     owner = await program.sign_in("owner@example.com")
     await reveal(owner, {"password": PASSWORD}, 409)
@@ -77,11 +77,11 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: Whole) -> 
     ]
 
 
-async def test_the_log_of_a_reveal_holds_neither_password(program: Whole) -> None:
-    await program.account("owner@example.com")
+async def test_the_log_of_a_reveal_holds_neither_password(program: InProcessApp) -> None:
+    await program.create_account("owner@example.com")
     owner = await program.sign_in("owner@example.com")
-    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
-    made = await owner.made("POST", f"{device}/credentials", {})
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
+    made = await owner.send_ok("POST", f"{device}/credentials", {})
     for password in (PASSWORD, TYPO):
         await owner.send("POST", f"{device}/credentials/reveal", {"password": password})
     told = (await owner.send("GET", f"{device}/events?limit=200")).text + (await owner.send("GET", "/events?limit=200")).text

@@ -13,7 +13,7 @@ import pytest
 from domain.kernel.caller import Role
 from security.calls import BODIES, Ids
 from security.people import People, a_key, gather
-from support.whole import Caller, whole
+from support.in_process_app import ApiCaller, in_process_app
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 SECRET = "correct-horse-battery-staple-41"
@@ -21,20 +21,20 @@ SECRET = "correct-horse-battery-staple-41"
 
 @pytest.fixture
 async def people(tmp_path: Path) -> AsyncIterator[People]:
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         yield await gather(program)
 
 
 async def refusals(people: People, kind: str = "access_refused", account: str | None = None) -> list[Any]:
     """Newest first, as they are stored."""
-    async with people.whole.services.uow.read() as tx:
+    async with people.app.services.uow.read() as tx:
         account_id: Any = account or people.account.account.account_id
         return list(await tx.events.page(account_id, limit=500, before=None, kind=kind, device_id=None))
 
 
-def who(caller: Caller, people: People) -> str:
+def who(caller: ApiCaller, people: People) -> str:
     token = caller.headers["Authorization"].removeprefix("Bearer ")
-    user_id, *_ = people.whole.program.adapters.tokens.verify(token, people.whole.clock.now_ms())
+    user_id, *_ = people.app.program.adapters.tokens.verify(token, people.app.clock.now_ms())
     return f"user:{user_id}"
 
 
@@ -63,7 +63,7 @@ REFUSED_TO = {
 
 @pytest.mark.parametrize("row", REFUSED_TO)
 async def test_a_refused_act_is_on_the_record(people: People, row: str) -> None:
-    ids = await people.ours.make(row)
+    ids = await people.ours.create(row)
     caller = people.callers[REFUSED_TO[row]]
     method, _, template = row.partition(" ")
     answer = await caller.send(method, template.format(**ids), BODIES[row](ids) if row in BODIES else None)
@@ -83,7 +83,7 @@ def _named(ids: Ids, row: str) -> Ids:
 
 
 async def test_a_key_at_a_session_endpoint_and_without_a_grant_is_on_the_record(people: People) -> None:
-    ids = await people.ours.make("GET /devices/{deviceId}")
+    ids = await people.ours.create("GET /devices/{deviceId}")
     key = people.callers["key"]
     for method, path, code in (
         ("GET", "/members", "SESSION_REQUIRED"),
@@ -99,10 +99,10 @@ async def test_a_key_at_a_session_endpoint_and_without_a_grant_is_on_the_record(
 
 async def test_a_used_up_limit_is_on_the_record(people: People) -> None:
     owner = people.callers["Owner"]
-    device_id = (await people.ours.make("GET /devices/{deviceId}"))["deviceId"]
+    device_id = (await people.ours.create("GET /devices/{deviceId}"))["deviceId"]
     key, key_id = await a_key(owner)
     grant = {"commands": ["*"], "apiKeyId": key_id, "rateLimitPerMinute": 1}
-    await owner.made("POST", f"/devices/{device_id}/grants", grant)
+    await owner.send_ok("POST", f"/devices/{device_id}/grants", grant)
     first, second = [await key.send("POST", f"/devices/{device_id}/command/on") for _ in range(2)]
     assert (first.status_code, second.status_code) == (200, 429)
     assert first.headers["RateLimit-Policy"] == second.headers["RateLimit-Policy"] == '"grant";q=1;w=60'
@@ -122,7 +122,7 @@ async def test_a_disabled_key_and_a_removed_member_are_on_the_record(people: Peo
 
 async def test_an_act_that_tells_of_its_refusal_itself_is_told_once(people: People) -> None:
     row = "POST /devices/{deviceId}/credentials/reveal"
-    ids = await people.ours.make(row)
+    ids = await people.ours.create(row)
     device = f"/devices/{ids['deviceId']}"
     await people.callers["Owner"].send("POST", f"{device}/credentials/reveal", {"password": SECRET})
     await people.callers["Viewer"].send("POST", f"{device}/credentials/reveal", {"password": SECRET})
@@ -134,7 +134,7 @@ async def test_an_act_that_tells_of_its_refusal_itself_is_told_once(people: Peop
 
 
 async def test_nothing_that_was_sent_is_in_the_record(people: People) -> None:
-    ids = await people.ours.make("POST /devices/{deviceId}/command")
+    ids = await people.ours.create("POST /devices/{deviceId}/command")
     member = people.callers["Member"]
     bodies: list[tuple[str, Any]] = [
         (f"/devices/{ids['deviceId']}/command", {"cmd": "ON", "params": {"pin": SECRET}}),
@@ -150,12 +150,12 @@ async def test_nothing_that_was_sent_is_in_the_record(people: People) -> None:
 
 
 async def test_another_accounts_device_is_in_nobodys_log(people: People) -> None:
-    ids = await people.theirs.make("GET /devices/{deviceId}")
+    ids = await people.theirs.create("GET /devices/{deviceId}")
     answer = await people.callers["Member"].send("POST", f"/devices/{ids['deviceId']}/grants", {"commands": ["*"]})
     assert answer.status_code in (400, 403, 404)
     assert all(event.device_id is None for event in await refusals(people))
     other = people.callers["other"]
-    log = await other.made("GET", f"/devices/{ids['deviceId']}/events")
+    log = await other.send_ok("GET", f"/devices/{ids['deviceId']}/events")
     assert [event for event in log if event["eventType"] == "access_refused"] == []
 
 
@@ -164,10 +164,10 @@ async def test_a_flood_of_refusals_is_counted_and_not_written_one_by_one(people:
     answers = await asyncio.gather(*(viewer.send("POST", "/keys", {"name": "x"}) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {403}
     assert len(await refusals(people)) == 30
-    await people.whole.services.denial_log.flush()
+    await people.app.services.denial_log.flush()
     assert len(await refusals(people)) == 30
-    people.whole.clock.forward(seconds=60)
-    await people.whole.services.denial_log.flush()
+    people.app.clock.forward(seconds=60)
+    await people.app.services.denial_log.flush()
     [last, *rest] = await refusals(people)
     assert (len(rest), last.payload["count"]) == (30, 70)
     assert (await viewer.send("POST", "/keys", {"name": "x"})).status_code == 403
@@ -175,13 +175,13 @@ async def test_a_flood_of_refusals_is_counted_and_not_written_one_by_one(people:
 
 
 async def test_sign_ins_turned_away_for_haste_are_counted_on_the_record(people: People) -> None:
-    await people.whole.member(people.account, "victim@example.com", Role.MEMBER)
-    nobody = people.whole.caller()
+    await people.app.create_member(people.account, "victim@example.com", Role.MEMBER)
+    nobody = people.app.caller()
     for email in ("victim@example.com", "unknown@example.com"):
         for _ in range(9):
             last = await nobody.send("POST", "/auth/login", {"email": email, "password": SECRET})
         assert last.status_code == 429
-    await people.whole.services.sessions.flush_throttled_logins()
+    await people.app.services.sessions.flush_throttled_logins()
     [event] = await refusals(people, "login_throttled")
     assert event.description == "4 logins as victim@example.com were throttled"
     assert event.address == "127.0.0.1"

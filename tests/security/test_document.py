@@ -26,11 +26,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from support.effort import effort
 from support.service import EMAIL, PASSWORD, Service
+from support.thoroughness import usual_or_thorough
 
 EXAMPLES = int(os.environ.get("LATCHBOARD_TEST_EXAMPLES", "0"))
-FEW = effort(2, 10)
+FEW = usual_or_thorough(2, 10)
 SECONDS = 15
 CHECKS: list[Any] = [
     not_a_server_error,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from domain.kernel.caller import Role
-from support.whole import Caller, Whole, whole
+from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 
@@ -20,34 +20,34 @@ NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 class Plant:
     """An Owner, a Member, a device of the default project, and a project on which the Member is granted everything."""
 
-    program: Whole
-    owner: Caller
-    member: Caller
+    program: InProcessApp
+    owner: ApiCaller
+    member: ApiCaller
     membership_id: str
     device: str
     project_id: str
 
     async def grant(self, device: str, **terms: Any) -> None:
         body = {"commands": ["*"], "membershipId": self.membership_id, **terms}
-        await self.owner.made("POST", f"{device}/grants", body)
+        await self.owner.send_ok("POST", f"{device}/grants", body)
 
     async def sends(self, cmd: str) -> int:
         return (await self.member.send("POST", f"{self.device}/command", {"cmd": cmd})).status_code
 
     async def registered(self, **fields: Any) -> str:
-        device_id = (await self.owner.made("POST", "/devices/register", NEW | fields))["deviceId"]
-        await self.owner.made("POST", f"/devices/{device_id}/credentials", {})
+        device_id = (await self.owner.send_ok("POST", "/devices/register", NEW | fields))["deviceId"]
+        await self.owner.send_ok("POST", f"/devices/{device_id}/credentials", {})
         return f"/devices/{device_id}"
 
 
 @pytest.fixture
 async def plant() -> AsyncIterator[Plant]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as program:
-            account = await program.account("owner@example.com")
-            membership_id = await program.member(account, "member@example.com", Role.MEMBER)
+        async with in_process_app(Path(folder)) as program:
+            account = await program.create_account("owner@example.com")
+            membership_id = await program.create_member(account, "member@example.com", Role.MEMBER)
             owner, member = await program.sign_in("owner@example.com"), await program.sign_in("member@example.com")
-            project_id = (await owner.made("POST", "/projects", {"name": "Playground"}))["projectId"]
+            project_id = (await owner.send_ok("POST", "/projects", {"name": "Playground"}))["projectId"]
             made = Plant(program, owner, member, membership_id, "", project_id)
             made.device = await made.registered()
             yield made
@@ -62,7 +62,7 @@ async def test_a_member_does_not_move_a_device_to_where_their_grant_reaches(plan
 
 async def test_a_member_does_not_take_a_device_away_from_where_a_grant_reaches(plant: Plant) -> None:
     watched = await plant.registered(projectId=plant.project_id)
-    default = (await plant.owner.made("GET", plant.device))["project"]["projectId"]
+    default = (await plant.owner.send_ok("GET", plant.device))["project"]["projectId"]
     assert (await plant.member.send("PUT", watched, {"projectId": default})).status_code == 403
     same = await plant.member.send("PUT", watched, {"projectId": plant.project_id, "name": "Renamed"})
     assert same.status_code == 200
@@ -78,7 +78,7 @@ async def test_a_member_does_not_turn_an_action_into_a_query(plant: Plant, cmd: 
 
 async def test_a_member_does_not_edit_an_action_into_a_query(plant: Plant) -> None:
     await plant.grant(plant.device, scope="READ")
-    made = await plant.owner.made("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
+    made = await plant.owner.send_ok("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
     path = f"{plant.device}/commands/{made['commandId']}"
     assert (await plant.member.send("PATCH", path, {"kind": "QUERY"})).status_code == 403
     assert await plant.sends("SPIN") == 403
@@ -87,10 +87,10 @@ async def test_a_member_does_not_edit_an_action_into_a_query(plant: Plant) -> No
 async def test_a_member_does_not_rename_an_action_to_what_they_are_granted(plant: Plant) -> None:
     """The name is what the grant and the device know: renaming changes what the device is told, not what is allowed."""
     await plant.grant(plant.device, commands=["BLINK"])
-    made = await plant.owner.made("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
+    made = await plant.owner.send_ok("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
     await plant.member.send("PATCH", f"{plant.device}/commands/{made['commandId']}", {"name": "BLINK"})
     sent = await plant.member.send("POST", f"{plant.device}/command", {"cmd": "BLINK"})
-    executions = (await plant.owner.made("GET", f"{plant.device}/executions"))["data"]
+    executions = (await plant.owner.send_ok("GET", f"{plant.device}/executions"))["data"]
     assert sent.status_code != 200 or [one["cmd"] for one in executions] == ["BLINK"]
 
 
@@ -98,7 +98,7 @@ async def test_a_member_does_not_rename_an_action_to_what_they_are_granted(plant
 async def test_a_member_takes_no_approval_away(plant: Plant, change: dict[str, Any]) -> None:
     await plant.grant(plant.device)
     guarded = {"name": "SPIN", "label": "Spin", "requiresApproval": True}
-    made = await plant.owner.made("POST", f"{plant.device}/commands", guarded)
+    made = await plant.owner.send_ok("POST", f"{plant.device}/commands", guarded)
     path = f"{plant.device}/commands/{made['commandId']}"
     assert (await plant.member.send("PATCH", path, change)).status_code == 403
     assert (await plant.member.send("DELETE", path)).status_code == 403
@@ -107,9 +107,9 @@ async def test_a_member_takes_no_approval_away(plant: Plant, change: dict[str, A
 
 async def test_a_member_takes_no_approval_away_with_the_type(plant: Plant) -> None:
     guarded = {"name": "ON", "label": "On", "requiresApproval": True}
-    first = await plant.owner.made("POST", "/device-types", {"name": "Guarded", "commands": [guarded]})
-    other = await plant.owner.made("POST", "/device-types", {"name": "Free", "commands": []})
-    await plant.owner.made("PUT", plant.device, {"deviceTypeId": first["deviceTypeId"]})
+    first = await plant.owner.send_ok("POST", "/device-types", {"name": "Guarded", "commands": [guarded]})
+    other = await plant.owner.send_ok("POST", "/device-types", {"name": "Free", "commands": []})
+    await plant.owner.send_ok("PUT", plant.device, {"deviceTypeId": first["deviceTypeId"]})
     await plant.grant(plant.device)
     for type_id in (None, other["deviceTypeId"]):
         assert (await plant.member.send("PUT", plant.device, {"deviceTypeId": type_id})).status_code == 403
@@ -120,9 +120,9 @@ async def test_a_member_takes_no_approval_away_with_the_type(plant: Plant) -> No
 
 async def test_a_member_uncovers_no_query_by_removing_an_action(plant: Plant) -> None:
     query = {"name": "SPIN", "label": "Spinning?", "kind": "QUERY"}
-    made = await plant.owner.made("POST", "/device-types", {"name": "Sensor", "commands": [query]})
-    await plant.owner.made("PUT", plant.device, {"deviceTypeId": made["deviceTypeId"]})
-    action = await plant.owner.made("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
+    made = await plant.owner.send_ok("POST", "/device-types", {"name": "Sensor", "commands": [query]})
+    await plant.owner.send_ok("PUT", plant.device, {"deviceTypeId": made["deviceTypeId"]})
+    action = await plant.owner.send_ok("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
     await plant.grant(plant.device, scope="READ")
     await plant.member.send("DELETE", f"{plant.device}/commands/{action['commandId']}")
     assert await plant.sends("SPIN") == 403
@@ -134,8 +134,8 @@ async def test_a_member_makes_no_schedule_or_rule_run_what_they_may_not_send(pla
     await plant.program.report(plant.device.rpartition("/")[2], temperature=1)
     condition = {"metric": "temperature", "comparator": ">", "value": 30}
     rule = {"name": "Hot", "conditions": [condition], "action": {"command": "ON"}, "enabled": False}
-    await plant.owner.made("POST", f"{plant.device}/schedules", slot | {"enabled": False})
-    rule_id = (await plant.owner.made("POST", f"{plant.device}/rules", rule))["ruleId"]
+    await plant.owner.send_ok("POST", f"{plant.device}/schedules", slot | {"enabled": False})
+    rule_id = (await plant.owner.send_ok("POST", f"{plant.device}/rules", rule))["ruleId"]
     tries = [
         ("POST", "schedules", slot),
         ("PUT", "schedules", {"slot": 1, "onTs": 1_800_000_060}),
@@ -155,28 +155,28 @@ async def test_what_a_member_saved_last_runs_as_the_member_whoever_made_it(plant
     await plant.program.report(device_id, temperature=1)
     condition = {"metric": "temperature", "comparator": ">", "value": 30}
     rule = {"name": "Hot", "conditions": [condition], "action": {"command": "ON"}}
-    rule_id = (await plant.owner.made("POST", f"{plant.device}/rules", rule))["ruleId"]
+    rule_id = (await plant.owner.send_ok("POST", f"{plant.device}/rules", rule))["ruleId"]
     now_s = plant.program.clock.now_ms() // 1000
     slot = {"slot": 1, "onTs": now_s + 7_200, "offTs": now_s + 10_800}
-    await plant.owner.made("POST", f"{plant.device}/schedules", slot)
+    await plant.owner.send_ok("POST", f"{plant.device}/schedules", slot)
     await plant.grant(plant.device, commands=["ON", "OFF"])
-    [grant] = await plant.owner.made("GET", f"{plant.device}/grants")
-    await plant.member.made("PATCH", f"{plant.device}/rules/{rule_id}", {"conditions": [condition | {"value": 20}]})
-    await plant.member.made("PUT", f"{plant.device}/schedules/1", {"onTs": now_s + 60})
-    await plant.owner.made("DELETE", f"{plant.device}/grants/{grant['grantId']}")
+    [grant] = await plant.owner.send_ok("GET", f"{plant.device}/grants")
+    await plant.member.send_ok("PATCH", f"{plant.device}/rules/{rule_id}", {"conditions": [condition | {"value": 20}]})
+    await plant.member.send_ok("PUT", f"{plant.device}/schedules/1", {"onTs": now_s + 60})
+    await plant.owner.send_ok("DELETE", f"{plant.device}/grants/{grant['grantId']}")
     await plant.program.report(device_id, temperature=25)
     plant.program.clock.forward(seconds=61)
     await plant.program.services.firing.fire_due(plant.program.clock.now_ms())
-    assert (await plant.owner.made("GET", f"{plant.device}/executions"))["data"] == []
-    await plant.owner.made("PATCH", f"{plant.device}/rules/{rule_id}", {"conditions": [condition | {"value": 22}]})
+    assert (await plant.owner.send_ok("GET", f"{plant.device}/executions"))["data"] == []
+    await plant.owner.send_ok("PATCH", f"{plant.device}/rules/{rule_id}", {"conditions": [condition | {"value": 22}]})
     await plant.program.report(device_id, temperature=10)
     await plant.program.report(device_id, temperature=25)
-    [sent] = (await plant.owner.made("GET", f"{plant.device}/executions"))["data"]
+    [sent] = (await plant.owner.send_ok("GET", f"{plant.device}/executions"))["data"]
     assert (sent["cmd"], sent["source"]) == ("ON", "rule")
 
 
 async def test_nobody_raises_a_role_but_an_owner_makes_owners(plant: Plant) -> None:
-    admin_id = (await plant.owner.made("POST", "/members", _person("admin", "Admin")))["membershipId"]
+    admin_id = (await plant.owner.send_ok("POST", "/members", _person("admin", "Admin")))["membershipId"]
     admin = await plant.program.sign_in("admin@example.com")
     for who, target in ((plant.member, plant.membership_id), (admin, admin_id)):
         assert (await who.send("PATCH", f"/members/{target}", {"role": "Owner"})).status_code == 403
@@ -185,22 +185,22 @@ async def test_nobody_raises_a_role_but_an_owner_makes_owners(plant: Plant) -> N
 
 
 async def test_a_demotion_is_felt_by_tokens_and_keys_in_hand(plant: Plant) -> None:
-    admin_id = (await plant.owner.made("POST", "/members", _person("admin", "Admin")))["membershipId"]
+    admin_id = (await plant.owner.send_ok("POST", "/members", _person("admin", "Admin")))["membershipId"]
     admin = await plant.program.sign_in("admin@example.com")
     assert (await admin.send("POST", "/keys", {"name": "K"})).status_code == 201
-    await plant.owner.made("PATCH", f"/members/{admin_id}", {"role": "Viewer"})
+    await plant.owner.send_ok("PATCH", f"/members/{admin_id}", {"role": "Viewer"})
     assert (await admin.send("POST", "/keys", {"name": "K"})).status_code == 403
-    await plant.owner.made("DELETE", f"/members/{admin_id}")
+    await plant.owner.send_ok("DELETE", f"/members/{admin_id}")
     assert (await admin.send("GET", "/devices")).status_code == 401
 
 
 async def test_an_admin_does_not_approve_their_own_request(plant: Plant) -> None:
-    await plant.owner.made("POST", "/members", _person("admin", "Admin"))
+    await plant.owner.send_ok("POST", "/members", _person("admin", "Admin"))
     admin = await plant.program.sign_in("admin@example.com")
     guarded = {"name": "ON", "label": "On", "requiresApproval": True}
-    await plant.owner.made("POST", f"{plant.device}/commands", guarded)
+    await plant.owner.send_ok("POST", f"{plant.device}/commands", guarded)
     for path, body in (("command", {"cmd": "ON"}), ("command/on", None)):
-        asked = await admin.made("POST", f"{plant.device}/{path}", body)
+        asked = await admin.send_ok("POST", f"{plant.device}/{path}", body)
         decided = await admin.send("POST", f"{plant.device}/approvals/{asked['approvalId']}/approve")
         assert (decided.status_code, decided.json()["error"]) == (403, "OWN_REQUEST")
 

@@ -15,8 +15,8 @@ from aiosmtpd.handlers import Message as MessageHandler
 from argon2 import PasswordHasher
 
 from support.ports import free_ports
-from support.receiver import answers, receiving
-from support.service import EMAIL, PASSWORD, Api, Service
+from support.service import EMAIL, PASSWORD, ApiClient, Service
+from support.webhook_receiver import respond, webhook_receiver
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 PATIENCE_S = 20.0
@@ -47,10 +47,10 @@ def running(tmp_path_factory: pytest.TempPathFactory, postbox: tuple[Postbox, in
 
 
 @pytest.fixture
-async def owner(running: Service) -> AsyncIterator[Api]:
+async def owner(running: Service) -> AsyncIterator[ApiClient]:
     async with running.api() as api:
         yield api
-    assert running.errors() == []
+    assert running.error_lines() == []
 
 
 def database(running: Service, statement: str, *values: Any) -> list[Any]:
@@ -68,7 +68,7 @@ def kept_hash(running: Service, email: str) -> str:
     return str(found)
 
 
-async def test_a_hash_of_old_parameters_is_made_anew_by_the_right_password_only(running: Service, owner: Api) -> None:
+async def test_a_hash_of_old_parameters_is_made_anew_by_the_right_password_only(running: Service, owner: ApiClient) -> None:
     email = "old@example.com"
     await owner.post("/members", {"email": email, "name": "Old", "role": "Member", "password": PASSWORD}, expect=201)
     strong = kept_hash(running, email)
@@ -85,7 +85,7 @@ async def test_a_hash_of_old_parameters_is_made_anew_by_the_right_password_only(
     assert kept_hash(running, email) == renewed
 
 
-async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running: Service, owner: Api) -> None:
+async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running: Service, owner: ApiClient) -> None:
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
     database(running, "CREATE TABLE seen_writes (n INTEGER)")
     database(
@@ -100,7 +100,7 @@ async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running:
         def used(keys: Any) -> bool:
             return any(key["keyId"] == made["keyId"] and key["lastUsedAt"] is not None for key in keys)
 
-        await owner.until("/keys", used)
+        await owner.wait_until("/keys", used)
         [[writes]] = database(running, "SELECT count(*) FROM seen_writes")
         assert 1 <= writes < 20
     finally:
@@ -108,12 +108,12 @@ async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running:
         database(running, "DROP TABLE seen_writes")
 
 
-async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(running: Service, owner: Api) -> None:
+async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(running: Service, owner: ApiClient) -> None:
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     await owner.post(f"/devices/{device}/credentials", {})
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
     kept = await owner.post("/keys", {"name": "Kept"}, expect=201)
-    async with receiving(answers()) as receiver:
+    async with webhook_receiver(respond()) as receiver:
         for key in (made, kept):
             await owner.post(f"/devices/{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
             await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
@@ -132,7 +132,9 @@ async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(ru
     assert left == [(0,)]
 
 
-async def test_a_password_changes_by_a_code_that_came_by_mail(running: Service, owner: Api, postbox: tuple[Postbox, int]) -> None:
+async def test_a_password_changes_by_a_code_that_came_by_mail(
+    running: Service, owner: ApiClient, postbox: tuple[Postbox, int]
+) -> None:
     email, new = "admin@example.com", "an entirely new password"
     await owner.post("/members", {"email": email, "name": "Admin", "role": "Admin", "password": PASSWORD}, expect=201)
     tokens = await owner.post("/auth/login", {"email": email, "password": PASSWORD})
@@ -159,7 +161,7 @@ async def test_a_password_changes_by_a_code_that_came_by_mail(running: Service, 
     assert [kind for [kind] in told] == ["otp_requested", "password_change_failed", "password_changed", "password_change_failed"]
 
 
-async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service, owner: Api) -> None:
+async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service, owner: ApiClient) -> None:
     """A request that began while a key was good ends; the next one finds the door shut."""
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     await owner.post(f"/devices/{device}/credentials", {})
@@ -167,7 +169,7 @@ async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service
     await owner.post(f"/devices/{device}/grants", {"commands": ["*"], "apiKeyId": made["keyId"]}, expect=201)
     async with running.api(**{"X-Api-Key": made["key"]}) as robot:
         waiting = asyncio.create_task(robot.send("POST", f"/devices/{device}/command", {"cmd": "ON", "waitSeconds": 2}))
-        await owner.until(f"/devices/{device}/executions", lambda page: page["data"])
+        await owner.wait_until(f"/devices/{device}/executions", lambda page: page["data"])
         await owner.patch(f"/keys/{made['keyId']}", {"enabled": False})
         assert (await waiting).status_code == 200
         await robot.post(f"/devices/{device}/command/on", expect=401)
@@ -175,7 +177,7 @@ async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service
         await robot.post(f"/devices/{device}/command/on")
 
 
-async def test_the_owner_signs_in_while_a_stranger_guesses(running: Service, owner: Api) -> None:
+async def test_the_owner_signs_in_while_a_stranger_guesses(running: Service, owner: ApiClient) -> None:
     for _ in range(8):
         await owner.raw.post("/auth/login", json={"email": EMAIL, "password": "a guess"})
     throttled = await owner.raw.post("/auth/login", json={"email": EMAIL, "password": "a guess"})

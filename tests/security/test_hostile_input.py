@@ -17,13 +17,13 @@ import pytest
 
 from security.access_table import operation_of, rows
 from security.calls import BODIES, SOON_S, Ids
-from security.hostile import NO_JSON, ODD, ODD_PATH, ODD_QUERY, fields, placed
+from security.hostile import NO_JSON, ODD, ODD_PATH, ODD_QUERY, fields, with_value_at
 from security.people import People, gather
-from support.effort import effort
-from support.whole import Caller, whole
+from support.in_process_app import ApiCaller, in_process_app
+from support.thoroughness import usual_or_thorough
 
 JSON = {"Content-Type": "application/json"}
-EVERY = effort(9, 1)
+EVERY = usual_or_thorough(9, 1)
 MARK = "@@here@@"
 CONDITION = {"metric": "temperature", "comparator": ">", "value": 30}
 FULL: dict[str, Any] = {
@@ -58,12 +58,12 @@ FULL: dict[str, Any] = {
 @pytest.fixture
 async def people() -> AsyncIterator[People]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as program:
+        async with in_process_app(Path(folder)) as program:
             yield await gather(program)
 
 
 async def document(people: People) -> dict[str, Any]:
-    found: dict[str, Any] = (await people.whole.http.get("/openapi.json")).json()
+    found: dict[str, Any] = (await people.app.http.get("/openapi.json")).json()
     return found
 
 
@@ -72,7 +72,7 @@ def address(row: str, ids: Ids) -> tuple[str, str]:
     return method, re.sub(r"\{(\w+)\}", lambda part: ids[part[1]], path)
 
 
-async def raw(caller: Caller, row: str, ids: Ids, body: str) -> httpx.Response:
+async def raw(caller: ApiCaller, row: str, ids: Ids, body: str) -> httpx.Response:
     method, path = address(row, ids)
     return await caller.send(method, path, content=body.encode(), headers=JSON)
 
@@ -86,16 +86,16 @@ async def test_no_field_of_any_body_breaks_anything(people: People) -> None:
         operation = paper["paths"][f"/api/v1{path}"][method.lower()]
         if "#" in row or "requestBody" not in operation:
             continue
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         for number, where in enumerate(dict.fromkeys(fields(schema, paper))):
-            text = json.dumps(placed(FULL.get(row, BODIES[row](ids)), where, MARK))
+            text = json.dumps(with_value_at(FULL.get(row, BODIES[row](ids)), where, MARK))
             for value in (NO_JSON + ODD)[number % EVERY :: EVERY]:
                 answer = await raw(owner, row, ids, text.replace(json.dumps(MARK), value))
                 if answer.status_code >= 500 or (value in NO_JSON and answer.status_code != 400):
                     wrong.append(f"{row} {'.'.join(map(str, where))} = {value[:40]}: {answer.status_code}")
                 if answer.is_success:
-                    ids = await people.ours.make(row)
+                    ids = await people.ours.create(row)
     assert wrong == []
 
 
@@ -108,7 +108,7 @@ async def test_no_query_parameter_breaks_anything(people: People) -> None:
         parameters = paper["paths"][f"/api/v1{path}"][method.lower()].get("parameters", [])
         if "#" in row or method != "GET":
             continue
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         for name in [one["name"] for one in parameters if one["in"] == "query"] + ["unknown"]:
             for value in ODD_QUERY:
                 answer = await owner.send(method, f"{address(row, ids)[1]}?{name}={value}")
@@ -122,10 +122,10 @@ async def test_no_query_parameter_breaks_anything(people: People) -> None:
 
 
 async def test_no_part_of_a_path_breaks_anything_or_leads_elsewhere(people: People) -> None:
-    owner, nobody = people.callers["Owner"], people.whole.caller()
+    owner, nobody = people.callers["Owner"], people.app.caller()
     wrong: list[str] = []
     for row in (row for row in rows() if "{" in row and "#" not in row):
-        ids = await people.ours.make(row)
+        ids = await people.ours.create(row)
         for part in re.findall(r"\{(\w+)\}", row):
             for value in ODD_PATH:
                 method, path = address(row, ids | {part: value})

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from support.service import Api, Service
+from support.service import ApiClient, Service
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 
@@ -27,19 +27,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-async def owner(running: Service) -> AsyncIterator[Api]:
+async def owner(running: Service) -> AsyncIterator[ApiClient]:
     async with running.api() as api:
         yield api
-    assert running.errors() == []
+    assert running.error_lines() == []
 
 
-async def device_of(owner: Api) -> str:
+async def device_of(owner: ApiClient) -> str:
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     await owner.post(f"/devices/{device}/credentials", {})
     return f"/devices/{device}"
 
 
-async def hang_up_in_the_middle(running: Service, owner: Api, path: str, body: dict[str, Any], key: str) -> None:
+async def hang_up_in_the_middle(running: Service, owner: ApiClient, path: str, body: dict[str, Any], key: str) -> None:
     """Send, see that it was taken, and break the line before the answer."""
     raw = json.dumps(body, separators=(",", ":")).encode()  # as httpx does: the same bytes are the same request
     head = (
@@ -48,19 +48,19 @@ async def hang_up_in_the_middle(running: Service, owner: Api, path: str, body: d
     )
     _, writer = await asyncio.open_connection("127.0.0.1", running.port)
     writer.write(head.encode() + raw)
-    await owner.until(f"{path}/executions", lambda page: page["data"])
+    await owner.wait_until(f"{path}/executions", lambda page: page["data"])
     writer.transport.abort()
 
 
-async def again(owner: Api, path: str, body: dict[str, Any], key: str) -> httpx.Response:
+async def again(owner: ApiClient, path: str, body: dict[str, Any], key: str) -> httpx.Response:
     return await owner.send("POST", f"{path}/command", body, headers={"Idempotency-Key": key})
 
 
-async def executions(owner: Api, path: str) -> list[str]:
+async def executions(owner: ApiClient, path: str) -> list[str]:
     return [one["executionId"] for one in (await owner.get(f"{path}/executions"))["data"]]
 
 
-async def test_who_hung_up_gets_the_first_answer_and_no_second_command(running: Service, owner: Api) -> None:
+async def test_who_hung_up_gets_the_first_answer_and_no_second_command(running: Service, owner: ApiClient) -> None:
     path, body = await device_of(owner), {"cmd": "ON", "waitSeconds": 2}
     await hang_up_in_the_middle(running, owner, path, body, "hung-up")
     async with asyncio.timeout(15):
@@ -71,7 +71,7 @@ async def test_who_hung_up_gets_the_first_answer_and_no_second_command(running: 
     assert [answer.json()["executionId"]] == await executions(owner, path)
 
 
-async def test_hanging_up_without_a_key_leaves_nothing_behind(running: Service, owner: Api) -> None:
+async def test_hanging_up_without_a_key_leaves_nothing_behind(running: Service, owner: ApiClient) -> None:
     path = await device_of(owner)
     for _ in range(3):
         with pytest.raises(httpx.ReadTimeout):
@@ -87,7 +87,7 @@ async def test_a_kill_between_command_and_answer_makes_no_second_command(tmp_pat
         async with running.api() as owner:
             path, body = await device_of(owner), {"cmd": "ON", "waitSeconds": 20, "ttlSeconds": 3_600}
             await hang_up_in_the_middle(running, owner, path, body, "killed")
-            await running.kill_and_start()
+            await running.kill_and_restart()
             soon = await again(owner, path, body, "killed")
             assert (soon.status_code, soon.json()["error"]) == (409, "IDEMPOTENCY_IN_PROGRESS")
             let_time_pass(running, 150)
@@ -110,7 +110,7 @@ def let_time_pass(running: Service, seconds: int) -> None:
     connection.close()
 
 
-async def test_a_refusal_after_a_kept_record_leaves_the_key_free(running: Service, owner: Api) -> None:
+async def test_a_refusal_after_a_kept_record_leaves_the_key_free(running: Service, owner: ApiClient) -> None:
     """A refused approval is written down, and is a refusal all the same: the key may be tried again."""
     path = await device_of(owner)
     await owner.post(f"{path}/commands", {"name": "SPIN", "label": "Spin", "requiresApproval": True}, expect=201)

@@ -16,7 +16,7 @@ from domain.kernel.idempotency import StoredResponse
 from security.access_table import operation_of, rows
 from security.calls import BODIES
 from security.people import gather
-from support.whole import whole
+from support.in_process_app import in_process_app
 
 
 async def test_every_idempotent_operation_marks_its_claim_with_its_change(
@@ -30,7 +30,7 @@ async def test_every_idempotent_operation_marks_its_claim_with_its_change(
         await mark_committed(self, claim)
 
     monkeypatch.setattr(SqlStoredResponseRepository, "mark_committed", record)
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         people = await gather(program)
         paths = (await program.http.get("/openapi.json")).json()["paths"]
         unmarked, sent = [], []
@@ -39,7 +39,7 @@ async def test_every_idempotent_operation_marks_its_claim_with_its_change(
             parameters = paths[f"/api/v1{path}"][method.lower()].get("parameters", ())
             if "Idempotency-Key" not in {one["name"] for one in parameters}:
                 continue
-            ids = await people.ours.make(row)
+            ids = await people.ours.create(row)
             filled = re.sub(r"\{(\w+)\}", lambda part, ids=ids: ids[part[1]], path)
             body = BODIES[row](ids) if row in BODIES else None
             answer = await people.callers["Owner"].send(method, filled, body, headers={"Idempotency-Key": row})

@@ -14,7 +14,7 @@ import pytest
 from domain.accounts.policy import check_email
 from domain.kernel.errors import ValidationFailed
 from support.http import PASSWORD
-from support.whole import Caller, Whole, whole
+from support.in_process_app import ApiCaller, InProcessApp, in_process_app
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 LIES = {
@@ -34,10 +34,10 @@ HONEST = ["Ada", "Zoë", "李雷", "עדה", "أدا", "O'Neil-Smith, Jr.", "�
 
 
 @pytest.fixture
-async def program() -> AsyncIterator[Whole]:
+async def program() -> AsyncIterator[InProcessApp]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as made:
-            await made.account("owner@example.com")
+        async with in_process_app(Path(folder)) as made:
+            await made.create_account("owner@example.com")
             yield made
 
 
@@ -56,11 +56,11 @@ def named(device: str) -> list[tuple[str, str, dict[str, Any], str]]:
     ]
 
 
-async def device_of(owner: Caller) -> str:
-    return f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
+async def device_of(owner: ApiCaller) -> str:
+    return f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
 
 
-async def test_a_name_that_deceives_is_refused_by_its_field(program: Whole) -> None:
+async def test_a_name_that_deceives_is_refused_by_its_field(program: InProcessApp) -> None:
     owner = await program.sign_in("owner@example.com")
     wrong: list[str] = []
     for method, path, rest, field in named(await device_of(owner)):
@@ -72,12 +72,12 @@ async def test_a_name_that_deceives_is_refused_by_its_field(program: Whole) -> N
     assert wrong == []
 
 
-async def test_names_of_all_scripts_are_welcome(program: Whole) -> None:
+async def test_names_of_all_scripts_are_welcome(program: InProcessApp) -> None:
     owner = await program.sign_in("owner@example.com")
     for name in HONEST:
-        made = await owner.made("POST", "/projects", {"name": name})
+        made = await owner.send_ok("POST", "/projects", {"name": name})
         assert made["name"] == name
-        await owner.made("POST", "/devices/register", NEW | {"name": name})
+        await owner.send_ok("POST", "/devices/register", NEW | {"name": name})
 
 
 ADDRESSES = [
@@ -115,16 +115,16 @@ def test_what_is_no_single_address_is_none(address: str) -> None:
     ],
     ids=["case and spaces", "composed or not", "the Kelvin sign"],
 )
-async def test_two_spellings_of_an_address_are_one_person(program: Whole, one: str, other: str) -> None:
+async def test_two_spellings_of_an_address_are_one_person(program: InProcessApp, one: str, other: str) -> None:
     owner = await program.sign_in("owner@example.com")
     member = {"name": "M", "role": "Viewer", "password": PASSWORD}
-    await owner.made("POST", "/members", member | {"email": one})
+    await owner.send_ok("POST", "/members", member | {"email": one})
     taken = await owner.send("POST", "/members", member | {"email": other})
     assert (taken.status_code, taken.json()["error"]) == (409, "EMAIL_TAKEN")
     await program.sign_in(other)
 
 
-async def test_lookalikes_are_other_people(program: Whole) -> None:
+async def test_lookalikes_are_other_people(program: InProcessApp) -> None:
     """A fullwidth or Cyrillic letter makes another address, and the password of one opens nothing of the other."""
     nobody = program.caller()
     for lookalike in ("ｏwner@example.com", "оwner@example.com", "owner@example.com\u200b", "owner\u00ad@example.com"):

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from security.people import a_key
-from security.running import at_work, check
-from support.effort import effort
-from support.pair import DATABASES
-from support.whole import Whole
+from security.state_machines import run_machine, running_app
+from support.in_process_app import InProcessApp
+from support.thoroughness import usual_or_thorough
+from support.two_instances import DATABASES
 
 MINUTE_MS = 60_000
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
@@ -29,7 +29,7 @@ class Limits(RuleBasedStateMachine):
     """The model: of each of the key's grants, oldest first, its limit and the instants of its uses. A call takes the first that
     has one left; what is refused for any reason takes none."""
 
-    def __init__(self, runner: asyncio.Runner, program: Whole) -> None:
+    def __init__(self, runner: asyncio.Runner, program: InProcessApp) -> None:
         super().__init__()
         self.runner, self.program = runner, program
         self.grants: list[tuple[int, list[int]]] = []
@@ -40,18 +40,18 @@ class Limits(RuleBasedStateMachine):
 
     async def _begin(self, limits: list[int]) -> None:
         email = f"owner{next(_numbers)}@example.com"
-        await self.program.account(email)
+        await self.program.create_account(email)
         self.owner = await self.program.sign_in(email)
         self.devices = []
         for _ in range(2):
-            device = f"/devices/{(await self.owner.made('POST', '/devices/register', NEW))['deviceId']}"
-            await self.owner.made("POST", f"{device}/credentials", {})
-            await self.owner.made("POST", f"{device}/commands", GUARDED)
+            device = f"/devices/{(await self.owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
+            await self.owner.send_ok("POST", f"{device}/credentials", {})
+            await self.owner.send_ok("POST", f"{device}/commands", GUARDED)
             self.devices.append(device)
         self.key, key_id = await a_key(self.owner)
         for limit in limits:
             body = {"commands": ["STATUS", "FLUSH"], "apiKeyId": key_id, "rateLimitPerMinute": limit, "appliesVia": "project"}
-            await self.owner.made("POST", f"{self.devices[0]}/grants", body)
+            await self.owner.send_ok("POST", f"{self.devices[0]}/grants", body)
             self.grants.append((limit, []))
 
     def left(self) -> int:
@@ -113,40 +113,40 @@ class Limits(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_a_limit_is_exact_whoever_comes_at_once(tmp_path: Path, database: str) -> None:
-    with at_work(tmp_path, database) as (runner, program):
-        check(lambda: Limits(runner, program), examples=15 if database == "sqlite" else effort(4, 15), steps=15)
+    with running_app(tmp_path, database) as (runner, program):
+        run_machine(lambda: Limits(runner, program), examples=15 if database == "sqlite" else usual_or_thorough(4, 15), steps=15)
 
 
-async def _of_many(program: Whole, limit: int, times: int) -> list[int]:
-    await program.account("ada@example.com")
+async def _of_many(program: InProcessApp, limit: int, times: int) -> list[int]:
+    await program.create_account("ada@example.com")
     owner = await program.sign_in("ada@example.com")
-    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
-    await owner.made("POST", f"{device}/credentials", {})
-    await owner.made("POST", f"{device}/commands", GUARDED)
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
+    await owner.send_ok("POST", f"{device}/credentials", {})
+    await owner.send_ok("POST", f"{device}/commands", GUARDED)
     key, key_id = await a_key(owner)
-    await owner.made("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id, "rateLimitPerMinute": limit})
+    await owner.send_ok("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id, "rateLimitPerMinute": limit})
     calls = (key.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for _ in range(times))
     return [answer.status_code for answer in await asyncio.gather(*calls)]
 
 
 def test_of_two_hundred_at_once_exactly_the_limit_passes(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (runner, program):
+    with running_app(tmp_path) as (runner, program):
         statuses = runner.run(_of_many(program, 37, 200))
     assert (statuses.count(202), statuses.count(429)) == (37, 163)
 
 
-async def _waiting(program: Whole) -> list[int]:
-    await program.account("ada@example.com")
+async def _waiting(program: InProcessApp) -> list[int]:
+    await program.create_account("ada@example.com")
     owner = await program.sign_in("ada@example.com")
-    device = f"/devices/{(await owner.made('POST', '/devices/register', NEW))['deviceId']}"
-    await owner.made("POST", f"{device}/credentials", {})
-    await owner.made("POST", f"{device}/commands", GUARDED)
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
+    await owner.send_ok("POST", f"{device}/credentials", {})
+    await owner.send_ok("POST", f"{device}/commands", GUARDED)
     key, key_id = await a_key(owner)
-    await owner.made("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id})
+    await owner.send_ok("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key_id})
     calls = (key.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for _ in range(130))
     statuses = [answer.status_code for answer in await asyncio.gather(*calls)]
-    [first, *_] = await owner.made("GET", f"{device}/approvals")
-    await owner.made("POST", f"{device}/approvals/{first['approvalId']}/deny")
+    [first, *_] = await owner.send_ok("GET", f"{device}/approvals")
+    await owner.send_ok("POST", f"{device}/approvals/{first['approvalId']}/deny")
     again = [await key.send("POST", f"{device}/command", {"cmd": "FLUSH"}) for _ in range(2)]
     assert [answer.status_code for answer in again] == [202, 409]
     assert again[1].json()["error"] == "TOO_MANY_QUEUED"
@@ -154,6 +154,6 @@ async def _waiting(program: Whole) -> list[int]:
 
 
 def test_of_requests_without_end_a_hundred_wait(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (runner, program):
+    with running_app(tmp_path) as (runner, program):
         statuses = runner.run(_waiting(program))
     assert (statuses.count(202), statuses.count(409)) == (100, 30)

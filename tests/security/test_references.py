@@ -12,7 +12,7 @@ import pytest
 from security.calls import MAKERS, Ids
 from security.people import People, gather
 from security.test_access_matrix import made_up, story
-from support.whole import whole
+from support.in_process_app import in_process_app
 
 Named = tuple[str, str, Callable[[Ids, Ids], Any]]
 
@@ -36,7 +36,7 @@ REFERENCES: list[Named] = [
 @pytest.fixture
 async def people() -> AsyncIterator[People]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as program:
+        async with in_process_app(Path(folder)) as program:
             yield await gather(program)
 
 
@@ -44,7 +44,7 @@ async def test_a_reference_into_another_account_is_a_reference_to_nothing(people
     eve = people.callers["other"]
     wrong: list[str] = []
     for name, template, body in REFERENCES:
-        own = await people.theirs.make("/devices/{deviceId}")
+        own = await people.theirs.create("/devices/{deviceId}")
         ours: Ids = await MAKERS[name](people.ours, {})
         told = []
         for ids in (ours, made_up("", ours)):
@@ -58,19 +58,19 @@ async def test_a_reference_into_another_account_is_a_reference_to_nothing(people
 
 
 async def test_a_cursor_of_one_account_opens_nothing_of_another(people: People) -> None:
-    ours = await people.ours.make("/devices/{deviceId}/executions/{executionId}")
+    ours = await people.ours.create("/devices/{deviceId}/executions/{executionId}")
     owner, eve = people.callers["Owner"], people.callers["other"]
-    cursor = (await owner.made("GET", "/events?limit=1"))["cursor"]
-    seen = await eve.made("GET", f"/events?limit=200&cursor={cursor}")
+    cursor = (await owner.send_ok("GET", "/events?limit=1"))["cursor"]
+    seen = await eve.send_ok("GET", f"/events?limit=200&cursor={cursor}")
     assert [event for event in seen["data"] if event["deviceId"] == ours["deviceId"]] == []
 
 
 async def test_lists_of_one_account_hold_nothing_of_another(people: People) -> None:
-    await people.ours.make("/devices/{deviceId}/approvals/{approvalId}")
-    await people.ours.make("/webhooks/{webhookId}/deliveries/{deliveryId}")
+    await people.ours.create("/devices/{deviceId}/approvals/{approvalId}")
+    await people.ours.create("/webhooks/{webhookId}/deliveries/{deliveryId}")
     owner, eve = people.callers["Owner"], people.callers["other"]
     for path in ("/members", "/projects", "/keys", "/devices", "/device-types", "/approvals", "/events?limit=200", "/webhooks"):
-        ours = await owner.made("GET", path)
+        ours = await owner.send_ok("GET", path)
         for one in ours["data"] if isinstance(ours, dict) else ours:
             name = next(iter(one.values()))
             assert name not in (await eve.send("GET", path)).text, path

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.service import PASSWORD, Api, Service
+from support.service import PASSWORD, ApiClient, Service
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 
@@ -21,10 +21,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-async def owner(running: Service) -> AsyncIterator[Api]:
+async def owner(running: Service) -> AsyncIterator[ApiClient]:
     async with running.api() as api:
         yield api
-    assert running.errors() == []
+    assert running.error_lines() == []
 
 
 async def held_back(
@@ -46,7 +46,7 @@ async def held_back(
     return int(said[9:12]), json.loads(content)
 
 
-async def test_a_body_that_is_held_back_does_not_outlive_its_key(running: Service, owner: Api) -> None:
+async def test_a_body_that_is_held_back_does_not_outlive_its_key(running: Service, owner: ApiClient) -> None:
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     path = f"/devices/{device}"
     await owner.post(f"{path}/credentials", {})
@@ -67,7 +67,7 @@ async def test_a_body_that_is_held_back_does_not_outlive_its_key(running: Servic
 
 
 @pytest.mark.parametrize("end", ["removed", "demoted"])
-async def test_a_body_that_is_held_back_does_not_outlive_a_role(running: Service, owner: Api, end: str) -> None:
+async def test_a_body_that_is_held_back_does_not_outlive_a_role(running: Service, owner: ApiClient, end: str) -> None:
     email = f"{end}@example.com"
     person = {"email": email, "name": "Admin", "role": "Admin", "password": PASSWORD}
     membership = (await owner.post("/members", person, expect=201))["membershipId"]
@@ -85,7 +85,7 @@ async def test_a_body_that_is_held_back_does_not_outlive_a_role(running: Service
     assert all(key["name"] != "Backdoor" for key in await owner.get("/keys"))
 
 
-async def test_a_session_of_a_removed_member_does_not_come_back_by_refreshing(running: Service, owner: Api) -> None:
+async def test_a_session_of_a_removed_member_does_not_come_back_by_refreshing(running: Service, owner: ApiClient) -> None:
     person = {"email": "gone@example.com", "name": "Gone", "role": "Owner", "password": PASSWORD}
     membership = (await owner.post("/members", person, expect=201))["membershipId"]
     tokens = await owner.post("/auth/login", {"email": person["email"], "password": PASSWORD})

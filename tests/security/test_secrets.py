@@ -18,7 +18,7 @@ from security.access_table import rows
 from security.people import People, gather
 from security.test_access_matrix import call
 from support.http import PASSWORD
-from support.whole import whole
+from support.in_process_app import in_process_app
 
 SHOWN_BY = {
     "mqttPassword": {("POST", "credentials"), ("POST", "reveal")},
@@ -38,13 +38,13 @@ async def everything_said(people: People) -> list[httpx.Response]:
     """Each operation called as everybody who may, and the pages beside them."""
     for row, expected in rows().items():
         for column in (column for column, status in expected.items() if status < 300 and column != "nobody"):
-            await call(people.callers[column], row, await people.ours.make(row))
+            await call(people.callers[column], row, await people.ours.create(row))
     for path in ("/metrics", "/openapi.json", "/readyz", "/healthz", "/"):
-        await people.whole.http.get(path)
+        await people.app.http.get(path)
     owner = people.callers["Owner"]
     for path in ("/events?limit=200", "/keys", "/members", "/webhooks", "/devices", "/approvals"):
-        await owner.made("GET", path)
-    return people.whole.replies
+        await owner.send_ok("GET", path)
+    return people.app.responses
 
 
 def secrets_in(value: Any) -> Iterator[tuple[str, str]]:
@@ -82,10 +82,10 @@ def kept(database: Path) -> set[str]:
 
 async def test_secrets_stay_where_they_belong(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: Any) -> None:
     caplog.set_level(logging.DEBUG)
-    async with whole(tmp_path, log_level="DEBUG") as program:
+    async with in_process_app(tmp_path, log_level="DEBUG") as program:
         people = await gather(program)
         replies = await everything_said(people)
-        blobs = kept(program.sqlite())
+        blobs = kept(program.sqlite_path())
     secrets: dict[str, str] = {}
     for answer in replies:
         for name, secret in secrets_in(content(answer)) if call_of(answer) != DOCUMENT else ():
@@ -112,7 +112,7 @@ async def test_secrets_stay_where_they_belong(tmp_path: Path, caplog: pytest.Log
 
 async def test_a_remembered_answer_is_sealed_and_given_to_nobody_else(tmp_path: Path) -> None:
     once = {"Idempotency-Key": "11111111"}
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         people = await gather(program)
         owner, admin, other = (people.callers[column] for column in ("Owner", "Admin", "other"))
         made = [await caller.send("POST", "/keys", {"name": "Robot"}, headers=once) for caller in (owner, admin, other)]

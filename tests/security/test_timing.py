@@ -18,18 +18,18 @@ import pytest
 from domain.keys.policy import compose_key
 from security.people import a_key
 from support.http import PASSWORD
-from support.whole import Whole, whole
+from support.in_process_app import InProcessApp, in_process_app
 
 
 @pytest.fixture
-async def program() -> AsyncIterator[Whole]:
+async def program() -> AsyncIterator[InProcessApp]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as made:
-            await made.account("ada@example.com")
+        async with in_process_app(Path(folder)) as made:
+            await made.create_account("ada@example.com")
             yield made
 
 
-async def login(program: Whole, email: str, password: str) -> tuple[httpx.Response, list[str]]:
+async def login(program: InProcessApp, email: str, password: str) -> tuple[httpx.Response, list[str]]:
     """The answer, and the hashes verified for it."""
     program.hasher.verified.clear()
     answer = await program.caller().send("POST", "/auth/login", {"email": email, "password": password})
@@ -46,7 +46,7 @@ def cost(password_hash: str) -> str:
 
 
 @pytest.mark.parametrize("password", ["wrong password", "", "x" * 1024, "pässwörd \U0001f600"])
-async def test_an_unknown_email_costs_one_verification_of_the_same_parameters(program: Whole, password: str) -> None:
+async def test_an_unknown_email_costs_one_verification_of_the_same_parameters(program: InProcessApp, password: str) -> None:
     known, spent = await login(program, "ada@example.com", password)
     unknown, spent_on_nobody = await login(program, "nobody@example.com", password)
     assert [cost(one) for one in spent] == [cost(one) for one in spent_on_nobody]
@@ -57,16 +57,16 @@ async def test_an_unknown_email_costs_one_verification_of_the_same_parameters(pr
     assert known.status_code == unknown.status_code == 401
 
 
-async def test_a_user_without_an_account_costs_as_much_as_nobody(program: Whole) -> None:
+async def test_a_user_without_an_account_costs_as_much_as_nobody(program: InProcessApp) -> None:
     owner = await program.sign_in("ada@example.com")
     body = {"email": "left@example.com", "name": "L", "role": "Viewer", "password": PASSWORD}
-    member = await owner.made("POST", "/members", body)
-    await owner.made("DELETE", f"/members/{member['membershipId']}")
+    member = await owner.send_ok("POST", "/members", body)
+    await owner.send_ok("DELETE", f"/members/{member['membershipId']}")
     answer, spent = await login(program, "left@example.com", PASSWORD)
     assert (answer.status_code, len(spent)) == (401, 1)
 
 
-async def test_who_is_told_to_wait_costs_nothing_whether_known_or_not(program: Whole) -> None:
+async def test_who_is_told_to_wait_costs_nothing_whether_known_or_not(program: InProcessApp) -> None:
     for email in ("ada@example.com", "nobody@example.com"):
         while (await login(program, email, "wrong password"))[0].status_code == 401:
             pass
@@ -75,7 +75,7 @@ async def test_who_is_told_to_wait_costs_nothing_whether_known_or_not(program: W
         program.clock.forward(minutes=16)
 
 
-async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(program: Whole) -> None:
+async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(program: InProcessApp) -> None:
     owner = await program.sign_in("ada@example.com")
     key, _ = await a_key(owner)
     secret = key.headers["X-Api-Key"]
@@ -96,9 +96,9 @@ async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(prog
     assert asked == [expected, hashlib.sha256(compose_key("b" * 40).encode()).digest()]
 
 
-async def test_a_one_time_code_is_compared_in_constant_time_and_its_tries_are_counted(program: Whole) -> None:
+async def test_a_one_time_code_is_compared_in_constant_time_and_its_tries_are_counted(program: InProcessApp) -> None:
     owner = await program.sign_in("ada@example.com")
-    await owner.made("POST", "/auth/password/request-otp")
+    await owner.send_ok("POST", "/auth/password/request-otp")
     with watched_compare() as compare:
         for number in range(8):
             body = {"otp": f"{number:06d}", "newPassword": "another password"}

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from domain.kernel.caller import Role
-from security.running import at_work, check
-from support.effort import effort
+from security.state_machines import run_machine, running_app
 from support.http import PASSWORD
-from support.pair import DATABASES
-from support.whole import Whole
+from support.in_process_app import InProcessApp
+from support.thoroughness import usual_or_thorough
+from support.two_instances import DATABASES
 
 DAY_MS = 86_400_000
 _numbers = count(1)
@@ -28,7 +28,7 @@ class Families(RuleBasedStateMachine):
 
     tokens = Bundle("tokens")
 
-    def __init__(self, runner: asyncio.Runner, program: Whole) -> None:
+    def __init__(self, runner: asyncio.Runner, program: InProcessApp) -> None:
         super().__init__()
         self.runner, self.program = runner, program
         self.email = f"ada{next(_numbers)}@example.com"
@@ -43,8 +43,8 @@ class Families(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.account = self.runner.run(self.program.account(f"owner-{self.email}"))
-        self.membership_id = self.runner.run(self.program.member(self.account, self.email, Role.ADMIN))
+        self.account = self.runner.run(self.program.create_account(f"owner-{self.email}"))
+        self.membership_id = self.runner.run(self.program.create_member(self.account, self.email, Role.ADMIN))
 
     def remember(self, family: int, token: str) -> str:
         assert token not in self.family_of
@@ -122,7 +122,7 @@ class Families(RuleBasedStateMachine):
     @rule()
     def leave(self) -> None:
         owner = self.runner.run(self.program.sign_in(f"owner-{self.email}"))
-        self.runner.run(owner.made("DELETE", f"/members/{self.membership_id}"))
+        self.runner.run(owner.send_ok("DELETE", f"/members/{self.membership_id}"))
         self.is_member = False
 
     @rule()
@@ -144,5 +144,7 @@ class Families(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_a_family_has_one_live_token_at_most(tmp_path: Path, database: str) -> None:
-    with at_work(tmp_path, database) as (runner, program):
-        check(lambda: Families(runner, program), examples=15 if database == "sqlite" else effort(4, 15), steps=20)
+    with running_app(tmp_path, database) as (runner, program):
+        run_machine(
+            lambda: Families(runner, program), examples=15 if database == "sqlite" else usual_or_thorough(4, 15), steps=20
+        )

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from adapters.crypto.key_ring import KeyRing
 from domain.accounts.administration import CreatedAccount
 from support.http import START_MS
-from support.whole import Whole, whole
+from support.in_process_app import InProcessApp, in_process_app
 
 NOW = START_MS // 1000
 RSA = rsa.generate_private_key(65_537, 2_048)
@@ -32,7 +32,7 @@ PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicK
 class Forge:
     """Makes tokens of this installation's shape, with whatever is wrong about them."""
 
-    def __init__(self, program: Whole, account: CreatedAccount) -> None:
+    def __init__(self, program: InProcessApp, account: CreatedAccount) -> None:
         self.ring: KeyRing = program.program.adapters.key_ring
         self.key = self.ring.newest.derive("access-token")
         member = account.owner.membership
@@ -66,15 +66,15 @@ def _b64(raw: bytes) -> str:
 
 
 @pytest.fixture
-async def program() -> AsyncIterator[Whole]:
+async def program() -> AsyncIterator[InProcessApp]:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as made:
+        async with in_process_app(Path(folder)) as made:
             yield made
 
 
 @pytest.fixture
-async def forge(program: Whole) -> Forge:
-    return Forge(program, await program.account("ada@example.com"))
+async def forge(program: InProcessApp) -> Forge:
+    return Forge(program, await program.create_account("ada@example.com"))
 
 
 def forgeries(forge: Forge) -> dict[str, str]:
@@ -133,13 +133,13 @@ def _jwk() -> dict[str, Any]:
     return dict(json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())))
 
 
-async def test_a_token_of_this_shape_is_what_lets_in(program: Whole, forge: Forge) -> None:
+async def test_a_token_of_this_shape_is_what_lets_in(program: InProcessApp, forge: Forge) -> None:
     """Else everything below would be refused for the wrong reason."""
     for token in (forge.token(), forge.token(iat=NOW + 30)):
         assert (await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")).status_code == 200
 
 
-async def test_a_forged_token_lets_nobody_in(program: Whole, forge: Forge) -> None:
+async def test_a_forged_token_lets_nobody_in(program: InProcessApp, forge: Forge) -> None:
     wrong: list[str] = []
     for name, token in forgeries(forge).items():
         answer = await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")
@@ -149,23 +149,23 @@ async def test_a_forged_token_lets_nobody_in(program: Whole, forge: Forge) -> No
     assert wrong == []
 
 
-async def test_a_token_that_was_good_once_is_looked_at_anew_each_time(program: Whole, forge: Forge) -> None:
+async def test_a_token_that_was_good_once_is_looked_at_anew_each_time(program: InProcessApp, forge: Forge) -> None:
     caller = program.caller(Authorization=f"Bearer {forge.token()}")
     assert (await caller.send("GET", "/auth/me")).status_code == 200
     program.clock.forward(minutes=15)
     assert (await caller.send("GET", "/auth/me")).json()["error"] == "TOKEN_EXPIRED"
 
 
-async def test_a_token_of_another_installation_is_worth_nothing(program: Whole, forge: Forge) -> None:
+async def test_a_token_of_another_installation_is_worth_nothing(program: InProcessApp, forge: Forge) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with whole(Path(folder)) as other:
-            stranger = Forge(other, await other.account("ada@example.com"))
+        async with in_process_app(Path(folder)) as other:
+            stranger = Forge(other, await other.create_account("ada@example.com"))
             claims = {name: forge.claims[name] for name in ("sub", "acc", "mbr")}
             for token in (stranger.token(**claims), stranger.token(header={"kid": forge.ring.newest.key_id}, **claims)):
                 assert (await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")).status_code == 401
 
 
-async def test_credentials_count_only_where_they_are_said_to(program: Whole, forge: Forge) -> None:
+async def test_credentials_count_only_where_they_are_said_to(program: InProcessApp, forge: Forge) -> None:
     token = forge.token()
     misplaced = [
         {"X_Api_Key": token},
@@ -182,4 +182,4 @@ async def test_credentials_count_only_where_they_are_said_to(program: Whole, for
         assert (await program.caller(**headers).send("GET", "/auth/me")).status_code == 401, headers
     assert (await program.caller().send("GET", f"/auth/me?token={token}")).status_code == 401
     override = {"Authorization": f"Bearer {token}", "X-HTTP-Method-Override": "DELETE", "X-Original-URL": "/api/v1/keys"}
-    assert "email" in (await program.caller(**override).made("GET", "/auth/me"))
+    assert "email" in (await program.caller(**override).send_ok("GET", "/auth/me"))

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from support.service import EMAIL, PASSWORD, Api, Service
+from support.service import EMAIL, PASSWORD, ApiClient, Service
 
 CUT_WITHIN_S = 20.0
 LOGIN = "POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -25,7 +25,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
-async def owner(running: Service) -> AsyncIterator[Api]:
+async def owner(running: Service) -> AsyncIterator[ApiClient]:
     async with running.api() as api:
         yield api
         assert (await api.raw.get(f"{running.url}/readyz")).status_code == 200
@@ -69,7 +69,7 @@ def request(raw: bytes, **headers: str) -> bytes:
     return f"{LOGIN}Content-Length: {len(raw)}\r\nConnection: close\r\n{more}\r\n".encode() + raw
 
 
-async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, owner: Api) -> None:
+async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, owner: ApiClient) -> None:
     async def drip() -> bytes:
         async with connection(running) as (reader, writer):
             writer.write(f"{LOGIN}Content-Length: 5000\r\n\r\n".encode())
@@ -100,7 +100,7 @@ async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, own
     ],
     ids=["many headers", "a long header", "a long path", "many different headers", "TLS", "broken HTTP/2", "lines"],
 )
-async def test_floods_are_refused(running: Service, owner: Api, pieces: list[bytes]) -> None:
+async def test_floods_are_refused(running: Service, owner: ApiClient, pieces: list[bytes]) -> None:
     answer = await said(running, *pieces)
     assert all(status in (400, 404, 414, 431, 505) for status in statuses(answer)), answer[:200]
 
@@ -137,7 +137,7 @@ async def test_floods_are_refused(running: Service, owner: Api, pieces: list[byt
     ],
 )
 async def test_bodies_that_are_no_json_in_utf_8(
-    running: Service, owner: Api, raw: bytes, headers: dict[str, str], status: int
+    running: Service, owner: ApiClient, raw: bytes, headers: dict[str, str], status: int
 ) -> None:
     answer = await said(running, request(raw, **headers))
     assert statuses(answer) == [status], answer[:300]
@@ -159,7 +159,7 @@ async def test_bodies_that_are_no_json_in_utf_8(
         "Content-Length : 5\r\n",
     ],
 )
-async def test_no_second_request_is_smuggled_in_a_first_one(running: Service, owner: Api, framing: str) -> None:
+async def test_no_second_request_is_smuggled_in_a_first_one(running: Service, owner: ApiClient, framing: str) -> None:
     smuggled = b"0\r\n\r\nGET /api/v1/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     answer = await said(running, f"{LOGIN}{framing}\r\n".encode() + smuggled)
     assert b"smuggled" not in answer
@@ -186,7 +186,7 @@ SOMEWHERE = ["/api%2fv1%2fkeys", "/api/v1/ke%79s", "http://evil.example/api/v1/k
 
 
 @pytest.mark.parametrize("path", NOWHERE + SOMEWHERE)
-async def test_tricks_in_a_path_lead_nowhere(running: Service, owner: Api, path: str) -> None:
+async def test_tricks_in_a_path_lead_nowhere(running: Service, owner: ApiClient, path: str) -> None:
     bearer = f"Authorization: {owner.headers['Authorization']}\r\n"
     for credentials, expected in (("", {400, 401, 404}), (bearer, {400, 404} if path in NOWHERE else {200})):
         answer = await said(running, f"GET {path} HTTP/1.1\r\nHost: x\r\n{credentials}Connection: close\r\n\r\n".encode())
@@ -200,7 +200,7 @@ HOSTS = ["evil.example", "a" * 3_000, "x..", "-", "[::1", "localhost:99999", "\x
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=range(len(HOSTS)))
-async def test_whatever_host_is_named_the_answer_is_ours_and_names_none(running: Service, owner: Api, host: str) -> None:
+async def test_whatever_host_is_named_the_answer_is_ours_and_names_none(running: Service, owner: ApiClient, host: str) -> None:
     """Where a request goes depends on method and path alone; a name that is none breaks nothing."""
     bearer = owner.headers["Authorization"]
     head = f"GET /api/v1/auth/me HTTP/1.1\r\nHost: {host}\r\nAuthorization: {bearer}\r\nConnection: close\r\n\r\n"
@@ -230,7 +230,7 @@ TARGETS = [
 
 
 @pytest.mark.parametrize("target", TARGETS)
-async def test_a_target_of_odd_bytes_breaks_nothing(running: Service, owner: Api, target: bytes) -> None:
+async def test_a_target_of_odd_bytes_breaks_nothing(running: Service, owner: ApiClient, target: bytes) -> None:
     bearer = owner.headers["Authorization"].encode()
     head = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
     answer = await said(running, b"GET " + target + head + bearer + b"\r\n\r\n")
@@ -238,7 +238,7 @@ async def test_a_target_of_odd_bytes_breaks_nothing(running: Service, owner: Api
     assert b"deviceId" not in answer
 
 
-async def test_no_header_makes_another_method_or_address_of_a_request(running: Service, owner: Api) -> None:
+async def test_no_header_makes_another_method_or_address_of_a_request(running: Service, owner: ApiClient) -> None:
     new = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
     device = f"/devices/{(await owner.post('/devices/register', new, expect=201))['deviceId']}"
     for name in ("X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"):
@@ -250,7 +250,7 @@ async def test_no_header_makes_another_method_or_address_of_a_request(running: S
     assert (await owner.get(device))["name"] == "Pump"
 
 
-async def test_who_may_not_get_may_not_head_and_asking_for_options_tells_nothing(running: Service, owner: Api) -> None:
+async def test_who_may_not_get_may_not_head_and_asking_for_options_tells_nothing(running: Service, owner: ApiClient) -> None:
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
     for path in ("/devices", "/keys", "/events", "/auth/me", "/members"):
         assert (await owner.raw.head(path)).status_code == 401
@@ -267,17 +267,17 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 
 @pytest.mark.parametrize("opening", [UPGRADE, PREFACE], ids=["upgrade", "preface"])
-async def test_http_2_is_not_spoken(running: Service, owner: Api, opening: bytes) -> None:
+async def test_http_2_is_not_spoken(running: Service, owner: ApiClient, opening: bytes) -> None:
     assert statuses(await said(running, opening))[0] in (200, 404, 505)
 
 
-async def test_a_huge_query_string_is_no_burden(running: Service, owner: Api) -> None:
+async def test_a_huge_query_string_is_no_burden(running: Service, owner: ApiClient) -> None:
     for query in ("a=" + "b" * 20_000, "&".join(f"a{number}=1" for number in range(2_000)), "a=1&" * 4_000, "%" * 10_000):
         answer = await owner.send("GET", f"/devices?{query}")
         assert answer.status_code in (400, 414, 431), answer.status_code
 
 
-async def test_forwarded_addresses_do_not_make_a_guesser_somebody_else(running: Service, owner: Api) -> None:
+async def test_forwarded_addresses_do_not_make_a_guesser_somebody_else(running: Service, owner: ApiClient) -> None:
     seen = []
     for number in range(12):
         address = f"203.0.113.{number}"
@@ -290,7 +290,7 @@ async def test_forwarded_addresses_do_not_make_a_guesser_somebody_else(running: 
     assert "203.0.113" not in json.dumps(events)
 
 
-async def test_a_guesser_does_not_keep_the_owner_out(running: Service, owner: Api) -> None:
+async def test_a_guesser_does_not_keep_the_owner_out(running: Service, owner: ApiClient) -> None:
     for number in range(10):
         await owner.raw.post("/auth/login", json={"email": "another@example.com", "password": f"guess {number}"})
     answer = await owner.raw.post("/auth/login", json={"email": EMAIL, "password": PASSWORD})

@@ -15,13 +15,13 @@ import aiomqtt
 from adapters.mqtt.embedded_link import BrokerLimits, EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
 from domain.devices.link import InboundEvent
 
-PATIENCE = 10.0
+TIMEOUT_S = 10.0
 T = TypeVar("T", bound=InboundEvent)
 _numbers = itertools.count(1)
 
 
 @dataclass
-class Device:
+class BrokerDevice:
     device_id: str
     number: int
     password: str
@@ -31,52 +31,52 @@ class Device:
         return f"devices/{self.device_id}/{below}"
 
 
-def a_device(profile: str = "native") -> Device:
+def new_device(profile: str = "native") -> BrokerDevice:
     number = next(_numbers)
-    return Device(f"dev_{number:020d}", number, f"{number:032d}", profile)
+    return BrokerDevice(f"dev_{number:020d}", number, f"{number:032d}", profile)
 
 
 @dataclass
-class World:
+class BrokerWorld:
     """The link with everything that has come up through it. `consume` acknowledges; without it nothing is."""
 
     link: EmbeddedDeviceLink
     ports: list[int]
     events: list[InboundEvent] = field(default_factory=list)
     telemetry: int = 0
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _raws: list[Raw] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _raw_connections: list[RawConnection] = field(default_factory=list)
 
     @property
     def port(self) -> int:
         return self.ports[0]
 
-    async def device(self, profile: str = "native") -> Device:
-        device = a_device(profile)
+    async def device(self, profile: str = "native") -> BrokerDevice:
+        device = new_device(profile)
         await self.link.upsert_credentials(device.device_id, device.number, device.password, device.profile)
         return device
 
-    def client(self, device: Device, **options: Any) -> aiomqtt.Client:
-        options = {"port": self.port, "identifier": "main", "timeout": PATIENCE, **options}
+    def client(self, device: BrokerDevice, **options: Any) -> aiomqtt.Client:
+        options = {"port": self.port, "identifier": "main", "timeout": TIMEOUT_S, **options}
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
 
-    async def open(self, first: bytes) -> Raw:
+    async def open(self, first: bytes) -> RawConnection:
         """A socket on which these bytes have been said."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
-        raw = Raw(reader, writer)
-        self._raws.append(raw)
+        raw = RawConnection(reader, writer)
+        self._raw_connections.append(raw)
         return raw
 
-    async def login(self, device: Device, client_id: str = "raw", **options: Any) -> Raw:
+    async def login(self, device: BrokerDevice, client_id: str = "raw", **options: Any) -> RawConnection:
         raw = await self.open(connect_packet(device, client_id, **options))
-        head, body = await raw.packet()
+        head, body = await raw.next_packet()
         assert (head, body[1]) == (0x20, 0)
         raw.resumed = body[0] == 1
         return raw
 
-    async def farewell(self) -> None:
-        for raw in self._raws:
+    async def close_raw_connections(self) -> None:
+        for raw in self._raw_connections:
             await raw.close()
 
     async def consume(self) -> None:
@@ -85,17 +85,17 @@ class World:
             self.events.extend(batch.events)
             self.telemetry += len(batch.telemetry)
             batch.ack()
-            self._news.set()
+            self._changed.set()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
             while not condition():
-                self._news.clear()
-                with_poll = asyncio.create_task(self._news.wait())
+                self._changed.clear()
+                with_poll = asyncio.create_task(self._changed.wait())
                 await asyncio.wait([with_poll], timeout=0.02)
                 with_poll.cancel()
 
-    async def event(self, kind: type[T], **fields: Any) -> T:
+    async def wait_for_event(self, kind: type[T], **fields: Any) -> T:
         """The first event of this kind with these fields, waiting for it."""
 
         def found() -> T | None:
@@ -104,24 +104,24 @@ class World:
                     return event
             return None
 
-        await self.until(lambda: found() is not None)
+        await self.wait_until(lambda: found() is not None)
         event = found()
         assert event is not None
         return event
 
-    def of(self, device: Device) -> list[InboundEvent]:
+    def events_of(self, device: BrokerDevice) -> list[InboundEvent]:
         return [event for event in self.events if event.device_id == device.device_id]
 
-    async def stat(self, name: str, at_least: int) -> None:
-        await self.until(lambda: self.link.stats()[name] >= at_least)
+    async def wait_for_stat(self, name: str, at_least: int) -> None:
+        await self.wait_until(lambda: self.link.stats()[name] >= at_least)
 
 
 @contextlib.asynccontextmanager
-async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[World]:
+async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[BrokerWorld]:
     listeners = (Listener("tcp", "127.0.0.1", 0), Listener("ws", "127.0.0.1", 0))
     link = EmbeddedDeviceLink(EmbeddedBrokerSettings(listeners, limits=BrokerLimits(**limits)))
     await link.start()
-    world = World(link, list(link.ports()))
+    world = BrokerWorld(link, list(link.ports()))
     task = asyncio.create_task(world.consume()) if consume else None
     try:
         yield world
@@ -129,7 +129,7 @@ async def broker(*, consume: bool = True, **limits: Any) -> AsyncIterator[World]
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        await world.farewell()
+        await world.close_raw_connections()
         await link.stop()
 
 
@@ -148,7 +148,7 @@ def _frame(head: int, body: bytes) -> bytes:
 
 
 def connect_packet(
-    device: Device,
+    device: BrokerDevice,
     client_id: str = "raw",
     *,
     clean: bool = True,
@@ -172,20 +172,20 @@ def publish_packet(topic: str, payload: bytes, *, qos: int = 0, packet_id: int =
 
 
 @dataclass
-class Raw:
+class RawConnection:
     """MQTT 3.1.1 by hand."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     resumed: bool = False
 
-    async def say(self, packet: bytes) -> None:
+    async def send(self, packet: bytes) -> None:
         self.writer.write(packet)
         await self.writer.drain()
 
-    async def packet(self) -> tuple[int, bytes]:
+    async def next_packet(self) -> tuple[int, bytes]:
         """The next packet (first byte, body). Raises IncompleteReadError once the broker has closed."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             head = (await self.reader.readexactly(1))[0]
             length = shift = 0
             while True:
@@ -195,10 +195,10 @@ class Raw:
                 if byte < 0x80:
                     return head, await self.reader.readexactly(length)
 
-    async def closed(self) -> bool:
+    async def wait_closed(self) -> bool:
         """Whether the broker closes the connection, reading past what it still says."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_S):
                 while await self.reader.read(65536):
                     pass
         except ConnectionError:
@@ -209,4 +209,4 @@ class Raw:
         """Gone without a word."""
         self.writer.transport.abort()
         with contextlib.suppress(ConnectionError):
-            await asyncio.wait_for(self.writer.wait_closed(), PATIENCE)
+            await asyncio.wait_for(self.writer.wait_closed(), TIMEOUT_S)

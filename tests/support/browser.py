@@ -15,12 +15,12 @@ from support.service import EMAIL, PASSWORD, Service
 
 BINARY = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 REQUIRED = "LATCHBOARD_REQUIRE_CHROMIUM"
-PATIENCE_MS = 15_000
+TIMEOUT_MS = 15_000
 
-expect.set_options(timeout=PATIENCE_MS)
+expect.set_options(timeout=TIMEOUT_MS)
 
 
-def required() -> None:
+def require_chromium() -> None:
     if BINARY is None and not os.environ.get(REQUIRED):
         pytest.skip(f"Chromium is not installed; set {REQUIRED}=1 to make this a failure")
     assert BINARY is not None, f"Chromium is not installed and {REQUIRED} is set; `make apt` installs it"
@@ -32,17 +32,17 @@ class Browser:
 
     service: Service
     context: BrowserContext
-    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
-    async def tab(self, place: str = "") -> Page:
+    async def open_tab(self, place: str = "") -> Page:
         page = await self.context.new_page()
-        page.on("console", self._heard)
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
         await page.goto(f"{self.service.url}/{place}")
         return page
 
-    async def signed_in(self, email: str = EMAIL, password: str = PASSWORD) -> Page:
-        page = await self.tab()
+    async def open_signed_in(self, email: str = EMAIL, password: str = PASSWORD) -> Page:
+        page = await self.open_tab()
         await page.get_by_label("Email").fill(email)
         await page.get_by_label("Password").fill(password)
         await page.get_by_role("button", name="Sign in").click()
@@ -50,28 +50,28 @@ class Browser:
         await expect(page.get_by_text("live", exact=True)).to_be_visible()
         return page
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         # What the service refuses, and its absence, the browser notes by itself.
         if (
             message.type == "error"
             and "Failed to load resource" not in message.text
             and "WebSocket connection" not in message.text
         ):
-            self.wrong.append(message.text)
+            self.errors.append(message.text)
 
 
 @contextlib.asynccontextmanager
-async def browsing(service: Service) -> AsyncIterator[Browser]:
+async def open_browser(service: Service) -> AsyncIterator[Browser]:
     """Fails at its end when a page threw, or when the page's own policy had to stop something."""
-    required()
+    require_chromium()
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as player:
         chromium = await player.chromium.launch(executable_path=BINARY, args=flags)
         try:
             context = await chromium.new_context()
-            context.set_default_timeout(PATIENCE_MS)
+            context.set_default_timeout(TIMEOUT_MS)
             browser = Browser(service, context)
             yield browser
-            assert browser.wrong == []
+            assert browser.errors == []
         finally:
             await chromium.close()

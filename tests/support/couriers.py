@@ -11,36 +11,36 @@ from adapters.delivery.httpx_courier import HttpxCourier
 from adapters.delivery.native_courier import NativeCourier
 from domain.webhooks.ports import Courier, WebhookRequest, WebhookResponse
 
-KINDS: list[type[NativeCourier] | type[HttpxCourier]] = [NativeCourier, HttpxCourier]
-Made: TypeAlias = NativeCourier | HttpxCourier
-PATIENCE = 30.0
+COURIERS: list[type[NativeCourier] | type[HttpxCourier]] = [NativeCourier, HttpxCourier]
+AnyCourier: TypeAlias = NativeCourier | HttpxCourier
+TIMEOUT_S = 30.0
 
 
-class Counter:
+class CourierClient:
     """Where posts are handed in one by one."""
 
     def __init__(self, courier: Courier) -> None:
         self.courier = courier
-        self._tickets = itertools.count(1)
+        self._next_ticket = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[WebhookResponse]] = {}
-        self.heard: list[int] = []
-        courier.on_responses(self._heard)
+        self.answered: list[int] = []
+        courier.on_responses(self._on_responses)
 
-    async def post(self, post: WebhookRequest) -> WebhookResponse:
-        return (await self.posts([post]))[0]
+    async def send(self, post: WebhookRequest) -> WebhookResponse:
+        return (await self.send_all([post]))[0]
 
-    async def posts(self, posts: Sequence[WebhookRequest]) -> list[WebhookResponse]:
-        futures = [self.hand_in(post)[1] for post in posts]
-        return await asyncio.wait_for(asyncio.gather(*futures), PATIENCE)
+    async def send_all(self, posts: Sequence[WebhookRequest]) -> list[WebhookResponse]:
+        futures = [self.submit(post)[1] for post in posts]
+        return await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
 
-    def hand_in(self, post: WebhookRequest) -> tuple[int, asyncio.Future[WebhookResponse]]:
-        ticket = next(self._tickets)
+    def submit(self, post: WebhookRequest) -> tuple[int, asyncio.Future[WebhookResponse]]:
+        ticket = next(self._next_ticket)
         future: asyncio.Future[WebhookResponse] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
         self.courier.send([(ticket, post)])
         return ticket, future
 
-    def _heard(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _on_responses(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
         for ticket, reply in replies:
-            self.heard.append(ticket)
+            self.answered.append(ticket)
             self._waiting.pop(ticket).set_result(reply)

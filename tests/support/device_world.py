@@ -185,7 +185,7 @@ class FakeLink:
         return {}
 
 
-class Bell:
+class FakeWakeEvent:
     def __init__(self) -> None:
         self.rings = 0
 
@@ -204,14 +204,14 @@ class DeviceWorld:
         self.windows = AlwaysOpen()
         self.outcomes = InProcessExecutionWaiter()
         self.checker = JsonSchemaParamsValidator()
-        self.bell = Bell()
+        self.wake_event = FakeWakeEvent()
         self.deleted: list[int] = []
         self.readmitted: list[DeviceId] = []
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock}
         self.gate = Authorizer(evaluator=self.windows)
-        self.presence = PresenceService(**shared, link=self.link, wake=self.bell)
+        self.presence = PresenceService(**shared, link=self.link, wake=self.wake_event)
         self.admission = self.make_admission()
-        self.erasure = DeviceErasureService(**shared, wake=self.bell, on_deleted=self.deleted.append)
+        self.erasure = DeviceErasureService(**shared, wake=self.wake_event, on_deleted=self.deleted.append)
         self.devices = DeviceService(
             **shared, ids=self.ids, credential_sync=self.admission, presence=self.presence, erasure=self.erasure
         )
@@ -224,7 +224,7 @@ class DeviceWorld:
             presence=self.presence,
             endpoint=BrokerEndpoint("mqtt.example", 1883, 8083),
         )
-        self.offers = DispatchQueue(self.bell)
+        self.offers = DispatchQueue(self.wake_event)
         self.commands = CommandService(
             **shared,
             ids=self.ids,
@@ -232,7 +232,7 @@ class DeviceWorld:
             validator=self.checker,
             execution_waiter=self.outcomes,
             dispatch_queue=self.offers,
-            wake_approvals=self.bell,
+            wake_approvals=self.wake_event,
         )
         self.definitions = CommandDefinitionService(
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
@@ -248,7 +248,7 @@ class DeviceWorld:
             link=self.link,
             vault=OpenVault(),
             lock=asyncio.Lock(),
-            wake=self.bell,
+            wake=self.wake_event,
             on_synced=self.readmitted.append,
         )
 
@@ -261,7 +261,7 @@ class DeviceWorld:
             codec=FirmwareDeviceCodec(),
             execution_waiter=self.outcomes,
             dispatch_queue=self.offers,
-            wake=self.bell,
+            wake=self.wake_event,
         )
 
     async def populate(self) -> DeviceWorld:

@@ -20,7 +20,7 @@ from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unauthenticated
 from domain.kernel.ids import KeyId
 from support.http import listening
-from support.webhook_world import ACCOUNT, PATIENCE, WebhookWorld
+from support.webhook_world import ACCOUNT, TIMEOUT_S, WebhookWorld
 
 HOUR_MS = 3_600_000
 
@@ -53,27 +53,27 @@ class KnownCallers:
         return ApiKeyCaller(ACCOUNT, self.keys[secret], "Robot", address)
 
 
-class Listener:
+class FeedListener:
     def __init__(self, connection: ClientConnection) -> None:
         self.raw = connection
 
     async def next(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             return json.loads(await self.raw.recv())  # type: ignore[no-any-return]
 
-    async def say(self, **message: Any) -> None:
+    async def send(self, **message: Any) -> None:
         await self.raw.send(json.dumps(message))
 
     async def closed(self) -> int:
         """The server's close code; messages before it are skipped."""
         with contextlib.suppress(ConnectionClosed):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_S):
                 while True:
                     await self.raw.recv()
         assert self.raw.close_code is not None
         return self.raw.close_code
 
-    async def quiet(self, for_s: float = 0.15) -> bool:
+    async def is_quiet(self, for_s: float = 0.15) -> bool:
         """Whether the server sends nothing for a while."""
         try:
             async with asyncio.timeout(for_s):
@@ -91,14 +91,14 @@ class FeedWorld:
         self.url = url.replace("http://", "ws://") + "/api/v1/ws"
 
     @contextlib.asynccontextmanager
-    async def client(self, query: str = "", **options: Any) -> AsyncIterator[Listener]:
+    async def client(self, query: str = "", **options: Any) -> AsyncIterator[FeedListener]:
         # A client that leaves with a full buffer never reads the server's close frame; the default wait is ten seconds.
         async with connect(self.url + query, **{"close_timeout": 0.5, **options}) as connection:
-            yield Listener(connection)
+            yield FeedListener(connection)
 
-    async def empty(self) -> None:
+    async def wait_until_empty(self) -> None:
         """Wait until all clients have left."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             while self.live.connection_count:
                 await asyncio.sleep(0.005)
 
@@ -116,7 +116,7 @@ def patched_hypercorn() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def feeding(
+async def feed_world(
     world: WebhookWorld | None = None, *, wired: bool = True, ping_every_s: float | None = None, **more: Any
 ) -> AsyncIterator[FeedWorld]:
     """`wired` False: behind a plain ASGI server without access to the socket."""

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 import aiomqtt
 
-from support.device import PATIENCE, Device, ended
-from support.service import Api, Service
+from support.device import TIMEOUT_S, Device, cancel_tasks
+from support.service import ApiClient, Service
 
 
-async def register(api: Api, profile: str, name: str = "Plug") -> Device:
+async def register_stock_device(api: ApiClient, profile: str, name: str = "Plug") -> Device:
     body = {"name": name, "boardType": "OTHER", "appType": "OTHER", "appTypeOther": "plug", "profile": profile}
     device_id = (await api.post("/devices/register", body, expect=201))["deviceId"]
     return Device(device_id, await api.post(f"/devices/{device_id}/credentials"))
@@ -35,42 +35,42 @@ class Firmware:
     device: Device
     client: aiomqtt.Client
     relay: bool = False
-    mute: bool = False
-    heard: list[tuple[str, str]] = field(default_factory=list)
-    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    unresponsive: bool = False
+    received: list[tuple[str, str]] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def say(self, below: str, payload: Any, *, retain: bool = False) -> None:
+    async def publish(self, below: str, payload: Any, *, retain: bool = False) -> None:
         text = payload if isinstance(payload, str) else json.dumps(payload)
-        await self.client.publish(self.device.topic(below), text, qos=1, retain=retain, timeout=PATIENCE)
+        await self.client.publish(self.device.topic(below), text, qos=1, retain=retain, timeout=TIMEOUT_S)
 
     async def listen(self) -> None:
         try:
             async for message in self.client.messages:
                 below = str(message.topic).removeprefix(self.device.topic(""))
                 payload = bytes(message.payload).decode()
-                async with self.news:
-                    self.heard.append((below, payload))
-                    self.news.notify_all()
-                if not self.mute:
-                    await self.on(below, payload)
+                async with self.changed:
+                    self.received.append((below, payload))
+                    self.changed.notify_all()
+                if not self.unresponsive:
+                    await self.handle(below, payload)
         except aiomqtt.MqttError:
             pass
 
-    async def until(self, wanted: Any) -> Any:
+    async def wait_for(self, wanted: Any) -> Any:
         """Wait for a message for which `wanted(topic, payload)` is true."""
-        async with asyncio.timeout(PATIENCE), self.news:
-            await self.news.wait_for(lambda: any(wanted(*each) for each in self.heard))
-        return next(each for each in self.heard if wanted(*each))
+        async with asyncio.timeout(TIMEOUT_S), self.changed:
+            await self.changed.wait_for(lambda: any(wanted(*each) for each in self.received))
+        return next(each for each in self.received if wanted(*each))
 
-    async def on(self, below: str, payload: str) -> None:
+    async def handle(self, below: str, payload: str) -> None:
         raise NotImplementedError
 
-    async def booted(self) -> None:
+    async def publish_boot_messages(self) -> None:
         """What it publishes after connecting."""
 
 
 @asynccontextmanager
-async def running(firmware: type[Firmware], device: Device, service: Service, **fields: Any) -> AsyncIterator[Any]:
+async def run_firmware(firmware: type[Firmware], device: Device, service: Service, **fields: Any) -> AsyncIterator[Any]:
     topic, here, gone = firmware.presence
     will = aiomqtt.Will(device.topic(topic), gone, qos=1, retain=True)
     async with device.client(service, version=4, will=will) as client:
@@ -79,11 +79,11 @@ async def running(firmware: type[Firmware], device: Device, service: Service, **
         try:
             for below in firmware.filters:
                 await client.subscribe(device.topic(below), qos=1)
-            await plug.say(topic, here, retain=True)
-            await plug.booted()
+            await plug.publish(topic, here, retain=True)
+            await plug.publish_boot_messages()
             yield plug
         finally:
-            await ended(listening)
+            await cancel_tasks(listening)
 
 
 @dataclass
@@ -96,10 +96,10 @@ class Tasmota(Firmware):
     timers: dict[int, Any] = field(default_factory=dict)
     timezone: str = "+01:00"
 
-    async def booted(self) -> None:
-        await self.say("tele/INFO1", {"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(release-tasmota)"}})
+    async def publish_boot_messages(self) -> None:
+        await self.publish("tele/INFO1", {"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(release-tasmota)"}})
 
-    async def on(self, below: str, payload: str) -> None:
+    async def handle(self, below: str, payload: str) -> None:
         command = below.removeprefix("cmnd/")
         steps = payload.split(";") if command.lower().startswith("backlog") else [f"{command} {payload}"]
         for step in steps:
@@ -109,25 +109,25 @@ class Tasmota(Firmware):
         name, _, argument = step.partition(" ")
         if name.upper() in ("POWER", "POWER1") and argument:
             self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[argument.upper()]
-            await self.told_power()
+            await self.publish_power()
         elif name.upper() == "STATE":
-            await self.say("stat/RESULT", self.state())
+            await self.publish("stat/RESULT", self.state())
         elif name.upper() == "PUBLISH":
             topic, _, text = argument.partition(" ")
             await self.client.publish(topic, text, qos=0)
         elif name.startswith("Timer") and name[5:].isdigit():
             self.timers[int(name[5:])] = None if argument == "0" else json.loads(argument)
-            await self.say("stat/RESULT", {name: self.timers[int(name[5:])] or "Empty"})
+            await self.publish("stat/RESULT", {name: self.timers[int(name[5:])] or "Empty"})
         elif name in ("Timezone", "Timers"):
             self.timezone = argument if name == "Timezone" else self.timezone
-            await self.say("stat/RESULT", {name: argument})
+            await self.publish("stat/RESULT", {name: argument})
         else:
-            await self.say("stat/RESULT", {"Command": "Unknown"})
+            await self.publish("stat/RESULT", {"Command": "Unknown"})
 
-    async def told_power(self) -> None:
+    async def publish_power(self) -> None:
         word = "ON" if self.relay else "OFF"
-        await self.say("stat/RESULT", {"POWER1": word})
-        await self.say("stat/POWER1", word)
+        await self.publish("stat/RESULT", {"POWER1": word})
+        await self.publish("stat/POWER1", word)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -150,15 +150,15 @@ class EspHome(Firmware):
     presence = ("status", "online", "offline")
     filters = ("switch/relay/command",)
 
-    async def booted(self) -> None:
-        await self.say("switch/relay/state", "OFF", retain=True)
-        await self.say("sensor/room_temperature/state", "nan", retain=True)
+    async def publish_boot_messages(self) -> None:
+        await self.publish("switch/relay/state", "OFF", retain=True)
+        await self.publish("sensor/room_temperature/state", "nan", retain=True)
 
-    async def on(self, below: str, payload: str) -> None:
+    async def handle(self, below: str, payload: str) -> None:
         before = self.relay
         self.relay = {"ON": True, "OFF": False, "TOGGLE": not self.relay}[payload]
         if self.relay is not before:
-            await self.say("switch/relay/state", "ON" if self.relay else "OFF", retain=True)
+            await self.publish("switch/relay/state", "ON" if self.relay else "OFF", retain=True)
 
 
 @dataclass
@@ -172,10 +172,10 @@ class Shelly(Firmware):
     timezone: str | None = None
     zones: tuple[str, ...] = ("Etc/UTC", "Europe/Berlin")
 
-    async def booted(self) -> None:
+    async def publish_boot_messages(self) -> None:
         await self.notify({"output": self.relay}, source="init")
 
-    async def on(self, below: str, payload: str) -> None:
+    async def handle(self, below: str, payload: str) -> None:
         if below == "rpc":
             await self.rpc(json.loads(payload))
         elif payload == "status_update":
@@ -184,14 +184,14 @@ class Shelly(Firmware):
     async def rpc(self, call: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": call["id"], "src": "shellyplus1pm-a8032ab12345", "dst": call["src"]}
         try:
-            answer["result"] = await self.carry_out(call["method"], call.get("params", {}))
+            answer["result"] = await self.execute(call["method"], call.get("params", {}))
         except LookupError as error:
             answer["error"] = {"code": 404, "message": str(error)}
         except ValueError as error:
             answer["error"] = {"code": -103, "message": str(error)}
         await self.client.publish(f"{call['src']}/rpc", json.dumps(answer), qos=1)
 
-    async def carry_out(self, method: str, params: dict[str, Any]) -> Any:
+    async def execute(self, method: str, params: dict[str, Any]) -> Any:
         if method == "Switch.Set" or method == "Switch.Toggle":
             before, self.relay = self.relay, params.get("on", not self.relay)
             if self.relay is not before:
@@ -199,7 +199,7 @@ class Shelly(Firmware):
                 await self.status("MQTT")
             return {"was_on": before}
         if method == "Switch.GetStatus":
-            return self.whole("MQTT")
+            return self.switch_status("MQTT")
         if method.startswith("Schedule."):
             return self.schedule(method, params)
         if method == "Sys.SetConfig":
@@ -218,7 +218,7 @@ class Shelly(Firmware):
             return {"id": len(self.jobs), "rev": len(self.jobs)}
         return {"jobs": self.jobs, "rev": 5}
 
-    def whole(self, source: str) -> dict[str, Any]:
+    def switch_status(self, source: str) -> dict[str, Any]:
         return {
             "id": 0,
             "source": source,
@@ -231,9 +231,9 @@ class Shelly(Firmware):
         }
 
     async def status(self, source: str) -> None:
-        await self.say("status/switch:0", self.whole(source))
+        await self.publish("status/switch:0", self.switch_status(source))
 
     async def notify(self, part: dict[str, Any], source: str = "MQTT") -> None:
         params = {"ts": 1772431200.12, "switch:0": {"id": 0, "source": source, **part}}
         message = {"src": "shellyplus1pm-a8032ab12345", "dst": "devices/events", "method": "NotifyStatus", "params": params}
-        await self.say("events/rpc", message)
+        await self.publish("events/rpc", message)

@@ -23,11 +23,11 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from support.device import PATIENCE, ended
-from support.mosquitto import BINARY, required
+from support.device import TIMEOUT_S, cancel_tasks
+from support.mosquitto import BINARY, require_mosquitto
 
 PASSWORD = "p@ss:w/rd%"
-IN_URL = "p%40ss%3Aw%2Frd%25"
+PASSWORD_IN_URL = "p%40ss%3Aw%2Frd%25"
 _SHARED = {
     "name",
     "unique_id",
@@ -69,10 +69,10 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return f"mqtt://latchboard:{IN_URL}@127.0.0.1:{self.port}"
+        return f"mqtt://latchboard:{PASSWORD_IN_URL}@127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        required()
+        require_mosquitto()
         maker = shutil.which("mosquitto_passwd")
         if maker is None or BINARY is None:
             pytest.skip("mosquitto_passwd is not installed")
@@ -87,7 +87,7 @@ class Broker:
         )
         command = [BINARY, "-c", str(configuration)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not self._listens():
             assert time.monotonic() < deadline, "mosquitto does not listen"
             time.sleep(0.02)
@@ -102,7 +102,7 @@ class Broker:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT_S)
             self._process = None
 
 
@@ -126,9 +126,9 @@ class HomeAssistant:
                         del self.retained[topic]
                     self.changed.notify_all()
 
-    async def until(self, wanted: Any) -> Any:
+    async def wait_until(self, wanted: Any) -> Any:
         """Wait until `wanted(self)` is true, and return it."""
-        async with asyncio.timeout(PATIENCE), self.changed:
+        async with asyncio.timeout(TIMEOUT_S), self.changed:
             return await self.changed.wait_for(lambda: wanted(self))
 
     def configs(self) -> dict[str, dict[str, Any]]:
@@ -144,20 +144,20 @@ class HomeAssistant:
         found = [config for topic, config in self.configs().items() if topic.startswith(at) and config["name"] == name]
         return validate("sensor", found[0]) if found else None
 
-    def shown(self, config: dict[str, Any] | None) -> str | None:
+    def displayed_state(self, config: dict[str, Any] | None) -> str | None:
         """The state of an entity as a user sees it."""
         if config is None:
             return None
         ready = [self.retained.get(each["topic"]) == "online" for each in config["availability"]]
         return self.retained.get(config["state_topic"], "unknown") if all(ready) else "unavailable"
 
-    def about(self, device: Any) -> list[str]:
+    def retained_topics_of(self, device: Any) -> list[str]:
         """Topics of retained messages that mention the device, without those that Home Assistant published."""
         others = {topic: text for topic, text in self.retained.items() if not topic.endswith("/set")}
         return [topic for topic, text in others.items() if device.device_id in topic + text]
 
     async def press(self, device: Any, command: str, *, retain: bool = False) -> None:
-        await self.client.publish(f"{self.base(device)}/set", command, qos=1, retain=retain, timeout=PATIENCE)
+        await self.client.publish(f"{self.base(device)}/set", command, qos=1, retain=retain, timeout=TIMEOUT_S)
 
     def base(self, device: Any) -> str:
         config = self.switch(device)
@@ -181,7 +181,7 @@ def validate(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def home_assistant(broker: Broker) -> AsyncIterator[HomeAssistant]:
-    options: dict[str, Any] = {"username": "homeassistant", "password": PASSWORD, "timeout": PATIENCE}
+    options: dict[str, Any] = {"username": "homeassistant", "password": PASSWORD, "timeout": TIMEOUT_S}
     async with aiomqtt.Client("127.0.0.1", broker.port, protocol=aiomqtt.ProtocolVersion.V5, **options) as client:
         home = HomeAssistant(client)
         listening = asyncio.create_task(home.listen())
@@ -190,4 +190,4 @@ async def home_assistant(broker: Broker) -> AsyncIterator[HomeAssistant]:
                 await client.subscribe(each, qos=1)
             yield home
         finally:
-            await ended(listening)
+            await cancel_tasks(listening)

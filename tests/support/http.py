@@ -48,7 +48,7 @@ START_MS = 1_800_000_000_000
 PASSWORD = "correct horse battery"
 
 
-class HandClock:
+class ManualClock:
     """A clock that stands still until a test moves it."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
@@ -61,7 +61,7 @@ class HandClock:
         self._now_ms += round(seconds * 1000 + minutes * 60_000 + days * 86_400_000)
 
 
-class Letterbox:
+class FakeMailer:
     """A mailer that keeps all mails; `broken` is an error to raise instead."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class World:
         uow: Any = None,
         hasher: Any = None,
     ) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.ids = RandomIdGenerator()
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
@@ -94,7 +94,7 @@ class World:
         self.digest = KeyRingSecretHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost
-        self.mail = Letterbox()
+        self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = AccountAdminService(**shared, hasher=self.hasher)
         self.sessions = SessionService(**shared, hasher=self.hasher, tokens=self.tokens, digest=self.digest)

@@ -19,7 +19,7 @@ from support.ports import free_ports
 BINARY = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
-def required() -> None:
+def require_mosquitto() -> None:
     if BINARY is None and not os.environ.get("LATCHBOARD_REQUIRE_MOSQUITTO"):
         pytest.skip("mosquitto is not installed; set LATCHBOARD_REQUIRE_MOSQUITTO=1 to make this a failure")
     assert BINARY is not None, "mosquitto is not installed and LATCHBOARD_REQUIRE_MOSQUITTO is set"
@@ -36,7 +36,7 @@ class Mosquitto:
 @contextlib.asynccontextmanager
 async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]:
     """`chain.pem` in the folder vouches for its TLS port."""
-    required()
+    require_mosquitto()
     chain, key = certificate(folder)
     files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
     files.password_file.write_text("", encoding="utf-8")

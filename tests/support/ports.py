@@ -6,7 +6,7 @@ import secrets
 import socket
 from contextlib import ExitStack, suppress
 
-OURS = range(10_000, 32_000)
+PORT_RANGE = range(10_000, 32_000)
 """Below those that Linux gives to connections (`ip_local_port_range`)."""
 
 
@@ -18,6 +18,6 @@ def free_ports(count: int) -> list[int]:
         while len(found) < count:
             probe = held.enter_context(socket.socket())
             with suppress(OSError):
-                probe.bind(("127.0.0.1", secrets.choice(OURS)))
+                probe.bind(("127.0.0.1", secrets.choice(PORT_RANGE)))
                 found.append(probe.getsockname()[1])
     return found

@@ -43,7 +43,7 @@ class ScheduleWorld(DeviceWorld):
             recurrence=self.recurrence,
             commands=self.commands,
             plans=self.plans,
-            wake=self.bell,
+            wake=self.wake_event,
         )
         self.firing = self.make_firing()
         self.approvals = ApprovalService(**shared, submitter=self.commands)

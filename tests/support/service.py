@@ -26,21 +26,21 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
-from support.nursery import Born, nursery
+from support.fork_server import ForkedProcess, fork_server
 from support.ports import free_ports
 
 EMAIL = "owner@example.com"
 PASSWORD = "correct horse battery"
-READY_WITHIN_S = 60.0
-STOPS_WITHIN_S = 5.0
-PATIENCE = 15.0
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+TIMEOUT_S = 15.0
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-PORTS = ("LATCHBOARD_HTTP_PORT", "LATCHBOARD_MQTT_PORT", "LATCHBOARD_MQTT_WS_PORT")
+PORT_SETTINGS = ("LATCHBOARD_HTTP_PORT", "LATCHBOARD_MQTT_PORT", "LATCHBOARD_MQTT_WS_PORT")
 
-RUNNING: list[Service] = []
+RUNNING_SERVICES: list[Service] = []
 
 
-def program() -> list[str]:
+def program_command() -> list[str]:
     """The installed command where there is one, else the same from the sources."""
     script = Path(sys.executable).parent / "latchboard"
     return [str(script)] if script.exists() else [sys.executable, "-c", "from app.cli.main import main; main()"]
@@ -60,7 +60,7 @@ class Service:
         self.folder = folder
         self.data_dir = folder / "data"
         self.settings: dict[str, Any] = {
-            **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
+            **dict(zip(PORT_SETTINGS, free_ports(len(PORT_SETTINGS)), strict=True)),
             "LATCHBOARD_DATA_DIR": self.data_dir,
             "LATCHBOARD_MQTT_PUBLIC_HOST": "127.0.0.1",
             "LATCHBOARD_OWNER_EMAIL": EMAIL,
@@ -70,8 +70,8 @@ class Service:
             **settings,
         }
         self.log_file = folder / "service.log"
-        self.process: subprocess.Popen[bytes] | Born | None = None
-        self._before = before
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._path_prefix = before
         self._token: str | None = None
 
     @property
@@ -97,22 +97,22 @@ class Service:
     def log(self, last: int = 20_000) -> str:
         return self.log_file.read_text(errors="replace")[-last:] if self.log_file.exists() else ""
 
-    def errors(self) -> list[str]:
+    def error_lines(self) -> list[str]:
         """Lines of the log that say so."""
         lines = self.log_file.read_text(errors="replace").splitlines()
         wrong = ("Traceback", '"level": "error"', '"level": "critical"')
         return [line for line in lines if any(word in line for word in wrong)]
 
-    def launch(self, *arguments: str) -> subprocess.Popen[bytes] | Born:
+    def launch(self, *arguments: str) -> subprocess.Popen[bytes] | ForkedProcess:
         """By the nursery, unless something stands before the sources: that must be imported anew."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
-            if not self._before and (home := nursery()):
-                return home.bear([*arguments], folder=self.folder, env=environment(**self.settings), out=log.fileno())
+            if not self._path_prefix and (home := fork_server()):
+                return home.start([*arguments], folder=self.folder, env=environment(**self.settings), out=log.fileno())
             return subprocess.Popen(
-                [*program(), *arguments],
+                [*program_command(), *arguments],
                 cwd=self.folder,
-                env=environment(*self._before, **self.settings),
+                env=environment(*self._path_prefix, **self.settings),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -122,39 +122,39 @@ class Service:
         """Returns once `/readyz` says so."""
         assert not self.is_running
         self.process = self.launch("serve")
-        deadline = time.monotonic() + READY_WITHIN_S
+        deadline = time.monotonic() + READY_TIMEOUT_S
         while not self._ready():
             assert self.process.poll() is None, f"ended with {self.process.returncode} before it was ready:\n{self.log(3_000)}"
-            assert time.monotonic() < deadline, f"not ready after {READY_WITHIN_S} s:\n{self.log(3_000)}"
+            assert time.monotonic() < deadline, f"not ready after {READY_TIMEOUT_S} s:\n{self.log(3_000)}"
             time.sleep(0.03)
 
-    def refuses(self) -> tuple[int, str]:
+    def expect_start_failure(self) -> tuple[int, str]:
         """A start that is expected to fail: its exit code and what it said."""
         process = self.launch("serve")
         try:
-            return process.wait(READY_WITHIN_S), self.log()
+            return process.wait(READY_TIMEOUT_S), self.log()
         finally:
-            _end(process)
+            _kill(process)
 
     def stop(self) -> float:
         """SIGTERM; the seconds it took to exit with 0."""
         assert self.process is not None
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(3 * STOPS_WITHIN_S)
+        code = self.process.wait(3 * STOP_TIMEOUT_S)
         assert code == 0, f"exit code {code}:\n{self.log(3_000)}"
         return time.monotonic() - began
 
     def kill(self) -> None:
         """SIGKILL: no code of the program runs any more."""
         assert self.process is not None
-        _end(self.process)
+        _kill(self.process)
 
     def restart(self) -> None:
         self.stop()
         self.start()
 
-    async def kill_and_start(self) -> None:
+    async def kill_and_restart(self) -> None:
         """Killed at this very moment; back when this returns. Clients of the test live on meanwhile."""
         self.kill()
         await asyncio.to_thread(self.start)
@@ -170,7 +170,7 @@ class Service:
             line.close()
 
     def __enter__(self) -> Service:
-        RUNNING.append(self)
+        RUNNING_SERVICES.append(self)
         try:
             self.start()
         except BaseException:
@@ -179,41 +179,41 @@ class Service:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        RUNNING.remove(self)
+        RUNNING_SERVICES.remove(self)
         if self.process is not None:
-            _end(self.process)
+            _kill(self.process)
 
     @asynccontextmanager
-    async def api(self, **headers: str) -> AsyncIterator[Api]:
+    async def api(self, **headers: str) -> AsyncIterator[ApiClient]:
         """The API with these headers; without any, as the Owner."""
         async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", timeout=40, verify=False) as raw:
-            api = Api(raw, headers)
+            api = ApiClient(raw, headers)
             if not headers:
                 api.headers = {"Authorization": f"Bearer {await self.token(api)}"}
             yield api
 
-    async def token(self, api: Api) -> str:
+    async def token(self, api: ApiClient) -> str:
         """The Owner's access token, of one sign-in for the whole run."""
         if self._token is None:
             self._token = (await api.post("/auth/login", {"email": EMAIL, "password": PASSWORD}))["accessToken"]
         return self._token
 
-    async def sign_in_again(self, api: Api) -> None:
+    async def sign_in_again(self, api: ApiClient) -> None:
         """The Owner's session is over, or of another time."""
         self._token = None
-        api.headers = {"Authorization": f"Bearer {await self.token(Api(api.raw, {}))}"}
+        api.headers = {"Authorization": f"Bearer {await self.token(ApiClient(api.raw, {}))}"}
 
     @asynccontextmanager
-    async def feed(self, api: Api, query: str = "") -> AsyncIterator[Feed]:
+    async def feed(self, api: ApiClient, query: str = "") -> AsyncIterator[FeedClient]:
         """The live feed with the credentials of `api`, past its first message."""
         address = f"ws://127.0.0.1:{self.port}/api/v1/ws{query}"
-        async with connect(address, additional_headers=api.headers, open_timeout=PATIENCE, close_timeout=1) as socket:
-            feed = Feed(socket)
-            feed.state = await feed.next("initial_state")
+        async with connect(address, additional_headers=api.headers, open_timeout=TIMEOUT_S, close_timeout=1) as socket:
+            feed = FeedClient(socket)
+            feed.state = await feed.wait_for("initial_state")
             yield feed
 
 
-class Api:
+class ApiClient:
     """A caller. Every call says which status it expects, and gives the JSON of the answer."""
 
     def __init__(self, raw: httpx.AsyncClient, headers: dict[str, str]) -> None:
@@ -241,7 +241,7 @@ class Api:
     async def delete(self, path: str, *, expect: int = 200) -> Any:
         return await self.call("DELETE", path, None, expect)
 
-    async def until(self, path: str, wanted: Any, *, within_s: float = PATIENCE) -> Any:
+    async def wait_until(self, path: str, wanted: Any, *, within_s: float = TIMEOUT_S) -> Any:
         """Read until `wanted(answer)` is true; gives that answer."""
         async with asyncio.timeout(within_s):
             while not wanted(answer := await self.get(path)):
@@ -249,25 +249,25 @@ class Api:
         return answer
 
 
-class Feed:
+class FeedClient:
     """A connection to the live feed. `seen` is everything that came, in order."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.state: dict[str, Any] = {}
-        self.seen: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
-    async def next(self, kind: str, **fields: Any) -> dict[str, Any]:
+    async def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
         """The next message of this type with these fields; others before it are passed over."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 message: dict[str, Any] = json.loads(await self.socket.recv())
-                self.seen.append(message)
+                self.received.append(message)
                 if message["type"] == kind and fields.items() <= message.items():
                     return message
 
 
-def _end(process: subprocess.Popen[bytes] | Born) -> None:
+def _kill(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
     if process.poll() is None:
         process.kill()
     process.wait(10)

@@ -28,10 +28,10 @@ from support.memory_storage import MemoryUnitOfWork
 NOW = 1_790_000_000_000
 _numbers = count(1)
 
-KINDS = ["memory", "sqlite", *(["postgres"] if postgres.available() else [])]
+STORAGES = ["memory", "sqlite", *(["postgres"] if postgres.available() else [])]
 
 
-def new(prefix: str) -> Any:
+def new_id(prefix: str) -> Any:
     """An id in the wire's form; later ones sort after earlier ones."""
     return f"{prefix}_{next(_numbers):020d}"
 
@@ -41,12 +41,12 @@ def sqlite_url(path: Path) -> str:
 
 
 @asynccontextmanager
-async def opened(kind: str, path: Path, recorder: Any = None, **bounds: Any) -> AsyncIterator[Any]:
+async def open_storage(kind: str, path: Path, recorder: Any = None, **bounds: Any) -> AsyncIterator[Any]:
     """A unit of work over an empty storage of this kind."""
     if kind == "memory":
         yield MemoryUnitOfWork(recorder)
         return
-    database = SqlDatabase(sqlite_url(path / "latchboard.db") if kind == "sqlite" else await emptied(), **bounds)
+    database = SqlDatabase(sqlite_url(path / "latchboard.db") if kind == "sqlite" else await empty_postgres(), **bounds)
     await database.start()
     try:
         yield database.unit_of_work(recorder)
@@ -54,7 +54,7 @@ async def opened(kind: str, path: Path, recorder: Any = None, **bounds: Any) -> 
         await database.stop()
 
 
-async def emptied() -> str:
+async def empty_postgres() -> str:
     """The PostgreSQL test database with nothing in it."""
     import asyncpg
 
@@ -77,10 +77,10 @@ class World:
     device: Device
 
 
-async def settled(uow: Any) -> World:
+async def populate(uow: Any) -> World:
     account, user = an_account(), a_user()
-    membership = Membership(new("mbr"), account.account_id, user.user_id, Role.OWNER, NOW)
-    project = Project(new("prj"), account.account_id, "Default", True, NOW)
+    membership = Membership(new_id("mbr"), account.account_id, user.user_id, Role.OWNER, NOW)
+    project = Project(new_id("prj"), account.account_id, "Default", True, NOW)
     key = a_key(account.account_id)
     async with uow.write() as tx:
         await tx.accounts.add(account)
@@ -93,16 +93,16 @@ async def settled(uow: Any) -> World:
 
 
 def an_account() -> Account:
-    return Account(new("acc"), "Acme", "free", NOW)
+    return Account(new_id("acc"), "Acme", "free", NOW)
 
 
 def a_user(email: str | None = None) -> User:
-    user_id = new("usr")
+    user_id = new_id("usr")
     return User(user_id, email or f"{user_id}@example.org", "Ada", "argon2", True, NOW, NOW)
 
 
 def a_key(account_id: Any, **changes: Any) -> ApiKey:
-    key_id = new("key")
+    key_id = new_id("key")
     fields: dict[str, Any] = {"name": "key", "prefix": "sk_live_ab", "secret_hash": key_id.encode(), "enabled": True}
     return ApiKey(key_id=key_id, account_id=account_id, last_used_ms=None, created_ms=NOW, **(fields | changes))
 
@@ -119,7 +119,7 @@ def a_device(account_id: Any, project_id: Any, **changes: Any) -> Device:
         "about": DeviceMetadata(description="a pump", tags=("garden", "north")),
         "created_ms": NOW,
     }
-    return Device(device_id=new("dev"), device_no=0, account_id=account_id, project_id=project_id, **(fields | changes))
+    return Device(device_id=new_id("dev"), device_no=0, account_id=account_id, project_id=project_id, **(fields | changes))
 
 
 def a_grant(world: World, **changes: Any) -> Grant:
@@ -135,7 +135,7 @@ def a_grant(world: World, **changes: Any) -> Grant:
         "created_ms": NOW,
         "created_by": "user:usr_1",
     }
-    return Grant(grant_id=new("grt"), account_id=world.account.account_id, **(fields | changes))
+    return Grant(grant_id=new_id("grt"), account_id=world.account.account_id, **(fields | changes))
 
 
 def an_approval(world: World, **changes: Any) -> Approval:
@@ -150,7 +150,7 @@ def an_approval(world: World, **changes: Any) -> Approval:
         "expires_ms": NOW + 1000,
     }
     return Approval(
-        approval_id=new("apv"), account_id=world.account.account_id, device_id=world.device.device_id, **(fields | changes)
+        approval_id=new_id("apv"), account_id=world.account.account_id, device_id=world.device.device_id, **(fields | changes)
     )
 
 
@@ -167,7 +167,7 @@ def a_definition(world: World, **changes: Any) -> CommandDefinition:
         "requires_approval": True,
         "created_ms": NOW,
     }
-    return CommandDefinition(command_id=new("cmd"), account_id=world.account.account_id, **(fields | changes))
+    return CommandDefinition(command_id=new_id("cmd"), account_id=world.account.account_id, **(fields | changes))
 
 
 def an_execution(world: World, **changes: Any) -> Execution:
@@ -183,7 +183,7 @@ def an_execution(world: World, **changes: Any) -> Execution:
         "device_id": world.device.device_id,
         "device_no": world.device.device_no,
     }
-    return Execution(execution_id=new("exe"), seq=0, account_id=world.account.account_id, **(fields | changes))
+    return Execution(execution_id=new_id("exe"), seq=0, account_id=world.account.account_id, **(fields | changes))
 
 
 async def add_execution(tx: Any, execution: Execution) -> Execution:
@@ -219,7 +219,7 @@ def a_schedule(world: World, **changes: Any) -> Schedule:
         "device_id": world.device.device_id,
         "device_no": world.device.device_no,
     }
-    return Schedule(schedule_id=new("sched"), account_id=world.account.account_id, **(fields | changes))
+    return Schedule(schedule_id=new_id("sched"), account_id=world.account.account_id, **(fields | changes))
 
 
 def a_rule(world: World, **changes: Any) -> Rule:
@@ -233,7 +233,7 @@ def a_rule(world: World, **changes: Any) -> Rule:
         "device_id": world.device.device_id,
         "device_no": world.device.device_no,
     }
-    return Rule(rule_id=new("rul"), rule_no=0, account_id=world.account.account_id, **(fields | changes))
+    return Rule(rule_id=new_id("rul"), rule_no=0, account_id=world.account.account_id, **(fields | changes))
 
 
 def an_event(world: World, **changes: Any) -> Event:
@@ -248,7 +248,7 @@ def an_event(world: World, **changes: Any) -> Event:
         "address": "",
         "payload": {"type": "relay_changed", "relay": "ON", "deep": {"n": [1, 2.5, None, True]}},
     }
-    return Event(position=0, event_id=new("evt"), **(fields | changes))
+    return Event(position=0, event_id=new_id("evt"), **(fields | changes))
 
 
 def a_webhook(world: World, **changes: Any) -> Webhook:
@@ -264,7 +264,7 @@ def a_webhook(world: World, **changes: Any) -> Webhook:
         "created_ms": NOW,
         "updated_ms": NOW,
     }
-    return Webhook(webhook_id=new("whk"), account_id=world.account.account_id, **(fields | changes))
+    return Webhook(webhook_id=new_id("whk"), account_id=world.account.account_id, **(fields | changes))
 
 
 def a_delivery(webhook: Webhook, **changes: Any) -> Delivery:
@@ -278,8 +278,10 @@ def a_delivery(webhook: Webhook, **changes: Any) -> Delivery:
         "claimed_until_ms": None,
         "created_ms": NOW,
     }
-    return Delivery(no=0, webhook_id=webhook.webhook_id, account_id=webhook.account_id, event_id=new("evt"), **(fields | changes))
+    return Delivery(
+        no=0, webhook_id=webhook.webhook_id, account_id=webhook.account_id, event_id=new_id("evt"), **(fields | changes)
+    )
 
 
 def an_attempt(delivery: Delivery, number: int = 1) -> Attempt:
-    return Attempt(new("whd"), delivery.no, delivery.webhook_id, delivery.event_id, delivery.event_type, None, number, NOW)
+    return Attempt(new_id("whd"), delivery.no, delivery.webhook_id, delivery.event_id, delivery.event_type, None, number, NOW)

@@ -73,7 +73,7 @@ async def hurry(world: WebhookWorld) -> None:
     """The loop sleeps in real seconds; with a fast clock it must be woken."""
     while True:
         await asyncio.sleep(0.05)
-        world.bell.set()
+        world.wake_event.set()
 
 
 def log_to_stderr() -> None:

@@ -35,11 +35,11 @@ from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
 from support.device_world import OpenVault
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
-from support.storage import emptied, sqlite_url
+from support.storage import empty_postgres, sqlite_url
 
 ACCOUNT = AccountId("acc_00000000000000000000")
 PROJECT = ProjectId("prj_00000000000000000000")
-PATIENCE = 15.0
+TIMEOUT_S = 15.0
 
 
 class MovableClock:
@@ -66,19 +66,19 @@ class WebhookWorld:
         uow: Callable[[Any], Any] = MemoryUnitOfWork,
         *,
         exclusive: bool = True,
-        lanes: EndpointQueues | None = None,
+        send_queues: EndpointQueues | None = None,
         followed: bool = False,
         clock: Any = None,
     ) -> None:
         self.clock: Any = clock or MovableClock()
         self.ids = RandomIdGenerator()
         self.vault = OpenVault()
-        self.bell = WakeEvent()
+        self.wake_event = WakeEvent()
         self.feed = InProcessFeedHub()
         self.scopes = RecipientCache(exclusive=exclusive)
-        self.fanout = DeliveryFanout(scopes=self.scopes, clock=self.clock, bell=self.bell.set)
-        self.log_bell = WakeEvent()
-        self.followed = LogOrderedFeedPublisher(self.feed, self.log_bell.set) if followed else None
+        self.fanout = DeliveryFanout(scopes=self.scopes, clock=self.clock, bell=self.wake_event.set)
+        self.log_wake_event = WakeEvent()
+        self.followed = LogOrderedFeedPublisher(self.feed, self.log_wake_event.set) if followed else None
         self.recorder = EventLogDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
         self.uow: Any = uow(self.recorder)
         self.courier = NativeCourier(clock=self.clock, guard=AddressGuard(allow_private=True))
@@ -91,10 +91,10 @@ class WebhookWorld:
             signers=ReferenceSignerFactory(),
             scopes=self.scopes,
             jitter=NoJitter(),
-            lanes=lanes or EndpointQueues(),
+            lanes=send_queues or EndpointQueues(),
         )
         self.loop = WebhookDeliveryWorker(
-            deliveries=self.deliveries, courier=self.courier, clock=self.clock, wake_event=self.bell
+            deliveries=self.deliveries, courier=self.courier, clock=self.clock, wake_event=self.wake_event
         )
         self.webhooks = WebhookService(
             **shared, ids=self.ids, vault=self.vault, courier=self.courier, on_changed=self.loop.cancel_webhook
@@ -200,17 +200,17 @@ class WebhookWorld:
             yield
         finally:
             task.cancel()
-            await asyncio.wait([task], timeout=PATIENCE)
+            await asyncio.wait([task], timeout=TIMEOUT_S)
             await self.courier.close()
 
     def later(self, *, seconds: float) -> None:
         """Time passes, and the loop notices."""
         self.clock.forward(seconds=seconds)
-        self.bell.set()
+        self.wake_event.set()
 
     async def attempts(self, made: WebhookWithSecret, count: int) -> list[Attempt]:
         """The log, oldest first, once `count` attempts have ended."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 attempts = list(await self.log.list_attempts(self.session(), made.webhook.webhook_id))[::-1]
                 if sum(attempt.finished_ms is not None for attempt in attempts) >= count:
@@ -224,7 +224,7 @@ async def webhook_world(kind: str, path: Path) -> AsyncIterator[WebhookWorld]:
     if kind == "memory":
         yield await WebhookWorld().populate()
         return
-    database = SqlDatabase(sqlite_url(path / "hooks.db") if kind == "sqlite" else await emptied())
+    database = SqlDatabase(sqlite_url(path / "hooks.db") if kind == "sqlite" else await empty_postgres())
     await database.start()
     try:
         yield await WebhookWorld(database.unit_of_work, exclusive=kind != "postgres").populate()

@@ -38,7 +38,7 @@ async def define(world: DeviceWorld, device: Device, **fields: Any) -> None:
 
 async def test_a_command_is_queued_and_logged_and_wakes_the_dispatcher(world: DeviceWorld) -> None:
     device = await world.device()
-    rung = world.bell.rings
+    rung = world.wake_event.rings
     submitted = await world.commands.submit(world.session(), device.device_id, "ON")
     execution = submitted.execution
     assert execution is not None
@@ -47,7 +47,7 @@ async def test_a_command_is_queued_and_logged_and_wakes_the_dispatcher(world: De
     assert execution.expires_ms == world.clock.now_ms() + 60_000
     (fact,) = world.facts("command_sent")
     assert fact.data["executionId"] == execution.execution_id
-    assert world.bell.rings == rung + 1
+    assert world.wake_event.rings == rung + 1
 
 
 async def test_the_checks_run_in_the_order_of_the_contract(world: DeviceWorld) -> None:

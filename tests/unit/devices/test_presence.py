@@ -79,7 +79,7 @@ async def test_after_a_restart_who_does_not_return_is_lost_and_who_returns_was_n
     stays = await world.device(online=True)
     returns = await world.device(online=True)
     world.link.listening.clear()
-    world.presence = PresenceService(uow=world.uow, clock=world.clock, link=world.link, wake=world.bell)
+    world.presence = PresenceService(uow=world.uow, clock=world.clock, link=world.link, wake=world.wake_event)
     assert await world.presence.recover() == 2
     await world.connect(returns.device_id)
     world.clock.forward(RESTART_GRACE_MS)

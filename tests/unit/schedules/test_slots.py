@@ -191,9 +191,9 @@ async def test_commands_that_need_approval_are_not_offered_for_slots(world: Sche
 
 async def test_saving_wakes_the_schedule_worker(world: ScheduleWorld) -> None:
     device = await world.device()
-    before = world.bell.rings
+    before = world.wake_event.rings
     await world.put(device, NOW + 60, NOW + 300)
-    assert world.bell.rings > before
+    assert world.wake_event.rings > before
 
 
 async def test_plain_slots_are_planned_for_the_device_and_others_are_not(world: ScheduleWorld) -> None:

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-KINDS: dict[str, Any] = {
+VALUE_KINDS: dict[str, Any] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -23,7 +23,7 @@ KINDS: dict[str, Any] = {
     "integers": lambda value: isinstance(value, list) and all(isinstance(each, int) for each in value),
     "null": lambda value: value is None,
 }
-PREFIXES = {
+ID_PREFIXES = {
     "accountId": "acc",
     "userId": "usr",
     "membershipId": "mbr",
@@ -209,26 +209,26 @@ ANSWERS: dict[str, tuple[int, Any]] = {
 }
 
 
-def wrong(value: Any, wanted: Any, path: str = "") -> list[str]:
+def shape_errors(value: Any, wanted: Any, path: str = "") -> list[str]:
     """What is not as wanted; a list stands for every element, of which there must be one at least."""
     if isinstance(wanted, list):
         if not isinstance(value, list) or not value:
             return [f"{path}: an array with something in it, not {value!r}"]
-        return [each for position, item in enumerate(value) for each in wrong(item, wanted[0], f"{path}[{position}]")]
+        return [each for position, item in enumerate(value) for each in shape_errors(item, wanted[0], f"{path}[{position}]")]
     if isinstance(wanted, dict):
         if not isinstance(value, dict):
             return [f"{path}: an object, not {value!r}"]
         missing = [f"{path}.{name} is missing" for name in wanted if name not in value]
         more = [f"{path}.{name} is nowhere promised" for name in value if name not in wanted]
-        inside = [each for name in wanted if name in value for each in wrong(value[name], wanted[name], f"{path}.{name}")]
+        inside = [each for name in wanted if name in value for each in shape_errors(value[name], wanted[name], f"{path}.{name}")]
         return missing + more + inside
     if value is None:
         return [] if wanted.endswith("?") or wanted in ("any", "null") else [f"{path} is null"]
     if wanted.startswith("="):
         return [] if value == wanted[1:] else [f"{path} is {value!r}"]
-    if not KINDS[wanted.rstrip("?")](value):
+    if not VALUE_KINDS[wanted.rstrip("?")](value):
         return [f"{path} is {value!r}, no {wanted}"]
-    prefix = PREFIXES.get(path.rpartition(".")[2])
+    prefix = ID_PREFIXES.get(path.rpartition(".")[2])
     if prefix and not re.fullmatch(prefix + r"_[a-z0-9]{20,}", value):
         return [f"{path} is {value!r}, no id"]
     return []

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 SET_CHILD_SUBREAPER = 36
-BORN_WITHIN_S = 60.0
-LONGEST_ORDER = 256 * 1024
-IMPORTED = (
+START_TIMEOUT_S = 60.0
+MAX_REQUEST_BYTES = 256 * 1024
+PRELOADED_MODULES = (
     "app.cli.main",
     "app.runtime.serve",
     "app.runtime.lifecycle",
@@ -39,27 +39,27 @@ IMPORTED = (
 )
 
 
-class Born:
+class ForkedProcess:
     """A child of the nursery, with what `subprocess.Popen` has for a program's end."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._watch = os.pidfd_open(pid)
-        self._asking = threading.Lock()  # the system tells an end once, and tests wait in threads
+        self._pidfd = os.pidfd_open(pid)
+        self._lock = threading.Lock()  # the system tells an end once, and tests wait in threads
 
     def __del__(self) -> None:
-        os.close(self._watch)
+        os.close(self._pidfd)
 
     def poll(self) -> int | None:
-        with self._asking:
+        with self._lock:
             if self.returncode is None:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
                 self.returncode = os.waitstatus_to_exitcode(status) if ended else None
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        if not select.select([self._watch], [], [], timeout)[0]:
+        if not select.select([self._pidfd], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("latchboard", timeout or 0)
         code = self.poll()
         assert code is not None
@@ -73,48 +73,48 @@ class Born:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
+class ForkServer:
     """The side of the tests. One for a process; births one after another."""
 
     def __init__(self) -> None:
-        _take_orphans_in()
-        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._orders.settimeout(BORN_WITHIN_S)
-        self._turn = threading.Lock()
+        _adopt_orphans()
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests.settimeout(START_TIMEOUT_S)
+        self._lock = threading.Lock()
         with theirs:
             here = Path(__file__).resolve().parents[1]
             path = os.pathsep.join([str(here), str(here.parent / "src")])
             clean = {name: value for name, value in os.environ.items() if not name.startswith("LATCHBOARD_")}
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from support.nursery import mind; mind({theirs.fileno()})"],
+                [sys.executable, "-c", f"from support.fork_server import run_fork_server; run_fork_server({theirs.fileno()})"],
                 env=clean | {"PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
 
-    def bear(self, arguments: list[str], *, folder: Path, env: dict[str, str], out: int) -> Born:
+    def start(self, arguments: list[str], *, folder: Path, env: dict[str, str], out: int) -> ForkedProcess:
         """`latchboard *arguments` in `folder`, with exactly this environment; what it says goes to the descriptor `out`."""
         order = json.dumps({"arguments": arguments, "folder": str(folder), "env": env}).encode()
-        with self._turn:
-            socket.send_fds(self._orders, [order], [out])
-            answer = self._orders.recv(64)
+        with self._lock:
+            socket.send_fds(self._requests, [order], [out])
+            answer = self._requests.recv(64)
         assert answer, f"the nursery has ended with {self._process.poll()}"
-        return Born(int(answer))
+        return ForkedProcess(int(answer))
 
 
 @cache
-def nursery() -> Nursery | None:
+def fork_server() -> ForkServer | None:
     """This process's own, or None where there cannot be one."""
-    return Nursery() if sys.platform == "linux" and hasattr(os, "pidfd_open") else None
+    return ForkServer() if sys.platform == "linux" and hasattr(os, "pidfd_open") else None
 
 
-def mind(descriptor: int) -> None:
+def run_fork_server(descriptor: int) -> None:
     """The nursery itself: for each order a child, until the tests' process has gone. Returns in the children only."""
-    for name in IMPORTED:
+    for name in PRELOADED_MODULES:
         importlib.import_module(name)
     orders = socket.socket(fileno=descriptor)
     while True:
-        order, out, *_ = socket.recv_fds(orders, LONGEST_ORDER, 1)
+        order, out, *_ = socket.recv_fds(orders, MAX_REQUEST_BYTES, 1)
         if not order:
             os._exit(0)
         told, tell = os.pipe()
@@ -129,10 +129,10 @@ def mind(descriptor: int) -> None:
             os.close(each)
     for each in (told, tell, orders.detach()):
         os.close(each)
-    _become(json.loads(order), out[0])
+    _run_program(json.loads(order), out[0])
 
 
-def _become(order: dict[str, Any], out: int) -> None:
+def _run_program(order: dict[str, Any], out: int) -> None:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["env"])
@@ -145,6 +145,6 @@ def _become(order: dict[str, Any], out: int) -> None:
     main()
 
 
-def _take_orphans_in() -> None:
+def _adopt_orphans() -> None:
     failed = ctypes.CDLL(None, use_errno=True).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     assert not failed, os.strerror(ctypes.get_errno())

@@ -10,15 +10,17 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from support.storage import emptied
-from support.whole import Whole, whole
+from support.in_process_app import InProcessApp, in_process_app
+from support.storage import empty_postgres
 
 
 @contextmanager
-def at_work(folder: Path, database: str = "sqlite") -> Iterator[tuple[asyncio.Runner, Whole]]:
+def running_app(folder: Path, database: str = "sqlite") -> Iterator[tuple[asyncio.Runner, InProcessApp]]:
     """A program and the loop it lives in, for code that is not async."""
     with asyncio.Runner() as runner:
-        program = whole(folder) if database == "sqlite" else whole(folder, database_url=runner.run(emptied()))
+        program = (
+            in_process_app(folder) if database == "sqlite" else in_process_app(folder, database_url=runner.run(empty_postgres()))
+        )
         made = runner.run(program.__aenter__())
         try:
             yield runner, made
@@ -26,7 +28,7 @@ def at_work(folder: Path, database: str = "sqlite") -> Iterator[tuple[asyncio.Ru
             runner.run(program.__aexit__(None, None, None))
 
 
-def check(machine: Callable[[], RuleBasedStateMachine], *, examples: int, steps: int) -> None:
+def run_machine(machine: Callable[[], RuleBasedStateMachine], *, examples: int, steps: int) -> None:
     chosen = settings(
         max_examples=examples,
         stateful_step_count=steps,

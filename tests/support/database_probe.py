@@ -14,8 +14,8 @@ from adapters.storage.sql.tables import metadata
 from support import postgres
 from support.service import Service
 
-PATIENCE_S = 20.0
-KEPT = {"events", "event_counts", "graves"}
+TIMEOUT_S = 20.0
+KEPT_AFTER_DELETION = {"events", "event_counts", "graves"}
 """The log outlives its devices; a grave says what is still to be erased."""
 
 
@@ -36,7 +36,7 @@ async def rows(service: Service, sql: str) -> Sequence[Sequence[Any]]:
     return await asyncio.to_thread(read)
 
 
-async def put(service: Service, table: str, values: Sequence[tuple[Any, ...]]) -> None:
+async def insert_rows(service: Service, table: str, values: Sequence[tuple[Any, ...]]) -> None:
     """Rows with a value for each column."""
     if on_postgres(service):
         async with _postgres() as connection:
@@ -54,7 +54,7 @@ async def put(service: Service, table: str, values: Sequence[tuple[Any, ...]]) -
 
 
 @contextlib.asynccontextmanager
-async def standing_still(service: Service) -> AsyncIterator[None]:
+async def writes_blocked(service: Service) -> AsyncIterator[None]:
     """Somebody else holds a lock that whoever stores needs; whoever reads does not."""
     if on_postgres(service):
         async with _postgres() as connection, connection.transaction():
@@ -69,7 +69,7 @@ async def standing_still(service: Service) -> AsyncIterator[None]:
         holder.close()
 
 
-async def left_of(service: Service, device_id: str, device_no: int) -> dict[str, int]:
+async def count_rows_of_device(service: Service, device_id: str, device_no: int) -> dict[str, int]:
     """How many rows of each table belong to a device, by the columns that say so."""
     found: dict[str, int] = {}
     for table in metadata.sorted_tables:
@@ -84,7 +84,7 @@ async def left_of(service: Service, device_id: str, device_no: int) -> dict[str,
     return found
 
 
-async def dangling(service: Service) -> list[str]:
+async def dangling_references(service: Service) -> list[str]:
     """Foreign keys whose row is gone; those that the database watches over itself too."""
     wrong = []
     for table, column, other, key in _references(metadata.sorted_tables):
@@ -102,14 +102,14 @@ def _references(tables: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
 
 def _sqlite(service: Service) -> sqlite3.Connection:
     path = service.data_dir / "latchboard.db"
-    return sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S, check_same_thread=False)
+    return sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT_S, check_same_thread=False)
 
 
 @contextlib.asynccontextmanager
 async def _postgres() -> AsyncIterator[Any]:
     import asyncpg
 
-    connection = await asyncpg.connect(postgres.plain_url(), timeout=PATIENCE_S, command_timeout=PATIENCE_S)
+    connection = await asyncpg.connect(postgres.plain_url(), timeout=TIMEOUT_S, command_timeout=TIMEOUT_S)
     try:
         yield connection
     finally:

@@ -10,7 +10,7 @@ from support import postgres
 from support.service import Service
 
 
-class Tables:
+class ServiceDatabase:
     def __init__(self, service: Service) -> None:
         self._path = service.data_dir / "latchboard.db"
         self._url: str | None = service.settings.get("LATCHBOARD_DATABASE_URL")

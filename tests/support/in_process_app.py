@@ -1,7 +1,7 @@
 """The whole program inside a test, as `app.wiring.compose` makes it: every endpoint, real SQLite in a folder, no port and no
 broker.
 
-    async with whole(tmp_path) as program:
+    async with in_process_app(tmp_path) as program:
         ada = await program.sign_in(await program.account("ada@example.com"))
         answer = await ada.post("/devices/register", {...})
 
@@ -30,10 +30,10 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
-from support.http import PASSWORD, HandClock, Letterbox
+from support.http import PASSWORD, FakeMailer, ManualClock
 
-BASE = "http://latchboard.test"
-RECEIVER = "http://127.0.0.1:9/hook"
+BASE_URL = "http://latchboard.test"
+RECEIVER_URL = "http://127.0.0.1:9/hook"
 
 
 class CountingHasher(Argon2PasswordHasher):
@@ -48,18 +48,18 @@ class CountingHasher(Argon2PasswordHasher):
         return super()._verify(password_hash, password)
 
 
-class MuteCourier:
+class FakeCourier:
     """Every receiver responds with 204."""
 
     def __init__(self, **_: Any) -> None:
-        self.posts: list[WebhookRequest] = []
+        self.requests: list[WebhookRequest] = []
         self._callback: ResponseCallback | None = None
 
     def on_responses(self, callback: ResponseCallback) -> None:
         self._callback = callback
 
     def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
-        self.posts += [post for _, post in posts]
+        self.requests += [post for _, post in posts]
         asyncio.get_running_loop().call_soon(self._respond, [(ticket, WebhookResponse(204, None, b"", 0)) for ticket, _ in posts])
 
     def _respond(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
@@ -74,57 +74,59 @@ class MuteCourier:
     async def close(self) -> None: ...
 
 
-class Caller:
+class ApiCaller:
     """One caller of the API with its headers. `Whole.replies` keeps the responses of all callers."""
 
-    def __init__(self, whole: Whole, headers: dict[str, str]) -> None:
-        self.whole = whole
+    def __init__(self, whole: InProcessApp, headers: dict[str, str]) -> None:
+        self.app = whole
         self.headers = headers
 
     async def send(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
         headers = {**self.headers, **more.pop("headers", {})}
         path = path if path.startswith("/api/") else f"/api/v1{path}"
-        return await self.whole.http.request(method, path, json=body, headers=headers, **more)
+        return await self.app.http.request(method, path, json=body, headers=headers, **more)
 
-    async def made(self, method: str, path: str, body: Any = None) -> Any:
+    async def send_ok(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON response of a call that must succeed."""
         answer = await self.send(method, path, body)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json()
 
 
-class Whole:
-    def __init__(self, program: Program, clock: HandClock, mail: Letterbox) -> None:
+class InProcessApp:
+    def __init__(self, program: Program, clock: ManualClock, mail: FakeMailer) -> None:
         self.program = program
         self.services = program.services
         self.clock = clock
         self.mail = mail
         self.hasher: Any = program.adapters.hasher
-        self.replies: list[httpx.Response] = []
+        self.responses: list[httpx.Response] = []
         """All responses to all callers, with their bodies."""
         transport = httpx.ASGITransport(app=program.http_app, raise_app_exceptions=False)  # type: ignore[arg-type]
-        self.http = httpx.AsyncClient(transport=transport, base_url=BASE, timeout=20, event_hooks={"response": [self._keep]})
+        self.http = httpx.AsyncClient(
+            transport=transport, base_url=BASE_URL, timeout=20, event_hooks={"response": [self._record]}
+        )
 
-    async def _keep(self, answer: httpx.Response) -> None:
+    async def _record(self, answer: httpx.Response) -> None:
         await answer.aread()
-        self.replies.append(answer)
+        self.responses.append(answer)
 
-    def caller(self, **headers: str) -> Caller:
-        return Caller(self, {name.replace("_", "-"): value for name, value in headers.items()})
+    def caller(self, **headers: str) -> ApiCaller:
+        return ApiCaller(self, {name.replace("_", "-"): value for name, value in headers.items()})
 
-    async def account(self, email: str, name: str = "Analytical Engines") -> CreatedAccount:
+    async def create_account(self, email: str, name: str = "Analytical Engines") -> CreatedAccount:
         created = await self.services.operator.create_account(name=name, email=email, password=PASSWORD)
         assert created is not None
         return created
 
-    async def member(self, created: CreatedAccount, email: str, role: Role) -> str:
+    async def create_member(self, created: CreatedAccount, email: str, role: Role) -> str:
         """The id of a new membership; its password is `PASSWORD`."""
         account_id = created.account.account_id
         member = await self.services.operator.add_user(account_id, email=email, password=PASSWORD, role=role)
         return member.membership.membership_id
 
-    async def sign_in(self, email: str) -> Caller:
-        tokens = await self.caller().made("POST", "/auth/login", {"email": email, "password": PASSWORD})
+    async def sign_in(self, email: str) -> ApiCaller:
+        tokens = await self.caller().send_ok("POST", "/auth/login", {"email": email, "password": PASSWORD})
         return self.caller(Authorization=f"Bearer {tokens['accessToken']}")
 
     async def report(self, device_id: str, **values: Any) -> None:
@@ -137,28 +139,28 @@ class Whole:
             ingested = parts.engine.ingest(parts.make_batch([(device.device_no, self.clock.now_ms(), payload)]))
             await self.services.ingest.store(tx, IngestResult.of(ingested))
 
-    def sqlite(self) -> Path:
+    def sqlite_path(self) -> Path:
         return self.program.settings.data_dir / "latchboard.db"
 
 
 @asynccontextmanager
-async def whole(folder: Path, **settings: Any) -> AsyncIterator[Whole]:
+async def in_process_app(folder: Path, **settings: Any) -> AsyncIterator[InProcessApp]:
     chosen = Settings(
         _env_file=None,  # type: ignore[call-arg]
         **{"data_dir": folder / "data", "engine": "reference", "mqtt_public_host": "mqtt.test", **settings},
     )
-    clock, mail = HandClock(), Letterbox()
+    clock, mail = ManualClock(), FakeMailer()
     stand_ins: dict[str, Any] = {
         "SystemClock": lambda: clock,
         "Argon2PasswordHasher": CountingHasher,
-        "create_courier": lambda *_: MuteCourier(),
+        "create_courier": lambda *_: FakeCourier(),
         "create_device_link": lambda *_: FakeLink(),
         "create_mailer": lambda *_: mail,
     }
     with patch.multiple("app.wiring.adapters", **stand_ins):
         program = compose(chosen)
     await program.adapters.database.start()
-    made = Whole(program, clock, mail)
+    made = InProcessApp(program, clock, mail)
     try:
         yield made
     finally:

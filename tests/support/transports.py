@@ -9,25 +9,25 @@ from typing import Any
 
 from support import postgres
 from support.certificate import certificate
-from support.effort import effort
 from support.ports import free_ports
 from support.service import Service
-from support.storage import emptied
+from support.storage import empty_postgres
+from support.thoroughness import usual_or_thorough
 
-Way = tuple[int, str]
+Transport = tuple[int, str]
 
-WAYS: list[Way] = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
-NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
-BOTH = ["sqlite", *(["postgres"] if postgres.available() else [])]
-DATABASES = effort(["sqlite"], BOTH)
+TRANSPORTS: list[Transport] = [(version, transport) for version in (4, 5) for transport in ("tcp", "websocket", "tls")]
+PROTOCOL_NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
+ALL_DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
+DATABASES = usual_or_thorough(["sqlite"], ALL_DATABASES)
 """What takes minutes is done on the second one by a thorough run only."""
 
 
-def name_of(way: Way) -> str:
-    return f"{NAMES[way[0]]} over {way[1]}"
+def transport_name(way: Transport) -> str:
+    return f"{PROTOCOL_NAMES[way[0]]} over {way[1]}"
 
 
-def all_ways_open(folder: Path) -> dict[str, Any]:
+def tls_settings(folder: Path) -> dict[str, Any]:
     """Settings of a service that also speaks TLS, with a certificate of its own."""
     chain, key = certificate(folder)
     return {
@@ -37,7 +37,7 @@ def all_ways_open(folder: Path) -> dict[str, Any]:
     }
 
 
-def options(service: Service, way: Way) -> dict[str, Any]:
+def connect_options(service: Service, way: Transport) -> dict[str, Any]:
     """What `Device.client` and `Device.online` take."""
     version, transport = way
     if transport == "tls":
@@ -46,6 +46,6 @@ def options(service: Service, way: Way) -> dict[str, Any]:
     return {"version": version, "websocket": transport == "websocket"}
 
 
-def on(database: str) -> dict[str, Any]:
+def database_settings(database: str) -> dict[str, Any]:
     """Settings of a service on an empty database of this kind."""
-    return {} if database == "sqlite" else {"LATCHBOARD_DATABASE_URL": asyncio.run(emptied())}
+    return {} if database == "sqlite" else {"LATCHBOARD_DATABASE_URL": asyncio.run(empty_postgres())}

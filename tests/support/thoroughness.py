@@ -15,8 +15,8 @@ THOROUGH = os.environ.get("LATCHBOARD_TEST_THOROUGH", "") not in ("", "0")
 
 T = TypeVar("T")
 
-in_a_thorough_run = pytest.mark.skipif(not THOROUGH, reason="takes long; a thorough run does it")
+thorough_run_only = pytest.mark.skipif(not THOROUGH, reason="takes long; a thorough run does it")
 
 
-def effort(usual: T, thorough: T) -> T:
+def usual_or_thorough(usual: T, thorough: T) -> T:
     return thorough if THOROUGH else usual

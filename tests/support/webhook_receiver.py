@@ -13,11 +13,11 @@ from typing import Any
 
 from domain.webhooks.signature_reference import service_signature
 
-PATIENCE = 15.0
+TIMEOUT_S = 15.0
 
 
 @dataclass
-class Got:
+class ReceivedRequest:
     headers: dict[str, str]
     body: bytes
     at: float
@@ -40,12 +40,12 @@ class Receiver:
 
     behave: Behaviour
     url: str = ""
-    got: list[Got] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
     open: int = 0
-    most_open: int = 0
-    lines: list[bytes] = field(default_factory=list)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    max_open: int = 0
+    request_lines: list[bytes] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -60,23 +60,23 @@ class Receiver:
         pairs = [line.partition(":") for line in lines[1:] if line]
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        self.lines.append(lines[0].encode())
-        self.got.append(Got(headers, body, asyncio.get_running_loop().time()))
-        self._news.set()
+        self.request_lines.append(lines[0].encode())
+        self.requests.append(ReceivedRequest(headers, body, asyncio.get_running_loop().time()))
+        self._changed.set()
         self.open += 1
-        self.most_open = max(self.most_open, self.open)
+        self.max_open = max(self.max_open, self.open)
         try:
             return await self.behave(self, reader, writer)
         finally:
             self.open -= 1
 
-    async def wait_for(self, count: int) -> list[Got]:
+    async def wait_for(self, count: int) -> list[ReceivedRequest]:
         """At least `count` requests."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.got) < count:
-                self._news.clear()
-                await self._news.wait()
-        return self.got
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(self.requests) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.requests
 
 
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -114,14 +114,14 @@ async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None) 
 
 
 @contextlib.asynccontextmanager
-async def receiving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+async def webhook_receiver(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     receiver = Receiver(behave)
     async with serving(receiver.serve, tls) as address:
         receiver.url = f"http{'s' if tls else ''}://{address}/hook"
         yield receiver
 
 
-def answers(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: float = 0.0) -> Behaviour:
+def respond(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: float = 0.0) -> Behaviour:
     """A whole answer on a connection that stays open. `headers`: lines with their CRLF."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -133,7 +133,7 @@ def answers(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: 
     return behave
 
 
-def drips(what: bytes, start: bytes = b"", every_s: float = 0.05) -> Behaviour:
+def drip(what: bytes, start: bytes = b"", every_s: float = 0.05) -> Behaviour:
     """`start` at once, then `what` again and again, without an end."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -146,7 +146,7 @@ def drips(what: bytes, start: bytes = b"", every_s: float = 0.05) -> Behaviour:
     return behave
 
 
-def says_and_closes(what: bytes) -> Behaviour:
+def send_and_close(what: bytes) -> Behaviour:
     """These bytes, then the end of the connection."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -157,7 +157,7 @@ def says_and_closes(what: bytes) -> Behaviour:
     return behave
 
 
-def resets() -> Behaviour:
+def reset() -> Behaviour:
     """A TCP reset instead of an answer."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -169,7 +169,7 @@ def resets() -> Behaviour:
     return behave
 
 
-def never_answers() -> Behaviour:
+def never_respond() -> Behaviour:
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(3_600)
         return False
@@ -177,7 +177,7 @@ def never_answers() -> Behaviour:
     return behave
 
 
-def pours(megabytes: int) -> Behaviour:
+def respond_with_megabytes(megabytes: int) -> Behaviour:
     """A huge answer; how much of it was taken is in `receiver.lines` as its last element."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -189,13 +189,13 @@ def pours(megabytes: int) -> Behaviour:
                 writer.write(bytes(100_000))
                 poured += 100_000
                 await writer.drain()
-        receiver.lines.append(str(poured).encode())
+        receiver.request_lines.append(str(poured).encode())
         return False
 
     return behave
 
 
-def in_turn(*behaviours: Behaviour) -> Behaviour:
+def in_sequence(*behaviours: Behaviour) -> Behaviour:
     """One after the other, the last one for ever."""
     left = list(behaviours)
 

@@ -24,23 +24,23 @@ time.time = lambda: time.time_ns() / 1e9
 """
 
 
-class Clockwork:
+class AdjustableClock:
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "clock"
+        self.shim_folder = folder / "clock"
         """To stand before the sources."""
-        self.folder.mkdir(parents=True)
-        self._hand = folder / "hand"
-        self._hand.write_text("0")
-        self._ahead_s = 0
-        (self.folder / "sitecustomize.py").write_text(_SHIM.format(hand=str(self._hand)))
+        self.shim_folder.mkdir(parents=True)
+        self._offset_file = folder / "hand"
+        self._offset_file.write_text("0")
+        self._offset_s = 0
+        (self.shim_folder / "sitecustomize.py").write_text(_SHIM.format(hand=str(self._offset_file)))
 
     def step(self, seconds: int) -> None:
         """Forward, or back. Replaced as a whole, so that nobody reads half a number."""
-        self._ahead_s += seconds
-        fresh = self._hand.with_suffix(".new")
-        fresh.write_text(str(self._ahead_s))
-        fresh.rename(self._hand)
+        self._offset_s += seconds
+        fresh = self._offset_file.with_suffix(".new")
+        fresh.write_text(str(self._offset_s))
+        fresh.rename(self._offset_file)
 
     def now(self) -> int:
         """What the program takes for the present second."""
-        return int(time.time()) + self._ahead_s
+        return int(time.time()) + self._offset_s

@@ -15,7 +15,7 @@ from support import postgres
 DIALECT = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
 
 
-async def planning(mode: str) -> asyncpg.Connection[Any]:
+async def connect_with_plan_mode(mode: str) -> asyncpg.Connection[Any]:
     """A connection like the service's. `mode` of the plans: `force_custom_plan` are made for each question's values,
     `force_generic_plan` for any and kept; `auto` are the cheaper of both by what the server expects, from the sixth time on."""
     return await asyncpg.connect(postgres.plain_url(), server_settings={**PLANNER_SETTINGS, "plan_cache_mode": mode})
@@ -38,12 +38,12 @@ def values(statement: Any, given: Any) -> list[Any]:
     return [all_given[name] for name in compiled.positiontup or []]
 
 
-async def carried_out(connection: asyncpg.Connection[Any], name: str, *given: Any, before: int = 0) -> dict[str, Any]:
+async def explain(connection: asyncpg.Connection[Any], name: str, *given: Any, before: int = 0) -> dict[str, Any]:
     """The plan of the last time, after so many `before` it."""
     listed = ", ".join(map(_literal, given))
     asked = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}" + (f"({listed})" if given else "")
     for _ in range(before):
-        await carried_out(connection, name, *given)
+        await explain(connection, name, *given)
     change = connection.transaction()
     await change.start()
     try:
@@ -52,7 +52,7 @@ async def carried_out(connection: asyncpg.Connection[Any], name: str, *given: An
         await change.rollback()
 
 
-def read_in_vain(plan: dict[str, Any], most: float) -> list[str]:
+def oversized_steps(plan: dict[str, Any], most: float) -> list[str]:
     """Steps that read, joined or sorted more rows than that."""
     found = []
     for node in _nodes(plan):

@@ -14,13 +14,13 @@ from paho.mqtt.enums import CallbackAPIVersion
 from support.service import Service
 
 
-def enrol(api: httpx.Client, name: str) -> tuple[str, str]:
+def register_device(api: httpx.Client, name: str) -> tuple[str, str]:
     new = api.post("/devices/register", json={"name": name, "boardType": "esp32", "appType": "pump"}).json()
     credentials = api.post(f"/devices/{new['deviceId']}/credentials", json={}).json()
     return new["deviceId"], credentials["mqttPassword"]
 
 
-class Pump:
+class ThreadedDevice:
     """One MQTT device that records when its commands arrive."""
 
     def __init__(self, service: Service, device_id: str, password: str) -> None:
@@ -47,7 +47,7 @@ class Pump:
         self.arrivals.append(time.time())
         self._arrived.set()
 
-    def edge(self) -> float:
+    def seconds_to_command(self) -> float:
         """Seconds from a reading above the limit to the command."""
         self.report(20)
         self._arrived.clear()

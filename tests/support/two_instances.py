@@ -16,44 +16,44 @@ import httpx
 from domain.accounts.administration import CreatedAccount
 from domain.kernel.errors import DomainError
 from support import postgres
-from support.storage import emptied
-from support.whole import Caller, Whole, whole
+from support.in_process_app import ApiCaller, InProcessApp, in_process_app
+from support.storage import empty_postgres
 
 DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
-RING = "first:" + base64.b64encode(bytes(range(32))).decode()
-NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
-PATIENCE_S = 15.0
-A_WHILE_S = 0.2
+KEY_RING = "first:" + base64.b64encode(bytes(range(32))).decode()
+NEW_DEVICE = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
+TIMEOUT_S = 15.0
+SQLITE_WAIT_S = 0.2
 """In which SQLite, which tells nobody who waits, surely had somebody wait."""
 
 
 @dataclass
-class Pair:
-    one: Whole
-    two: Whole
+class TwoInstances:
+    first: InProcessApp
+    second: InProcessApp
     account: CreatedAccount
-    owner: Caller
+    owner: ApiCaller
     """Of the first; `at_two` is the same person at the second."""
-    at_two: Caller
+    owner_at_second: ApiCaller
     database: str = "postgres"
 
-    async def both(self, times: int, call: Callable[[Whole], Awaitable[Any]]) -> list[Any]:
+    async def call_both(self, times: int, call: Callable[[InProcessApp], Awaitable[Any]]) -> list[Any]:
         """`times` calls at once, half of them at each program; errors of the domain are results."""
-        calls = (call((self.one, self.two)[number % 2]) for number in range(times))
+        calls = (call((self.first, self.second)[number % 2]) for number in range(times))
         found = await asyncio.gather(*calls, return_exceptions=True)
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, DomainError):
                 raise one
         return list(found)
 
-    async def somebody_waits(self, for_a_lock: int = 1) -> None:
+    async def wait_for_blocked_transactions(self, for_a_lock: int = 1) -> None:
         """Until the database says that this many transactions wait for a lock."""
         if self.database == "sqlite":
-            await asyncio.sleep(A_WHILE_S)
+            await asyncio.sleep(SQLITE_WAIT_S)
             return
         connection = await asyncpg.connect(postgres.plain_url())
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
                 while await connection.fetchval(asked) < for_a_lock:
                     await asyncio.sleep(0.01)
@@ -62,20 +62,22 @@ class Pair:
 
 
 @asynccontextmanager
-async def paired(folder: Path, database: str = "postgres") -> AsyncIterator[Pair]:
-    url = await emptied() if database == "postgres" else f"sqlite+aiosqlite:///{folder / 'both.db'}"
+async def two_instances(folder: Path, database: str = "postgres") -> AsyncIterator[TwoInstances]:
+    url = await empty_postgres() if database == "postgres" else f"sqlite+aiosqlite:///{folder / 'both.db'}"
     async with AsyncExitStack() as stack:
         made = []
         for name in ("one", "two"):
-            program = whole(folder / name, database_url=url, secret_keys=RING)
+            program = in_process_app(folder / name, database_url=url, secret_keys=KEY_RING)
             made.append(await stack.enter_async_context(program))
-        account = await made[0].account("owner@example.com")
+        account = await made[0].create_account("owner@example.com")
         owner = await made[0].sign_in("owner@example.com")
-        yield Pair(made[0], made[1], account, owner, made[1].caller(**owner.headers), database)
+        yield TwoInstances(made[0], made[1], account, owner, made[1].caller(**owner.headers), database)
 
 
 @asynccontextmanager
-async def changing(pair: Pair, other: Coroutine[Any, Any, httpx.Response], status: int = 200) -> AsyncIterator[Any]:
+async def concurrent_change(
+    pair: TwoInstances, other: Coroutine[Any, Any, httpx.Response], status: int = 200
+) -> AsyncIterator[Any]:
     """A transaction of the first program, during whose body `other` is on its way and has to wait; it is then answered with
     `status`."""
     task: asyncio.Task[httpx.Response] | None = None
@@ -83,10 +85,10 @@ async def changing(pair: Pair, other: Coroutine[Any, Any, httpx.Response], statu
     async def send() -> None:
         nonlocal task
         task = asyncio.create_task(other)
-        await pair.somebody_waits()
+        await pair.wait_for_blocked_transactions()
         assert not task.done()
 
-    async with pair.one.services.uow.write() as tx:
+    async with pair.first.services.uow.write() as tx:
         yield tx, send
     assert task is not None
     answer = await task

@@ -6,13 +6,13 @@ import asyncio
 import struct
 from typing import Any
 
-from support.broker import Raw
+from support.broker import RawConnection
 
 CONNACK, PUBACK, PUBREC, PUBCOMP, SUBACK, PONG, DISCONNECT = 0x20, 0x40, 0x50, 0x70, 0x90, 0xD0, 0xE0
 PING = b"\xc0\x00"
 
 
-def number(value: int) -> bytes:
+def variable_byte_integer(value: int) -> bytes:
     """A variable byte integer."""
     out = b""
     while True:
@@ -22,17 +22,17 @@ def number(value: int) -> bytes:
             return out
 
 
-def text(value: str | bytes) -> bytes:
+def utf8_string(value: str | bytes) -> bytes:
     raw = value.encode() if isinstance(value, str) else value
     return struct.pack(">H", len(raw)) + raw
 
 
-def frame(head: int, body: bytes) -> bytes:
-    return bytes([head]) + number(len(body)) + body
+def packet(head: int, body: bytes) -> bytes:
+    return bytes([head]) + variable_byte_integer(len(body)) + body
 
 
 def properties(raw: bytes = b"") -> bytes:
-    return number(len(raw)) + raw
+    return variable_byte_integer(len(raw)) + raw
 
 
 def connect(
@@ -48,34 +48,34 @@ def connect(
 ) -> bytes:
     """`more`: properties of the CONNECT; the will is retained, at QoS 1."""
     flags = 0xC0 | (0x02 if clean else 0) | (0x2C if will else 0)
-    body = text("MQTT") + bytes([5, flags]) + struct.pack(">H", keep_alive) + properties(more) + text(client_id)
+    body = utf8_string("MQTT") + bytes([5, flags]) + struct.pack(">H", keep_alive) + properties(more) + utf8_string(client_id)
     if will:
-        body += properties(will_more) + text(will[0]) + text(will[1])
-    return frame(0x10, body + text(username) + text(password))
+        body += properties(will_more) + utf8_string(will[0]) + utf8_string(will[1])
+    return packet(0x10, body + utf8_string(username) + utf8_string(password))
 
 
 def publish(
     topic: str | bytes, payload: bytes = b"x", *, qos: int = 0, packet_id: int = 1, retain: bool = False, more: bytes = b""
 ) -> bytes:
     head = 0x30 | qos << 1 | (1 if retain else 0)
-    return frame(head, text(topic) + (struct.pack(">H", packet_id) if qos else b"") + properties(more) + payload)
+    return packet(head, utf8_string(topic) + (struct.pack(">H", packet_id) if qos else b"") + properties(more) + payload)
 
 
 def subscribe(*filters: str | bytes, packet_id: int = 1, more: bytes = b"") -> bytes:
     body = struct.pack(">H", packet_id) + properties(more)
-    return frame(0x82, body + b"".join(text(each) + b"\x01" for each in filters))
+    return packet(0x82, body + b"".join(utf8_string(each) + b"\x01" for each in filters))
 
 
-async def opened(port: int, first: bytes = b"") -> Raw:
+async def open_raw(port: int, first: bytes = b"") -> RawConnection:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    raw = Raw(reader, writer)
+    raw = RawConnection(reader, writer)
     if first:
-        await raw.say(first)
+        await raw.send(first)
     return raw
 
 
-async def logged_in(port: int, credentials: dict[str, Any], client_id: str = "raw", **options: Any) -> Raw:
-    raw = await opened(port, connect(credentials["mqttUsername"], credentials["mqttPassword"], client_id, **options))
-    head, body = await raw.packet()
+async def open_connected(port: int, credentials: dict[str, Any], client_id: str = "raw", **options: Any) -> RawConnection:
+    raw = await open_raw(port, connect(credentials["mqttUsername"], credentials["mqttPassword"], client_id, **options))
+    head, body = await raw.next_packet()
     assert (head, body[1]) == (CONNACK, 0), body
     return raw
