@@ -126,8 +126,8 @@ async def connections(count: int, rate: float) -> None:
     while not first.done():
         await _acknowledge(broker)
     arrived = json.loads(await first)
-    settled = asyncio.get_running_loop().time() + 10
-    while asyncio.get_running_loop().time() < settled:
+    deadline = asyncio.get_running_loop().time() + 10
+    while asyncio.get_running_loop().time() < deadline:
         await _acknowledge(broker)
     used = resident_kib() - before
     process.stdin.write(b"\n")

@@ -84,7 +84,7 @@ async def measured(
         await carried(world, warm * webhooks)
         await owing(world, device, events)
         count, turns = events * webhooks, world.loop.batches
-        heard, profiler = there.worked_s(), cProfile.Profile()
+        worked_before_s, profiler = there.worked_s(), cProfile.Profile()
         watch = Stopwatch()
         if profile is not None:
             profiler.enable()
@@ -98,7 +98,7 @@ async def measured(
         )
         words = (
             f"{count / wall_s:.0f}/s, {worked_s / count * 1e6:.0f} µs each ({shares}), {count / (world.loop.batches - turns):.0f} a turn, "
-            f"receivers at {(there.worked_s() - heard) / wall_s * 100:.0f} % of a core, load {os.getloadavg()[0]:.1f}"
+            f"receivers at {(there.worked_s() - worked_before_s) / wall_s * 100:.0f} % of a core, load {os.getloadavg()[0]:.1f}"
         )
         return count / wall_s, worked_s / count * 1e6, words
 

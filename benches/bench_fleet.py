@@ -134,16 +134,16 @@ def play(service: Service, devices: list[tuple[str, str]], rate: float, before_k
     fleet.stdin.write(json.dumps(devices))
     fleet.stdin.close()
     for line in fleet.stdout:
-        said: dict[str, Any] = json.loads(line)
+        report: dict[str, Any] = json.loads(line)
         now, began = cpu_seconds(service), cpu
         cpu = now
-        if said["phase"] == "connected":
-            said["per_second"] = round(said["devices"] / said["seconds"])
-        if said["phase"] in ("connected", "settled"):
+        if report["phase"] == "connected":
+            report["per_second"] = round(report["devices"] / report["seconds"])
+        if report["phase"] in ("connected", "settled"):
             used = resident_kib(service) - before_kib
-            said |= {"resident_mib": resident_kib(service) // 1024, "kib_a_connection": round(used / len(devices), 1)}
-        said["service_cpu_s"] = round(now - began, 1)
-        print(json.dumps(said), flush=True)
+            report |= {"resident_mib": resident_kib(service) // 1024, "kib_a_connection": round(used / len(devices), 1)}
+        report["service_cpu_s"] = round(now - began, 1)
+        print(json.dumps(report), flush=True)
     fleet.wait(30)
 
 

@@ -59,8 +59,8 @@ GRANT = Grant(
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
     """Command, scope, expiry, window; through the boundary for the window."""
     evaluator = NativeGrantEvaluator() if windows == "native" else ReferenceGrantEvaluator()
-    ask, grants = PermissionRequest("ON", False), [GRANT]
-    cpu(lambda: [filter_applicable(grants, ask, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
+    request, grants = PermissionRequest("ON", False), [GRANT]
+    cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
 
 
 def bench_the_engine_call_alone(cpu: Callable[..., float]) -> None:

@@ -94,14 +94,14 @@ async def with_courier(kind: type[NativeCourier] | type[HttpxCourier], url: str,
     done = asyncio.Event()
     answered = 0
 
-    def heard(replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def on_responses(replies: Sequence[tuple[int, WebhookResponse]]) -> None:
         nonlocal answered
         answered += len(replies)
         courier.send(list(itertools.islice(left, len(replies))))
         if answered == POSTS:
             done.set()
 
-    courier.on_responses(heard)
+    courier.on_responses(on_responses)
     courier.send(list(itertools.islice(left, in_flight)))
     await asyncio.wait_for(done.wait(), 120)
     await courier.close()
@@ -184,7 +184,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
             await world.webhook(fast, watched)
         made = await world.webhook(dead, device)
         now_ms = world.clock.now_ms()
-        owed = Delivery(
+        delivery = Delivery(
             0,
             made.webhook.webhook_id,
             made.webhook.account_id,
@@ -200,7 +200,7 @@ async def backlog(fast: str, dead: str, rows: int) -> None:
         )
         alone = await latencies(world, watched)
         async with world.uow.write() as tx:
-            await tx.deliveries.add_many([owed])
+            await tx.deliveries.add_many([delivery])
         async with world.uow.write() as tx:
             await tx.session.write(COPIES, at_count=rows - 1)
         gc.collect()
@@ -265,11 +265,11 @@ async def fan_out(
         device = await feed.world.device()
         token = feed.callers.accept_token("bench")
         before = psutil.Process().memory_info().rss
-        url, asked = f"{feed.url}?token={token}", (str(clients), str(events))
+        url, arguments = f"{feed.url}?token={token}", (str(clients), str(events))
         place, _, path = url.removeprefix("ws://").partition("/")
-        command = [sys.executable, __file__, "listen", url, *asked]
+        command = [sys.executable, __file__, "listen", url, *arguments]
         if not in_python:
-            command = [loopback_peers.program(), "listen", place, f"/{path}", *asked]
+            command = [loopback_peers.program(), "listen", place, f"/{path}", *arguments]
         crowd = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT)
         assert crowd.stdout is not None
         await crowd.stdout.readline()
@@ -293,13 +293,13 @@ class Ear(asyncio.Protocol):
         self._crowd = crowd
         self._rest = b""
         self._inside = False
-        self._ask = (
+        self._handshake = (
             f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         ).encode()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.write(self._ask)  # type: ignore[attr-defined]
+        transport.write(self._handshake)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data

@@ -31,11 +31,11 @@ def test_is_open(cpu: Cpu, contender: str) -> None:
     native, reference = NativeGrantEvaluator(), ReferenceGrantEvaluator()
     days = sum(1 << day for day in WINDOW.days)
     compiled = _native.Window(days, WINDOW.from_minute, WINDOW.to_minute, read_tzif(WINDOW.timezone), WINDOW.timezone)
-    ask: Callable[[int], bool] = {
+    is_open_at: Callable[[int], bool] = {
         "native": compiled.is_open,
         "native through the port": lambda at_ms: native.is_open(WINDOW, at_ms),
         "zoneinfo": lambda at_ms: reference.is_open(WINDOW, at_ms),
         "dateutil": with_dateutil,
     }[contender]
-    assert all(ask(at_ms) == reference.is_open(WINDOW, at_ms) for at_ms in INSTANTS)
-    cpu(lambda: [ask(at_ms) for at_ms in INSTANTS], len(INSTANTS))
+    assert all(is_open_at(at_ms) == reference.is_open(WINDOW, at_ms) for at_ms in INSTANTS)
+    cpu(lambda: [is_open_at(at_ms) for at_ms in INSTANTS], len(INSTANTS))

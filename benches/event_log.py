@@ -1,7 +1,7 @@
 """What a log of millions of events costs: what a page of it, a total, a resume and a step of retention take, and by which plan.
 
     python benches/event_log.py load URL --events 5000000     fill an empty database
-    python benches/event_log.py ask URL                       pages, totals, a device's log, resume; medians of 15, and the plans
+    python benches/event_log.py query URL                     pages, totals, a device's log, resume; medians of 15, and the plans
     python benches/event_log.py forget URL                    retention in steps, and what a writer waits meanwhile
 
 URL is `sqlite+aiosqlite:///FILE` or `postgresql+asyncpg://…`. One account, 1,000 devices of which one has a fifth of all events,
@@ -61,7 +61,7 @@ def event(number: int, ids: RandomIdGenerator) -> Event:
     device = BUSY if number % 5 == 0 else DEVICES[number * 7 % 999 + 1]
     kind = RARE if number % 500_000 == 250_000 else KINDS[number * 11 % 97 % len(KINDS)]
     payload: dict[str, Any] = {"type": kind, "deviceId": device, "relay": "ON", "triggeredBy": "device", "timestamp": START_MS}
-    told = "Switched on by the device"
+    description = "Switched on by the device"
     return Event(
         0,
         EventId(ids.new_id(IdPrefix.EVENT)),
@@ -69,7 +69,7 @@ def event(number: int, ids: RandomIdGenerator) -> Event:
         device,
         "Pump",
         kind,
-        told,
+        description,
         START_MS + number * 6,
         "device",
         "192.0.2.7",
@@ -96,17 +96,17 @@ async def load(url: str, count: int) -> None:
     await database.stop()
 
 
-async def timed(name: str, ask: Callable[[], Awaitable[Any]]) -> None:
-    await ask()
+async def timed(name: str, query: Callable[[], Awaitable[Any]]) -> None:
+    await query()
     took = []
     for _ in range(15):
         began = time.perf_counter()
-        await ask()
+        await query()
         took.append((time.perf_counter() - began) * 1000)
     print(f"{name}: median {statistics.median(took):.2f} ms, longest {max(took):.2f} ms", flush=True)
 
 
-async def ask(url: str) -> None:
+async def query(url: str) -> None:
     database, uow = await opened(url)
     async with uow.read() as tx:
         last = await tx.events.last_position()
@@ -204,13 +204,13 @@ async def forget(url: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("act", choices=["load", "ask", "forget"])
+    parser.add_argument("act", choices=["load", "query", "forget"])
     parser.add_argument("url")
     parser.add_argument("--events", type=int, default=5_000_000)
     given = parser.parse_args()
     acts: dict[str, Callable[[], Any]] = {
         "load": lambda: load(given.url, given.events),
-        "ask": lambda: ask(given.url),
+        "query": lambda: query(given.url),
         "forget": lambda: forget(given.url),
     }
     asyncio.run(acts[given.act]())

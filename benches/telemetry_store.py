@@ -1,7 +1,7 @@
 """What a year of telemetry costs: a database with tens of millions of messages, and how long typical questions to it take.
 
     python benches/telemetry_store.py load DIRECTORY --messages 50000000     fill a fresh data directory
-    python benches/telemetry_store.py ask DIRECTORY                          latest, history, stretches, roll-ups
+    python benches/telemetry_store.py query DIRECTORY                        latest, history, downsampled history, roll-ups
     python benches/telemetry_store.py export DIRECTORY                       ten million readings of the busiest device
     python benches/telemetry_store.py carry DIRECTORY                        what the whole program stores a second on top of it
     python benches/telemetry_store.py delete DIRECTORY                       delete the busiest device; what others wait meanwhile
@@ -138,7 +138,7 @@ def sizes(path: Path, database: sqlite3.Connection) -> int:
     return path.stat().st_size
 
 
-def ask(directory: Path) -> None:
+def query(directory: Path) -> None:
     service = serving(directory)
     began = time.perf_counter()
     service.start()
@@ -323,7 +323,7 @@ def resident_mib(service: Service) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["load", "ask", "export", "carry", "delete", "forget"])
+    parser.add_argument("verb", choices=["load", "query", "export", "carry", "delete", "forget"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--messages", type=int, default=50_000_000)
     parser.add_argument("--busy", type=int, default=10_000_000)
@@ -332,7 +332,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     verbs = {
         "load": lambda: load(given.directory, given.messages, given.busy, given.devices),
-        "ask": lambda: ask(given.directory),
+        "query": lambda: query(given.directory),
         "export": lambda: export(given.directory),
         "carry": lambda: carry(given.directory),
         "delete": lambda: delete(given.directory),

@@ -140,10 +140,10 @@ class DeviceConnection:
     async def drain_commands(self, api: ApiClient) -> list[str]:
         """The names of all commands that came since the last look; none is on its way any more, and if the device obeys,
         all are done."""
-        ask = {"cmd": "STATUS", "waitSeconds": TIMEOUT_S if self.auto_reply else 0}
-        asked = await api.post(f"{self.device.path}/command", ask)
-        last = asked["executionId"]
-        assert not self.auto_reply or asked["status"] == "DONE", asked
+        request = {"cmd": "STATUS", "waitSeconds": TIMEOUT_S if self.auto_reply else 0}
+        answer = await api.post(f"{self.device.path}/command", request)
+        last = answer["executionId"]
+        assert not self.auto_reply or answer["status"] == "DONE", answer
         came: list[str] = []
         while (order := await self.next_command())["id"] != last:
             came.append(order["cmd"])

@@ -1,11 +1,11 @@
-"""Starts of the program without its imports: a process that has imported it already forks one child for each.
+"""Starts the program without its imports: a process that has already imported it forks one child for each start.
 
-Two thirds of a start's processor time are imports, and the tests start the program hundreds of times. Such a child runs the same
-`main` with its own arguments, environment, folder and output, and dies by the same signals; only the interpreter's start and the
-imports are spared. Where the system cannot do it (`PR_SET_CHILD_SUBREAPER` is Linux), every start is a whole one.
+Imports are two thirds of a start's processor time, and the tests start the program hundreds of times. A forked child runs the
+same `main` with its own arguments, environment, folder and output, and the same signals end it. Only Linux has
+`PR_SET_CHILD_SUBREAPER`; elsewhere every start is a full one.
 
-The nursery forks twice and the one between ends at once, so that the program is handed to the nearest ancestor that takes orphans
-in: the test's own process, which waits for it as for any child and sees how it ended.
+The fork server forks twice, and the intermediate process ends at once. The kernel then makes the nearest subreaper the parent of
+the program: the test process, which waits for it as for any child and sees its exit status.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PRELOADED_MODULES = (
 
 
 class ForkedProcess:
-    """A child of the nursery, with what `subprocess.Popen` has for a program's end."""
+    """A program that the fork server started, with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._pidfd = os.pidfd_open(pid)
-        self._lock = threading.Lock()  # the system tells an end once, and tests wait in threads
+        self._lock = threading.Lock()  # the kernel reports an exit once, and tests wait in several threads
 
     def __del__(self) -> None:
         os.close(self._pidfd)
@@ -74,69 +74,73 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The side of the tests. One for a process; births one after another."""
+    """The client in the test process: one per process; it starts one program after another."""
 
     def __init__(self) -> None:
-        _adopt_orphans()
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _become_subreaper()
+        self._requests, server_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._requests.settimeout(START_TIMEOUT_S)
         self._lock = threading.Lock()
-        with theirs:
-            here = Path(__file__).resolve().parents[1]
-            path = os.pathsep.join([str(here), str(here.parent / "src")])
+        with server_side:
+            tests = Path(__file__).resolve().parents[1]
+            path = os.pathsep.join([str(tests), str(tests.parent / "src")])
             clean = {name: value for name, value in os.environ.items() if not name.startswith("LATCHBOARD_")}
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from support.fork_server import run_fork_server; run_fork_server({theirs.fileno()})"],
+                [
+                    sys.executable,
+                    "-c",
+                    f"from support.fork_server import run_fork_server; run_fork_server({server_side.fileno()})",
+                ],
                 env=clean | {"PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[server_side.fileno()],
             )
 
     def start(self, arguments: list[str], *, folder: Path, env: dict[str, str], out: int) -> ForkedProcess:
-        """`latchboard *arguments` in `folder`, with exactly this environment; what it says goes to the descriptor `out`."""
-        order = json.dumps({"arguments": arguments, "folder": str(folder), "env": env}).encode()
+        """Run `latchboard *arguments` in `folder` with exactly this environment; output goes to the descriptor `out`."""
+        request = json.dumps({"arguments": arguments, "folder": str(folder), "env": env}).encode()
         with self._lock:
-            socket.send_fds(self._requests, [order], [out])
+            socket.send_fds(self._requests, [request], [out])
             answer = self._requests.recv(64)
-        assert answer, f"the nursery has ended with {self._process.poll()}"
+        assert answer, f"the fork server has ended with {self._process.poll()}"
         return ForkedProcess(int(answer))
 
 
 @cache
 def fork_server() -> ForkServer | None:
-    """This process's own, or None where there cannot be one."""
+    """The fork server of this process, or None where the system cannot have one."""
     return ForkServer() if sys.platform == "linux" and hasattr(os, "pidfd_open") else None
 
 
-def run_fork_server(descriptor: int) -> None:
-    """The nursery itself: for each order a child, until the tests' process has gone. Returns in the children only."""
+def run_fork_server(socket_descriptor: int) -> None:
+    """The server process: fork one child per request until the test process has gone. Only the children return from the loop."""
     for name in PRELOADED_MODULES:
         importlib.import_module(name)
-    orders = socket.socket(fileno=descriptor)
+    requests = socket.socket(fileno=socket_descriptor)
     while True:
-        order, out, *_ = socket.recv_fds(orders, MAX_REQUEST_BYTES, 1)
-        if not order:
+        request, out, *_ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 1)
+        if not request:
             os._exit(0)
-        told, tell = os.pipe()
-        if not (between := os.fork()):
-            if not (born := os.fork()):
+        pid_reader, pid_writer = os.pipe()
+        if not (intermediate := os.fork()):
+            if not (child := os.fork()):
                 break
-            os.write(tell, str(born).encode())
+            os.write(pid_writer, str(child).encode())
             os._exit(0)
-        os.waitpid(between, 0)  # only then is the child the tests' own
-        orders.send(os.read(told, 64))
-        for each in (told, tell, out[0]):
-            os.close(each)
-    for each in (told, tell, orders.detach()):
-        os.close(each)
-    _run_program(json.loads(order), out[0])
+        os.waitpid(intermediate, 0)  # after this the test process is the child's parent
+        requests.send(os.read(pid_reader, 64))
+        for descriptor in (pid_reader, pid_writer, out[0]):
+            os.close(descriptor)
+    for descriptor in (pid_reader, pid_writer, requests.detach()):
+        os.close(descriptor)
+    _run_program(json.loads(request), out[0])
 
 
-def _run_program(order: dict[str, Any], out: int) -> None:
-    os.chdir(order["folder"])
+def _run_program(request: dict[str, Any], out: int) -> None:
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(order["env"])
-    sys.argv = ["latchboard", *order["arguments"]]
+    os.environ.update(request["env"])
+    sys.argv = ["latchboard", *request["arguments"]]
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.close(out)
@@ -145,6 +149,6 @@ def _run_program(order: dict[str, Any], out: int) -> None:
     main()
 
 
-def _adopt_orphans() -> None:
+def _become_subreaper() -> None:
     failed = ctypes.CDLL(None, use_errno=True).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     assert not failed, os.strerror(ctypes.get_errno())

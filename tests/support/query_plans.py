@@ -41,13 +41,13 @@ def values(statement: Any, given: Any) -> list[Any]:
 async def explain(connection: asyncpg.Connection[Any], name: str, *given: Any, before: int = 0) -> dict[str, Any]:
     """The plan of the last time, after so many `before` it."""
     listed = ", ".join(map(_literal, given))
-    asked = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}" + (f"({listed})" if given else "")
+    statement = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}" + (f"({listed})" if given else "")
     for _ in range(before):
         await explain(connection, name, *given)
     change = connection.transaction()
     await change.start()
     try:
-        return json.loads(await connection.fetchval(asked))[0]["Plan"]  # type: ignore[no-any-return]
+        return json.loads(await connection.fetchval(statement))[0]["Plan"]  # type: ignore[no-any-return]
     finally:
         await change.rollback()
 

@@ -54,8 +54,8 @@ class TwoInstances:
         connection = await asyncpg.connect(postgres.plain_url())
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-                while await connection.fetchval(asked) < for_a_lock:
+                query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+                while await connection.fetchval(query) < for_a_lock:
                     await asyncio.sleep(0.01)
         finally:
             await connection.close()

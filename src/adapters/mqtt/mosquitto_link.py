@@ -242,11 +242,11 @@ class MosquittoDeviceLink:
             self._counters["outbound_no_subscriber"] += 1
             return False
         code = await self._publish(device_id, message)
-        heard = here and code is not None and code < 0x80 and code != _NO_MATCHING_SUBSCRIBERS
-        self._counters["outbound_sent" if heard else "outbound_no_subscriber"] += 1
+        delivered = here and code is not None and code < 0x80 and code != _NO_MATCHING_SUBSCRIBERS
+        self._counters["outbound_sent" if delivered else "outbound_no_subscriber"] += 1
         if here and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
-        return heard
+        return delivered
 
     async def _publish(self, device_id: str, message: OutboundMessage) -> int | None:
         """The broker's reason code, or None when it gave none in time."""

@@ -55,9 +55,9 @@ def _copy_database(source: Path, target: Path) -> Path:
     with closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_S)) as reading, closing(sqlite3.connect(unfinished)) as writing:
         reading.execute("PRAGMA query_only = 1")
         reading.backup(writing)
-        [(verdict,)] = writing.execute("PRAGMA quick_check(1)").fetchall()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(f"the database is damaged: {verdict}")
+        [(check_result,)] = writing.execute("PRAGMA quick_check(1)").fetchall()
+        if check_result != "ok":
+            raise sqlite3.DatabaseError(f"the database is damaged: {check_result}")
         writing.execute("PRAGMA journal_mode = DELETE")
     return unfinished.rename(target)
 

@@ -51,8 +51,8 @@ Password = Annotated[
 ]
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(show: bool) -> None:
+    if show:
         stdout_console.print(f"latchboard {VERSION}")
         raise typer.Exit
 

@@ -113,14 +113,14 @@ def _add_cluster_workers(
         from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
         from adapters.storage.sql.postgres.notifications import PostgresListener  # needs asyncpg; SQLite does not
 
-        neighbours = PeerChangeHandler(
+        peer_changes = PeerChangeHandler(
             services=services,
             wake_events=wake_events,
             execution_waiter=adapters.execution_waiter,
             deliveries=workers.webhook_delivery,
         )
         workers.log_follower = EventLogFollower(
-            uow=services.uow, feed=services.followed_feed, peer_changes=neighbours, wake_event=wake_events.event_log
+            uow=services.uow, feed=services.followed_feed, peer_changes=peer_changes, wake_event=wake_events.event_log
         )
         workers.postgres_listener = PostgresListener(
             settings.effective_database_url,

@@ -219,14 +219,14 @@ class Services:
 
     def _wire_telemetry(self, settings: Settings, adapters: Adapters, wake_events: WakeEvents) -> None:
         uow, clock, engine = self.uow, adapters.clock, adapters.engine
-        turnstile = TimeoutLock(self.engine_commit_lock)
+        commit_lock = TimeoutLock(self.engine_commit_lock)
         self.rules = RuleService(
             uow=uow,
             clock=clock,
             ids=adapters.ids,
             engine=engine.engine,
             commands=self.commands,
-            engine_commit_lock=turnstile,
+            engine_commit_lock=commit_lock,
             wake_timers=wake_events.rule_timers.set,
         )
         self.ingest = IngestService(

@@ -216,12 +216,12 @@ class CommandDispatchService:
             if not self._subscriptions.can_send(device, since_ms):
                 self._needs_backlog.add(device.device_id)
                 return
-            was_heard = await self._send(device, execution, now_ms)
-            if was_heard is False:
+            was_delivered = await self._send(device, execution, now_ms)
+            if was_delivered is False:
                 self._needs_backlog.add(device.device_id)
                 return
             self._remember_sent(execution)
-            if was_heard is None:
+            if was_delivered is None:
                 self._add_transition(execution, ExecutionStatus.FAILED, now_ms, build_result("UNSUPPORTED"))
             elif was_sent:
                 self.resent += 1

@@ -135,18 +135,18 @@ def explain_rule(rule: RuleSpec, reports: LastReports, at_ms: int) -> RuleDryRun
 
 def _explain_condition(condition: RuleCondition, reports: LastReports, at_ms: int) -> ConditionEvaluation:
     report = reports.get(condition.metric)
-    verdict = condition_holds(condition, reports, at_ms)
+    holds = condition_holds(condition, reports, at_ms)
     return ConditionEvaluation(
         metric=condition.metric,
         comparator=condition.comparator,
         expected=condition.value,
         actual=None if report is None else report.value,
-        holds=verdict,
-        why=_explain_reason(condition, report, verdict, at_ms),
+        holds=holds,
+        why=_explain_reason(condition, report, holds, at_ms),
     )
 
 
-def _explain_reason(condition: RuleCondition, report: LastReport | None, verdict: bool, at_ms: int) -> str:
+def _explain_reason(condition: RuleCondition, report: LastReport | None, holds: bool, at_ms: int) -> str:
     if report is None:
         return f"{condition.metric} was never reported, so the condition is false"
     if condition.comparator is Comparator.SILENT:
@@ -155,4 +155,4 @@ def _explain_reason(condition: RuleCondition, report: LastReport | None, verdict
     if isinstance(report.value, str) != isinstance(condition.value, str):
         kinds = ("text", "a number") if isinstance(report.value, str) else ("a number", "text")
         return f"{condition.metric} is {kinds[0]} and is compared with {kinds[1]}, so the condition is false"
-    return f"{report.value!r} {condition.comparator} {condition.value!r} is {str(verdict).lower()}"
+    return f"{report.value!r} {condition.comparator} {condition.value!r} is {str(holds).lower()}"

@@ -160,8 +160,8 @@ class MemoryDeliveryRepository:
         return mine
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        settled = [d for d in self._database.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]
-        return delete_deliveries(self._database, [d.no for d in settled if d.created_ms < created_ms][:limit])
+        finished = [d for d in self._database.rows(DELIVERIES).values() if d.state is not DeliveryState.PENDING]
+        return delete_deliveries(self._database, [d.no for d in finished if d.created_ms < created_ms][:limit])
 
     def _pending(self) -> list[Delivery]:
         return [d for d in self._database.rows(DELIVERIES).values() if d.state is DeliveryState.PENDING]

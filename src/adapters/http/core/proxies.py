@@ -51,10 +51,10 @@ class TrustedProxies:
         for hop in reversed(hops[-MAX_HOPS:]):
             if not self._is_trusted(known):
                 break
-            said = _parse_address(_parse_forwarded_for(hop) if self.header == FORWARDED else hop)
-            if said is None:
+            claimed = _parse_address(_parse_forwarded_for(hop) if self.header == FORWARDED else hop)
+            if claimed is None:
                 break
-            known = said
+            known = claimed
         return str(known)
 
     def _is_trusted(self, address: Address) -> bool:

@@ -1,7 +1,7 @@
 """The edges of a plan that are still to come, for firmwares that hold each edge by itself.
 
-An edge that is nearer than a minute is not told: it might be past when the device reads it, and a timer set for the past runs a
-week or a year later. While such a one stands, the device must not count as holding the plan, for nobody has told it all.
+An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the past runs
+a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def upcoming_edges(rows: Sequence[PlanRow], now_ms: int) -> tuple[list[PlanEdge]
         for relay, ts in ((True, on_ts), (False, off_ts))
         if ts * 1000 > now_ms
     ]
-    told = [edge for edge in edges if edge.ts * 1000 > now_ms + MIN_LEAD_TIME_S * 1000]
-    return told, len(told) == len(edges)
+    pending = [edge for edge in edges if edge.ts * 1000 > now_ms + MIN_LEAD_TIME_S * 1000]
+    return pending, len(pending) == len(edges)

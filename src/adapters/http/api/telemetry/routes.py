@@ -1,4 +1,4 @@
-"""Telemetry read back: history, downsampled stretches, the latest values, and whole exports as a stream."""
+"""Telemetry read back: history, downsampled history, the latest values, and whole exports as a stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STEP = re.compile(r"([1-9][0-9]{0,4})([smhd])")
 _UNITS_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
-def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: DownsamplingService) -> Blueprint:
+def telemetry_blueprint(telemetry: TelemetryQueryService, downsampling: DownsamplingService) -> Blueprint:
     bp = Blueprint("telemetry", __name__, url_prefix="/api/v1")
 
     @operation(
@@ -55,7 +55,7 @@ def telemetry_blueprint(telemetry: TelemetryQueryService, stretches: Downsamplin
             found = await telemetry.history(caller, device, span, metric=query.metric, limit=query.limit)
             return [reading_response(reading) for reading in found]
         step_ms = parse_step_ms(query.step)
-        buckets = await stretches.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
+        buckets = await downsampling.query_buckets(caller, device, span, metric=query.metric, step_ms=step_ms, limit=query.limit)
         return [bucket_response(bucket) for bucket in buckets]
 
     @operation(
