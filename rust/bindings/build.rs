@@ -1,7 +1,7 @@
-//! Bakes a digest of all Rust sources into the extension, so that a stale one is noticed at start.
+//! Compiles a digest of all Rust sources into the extension, so that the service detects a stale extension at start.
 //!
-//! `src/adapters/engine/extension_check.py` computes the same over a checkout: SHA-256 over, for every file in order of its path, the path
-//! relative to the checkout with `/`, a zero byte, the content, a zero byte.
+//! `src/adapters/engine/extension_check.py` computes the same digest over a checkout: SHA-256 over, for every file in the order of the paths,
+//! the path relative to the checkout with `/`, a zero byte, the content, a zero byte.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -13,7 +13,7 @@ fn main() -> io::Result<()> {
     let root = bindings
         .ancestors()
         .nth(2)
-        .ok_or_else(|| io::Error::other("the workspace lies two folders up"))?;
+        .ok_or_else(|| io::Error::other("the workspace is two folders up"))?;
     let mut files = vec!["Cargo.toml".to_owned(), "Cargo.lock".to_owned()];
     collect(root, Path::new("rust"), &mut files)?;
     files.sort();
@@ -42,7 +42,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Sources and manifests below `folder`, build results left out.
+/// Sources and manifests below `folder`, without build results.
 fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(root.join(folder))? {
         let entry = entry?;

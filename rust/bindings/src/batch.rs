@@ -1,13 +1,13 @@
-//! Telemetry messages as the broker took them and as the engine reads them.
+//! Telemetry messages between broker and engine.
 //!
-//! A message is (device number, arrival in Unix milliseconds, payload bytes). The broker fills the batch in Rust; an
-//! external broker's link builds it from Python tuples. Either way `Engine.ingest` reads it without a Python object a message.
+//! The embedded broker fills the batch in Rust; with an external broker Python builds it from tuples. `Engine.ingest` reads it without a
+//! Python object per message.
 
 use bytes::{Bytes, BytesMut};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-/// One telemetry message: the device's number, when it arrived (Unix ms), and its bytes.
+/// A telemetry message: the device's number, its arrival in Unix milliseconds, the payload.
 pub struct Message {
     pub device: u32,
     pub arrived_ms: i64,
@@ -24,29 +24,29 @@ impl TelemetryBatch {
     /// From `(device number, arrival ms, payload)` tuples.
     #[new]
     fn new(messages: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let heads: Vec<(u32, i64, Bound<'_, PyBytes>)> = match messages.cast::<PyList>() {
+        let tuples: Vec<(u32, i64, Bound<'_, PyBytes>)> = match messages.cast::<PyList>() {
             Ok(list) => list
                 .iter()
-                .map(|message| triple(&message))
+                .map(|message| message_tuple(&message))
                 .collect::<PyResult<_>>()?,
             Err(_) => messages
                 .try_iter()?
-                .map(|message| triple(&message?))
+                .map(|message| message_tuple(&message?))
                 .collect::<PyResult<_>>()?,
         };
-        // One allocation for all payloads; each message then holds its part of it.
+        // One allocation for all payloads; each message refers to its part.
         let mut arena = BytesMut::with_capacity(
-            heads
+            tuples
                 .iter()
                 .map(|(_, _, payload)| payload.as_bytes().len())
                 .sum(),
         );
-        for (_, _, payload) in &heads {
+        for (_, _, payload) in &tuples {
             arena.extend_from_slice(payload.as_bytes());
         }
         let arena = arena.freeze();
         let mut begin = 0;
-        let cut = heads.into_iter().map(|(device, arrived_ms, payload)| {
+        let messages = tuples.into_iter().map(|(device, arrived_ms, payload)| {
             let end = begin + payload.as_bytes().len();
             let payload = arena.slice(begin..end);
             begin = end;
@@ -57,7 +57,7 @@ impl TelemetryBatch {
             }
         });
         Ok(Self {
-            messages: cut.collect(),
+            messages: messages.collect(),
         })
     }
 
@@ -65,7 +65,7 @@ impl TelemetryBatch {
         self.messages.len()
     }
 
-    /// The messages as Python sees them: `(device number, arrival ms, payload)`.
+    /// `(device number, arrival ms, payload)` tuples.
     fn messages<'py>(&self, py: Python<'py>) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
         let tuple = |message: &Message| {
             (
@@ -78,7 +78,7 @@ impl TelemetryBatch {
     }
 }
 
-fn triple<'py>(message: &Bound<'py, PyAny>) -> PyResult<(u32, i64, Bound<'py, PyBytes>)> {
+fn message_tuple<'py>(message: &Bound<'py, PyAny>) -> PyResult<(u32, i64, Bound<'py, PyBytes>)> {
     let Ok(tuple) = message.cast::<PyTuple>() else {
         return message.extract();
     };

@@ -1,89 +1,91 @@
-//! Bindings of the courier.
+//! Binding of the courier. Requests, results and lookups cross the boundary as tuples, a batch at a time.
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchboard_courier::{Courier, Endpoint, Failure, News, Outcome, Parcel, StartError};
+use latchboard_courier::{
+    AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, Endpoint,
+    WebhookRequest,
+};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 /// `(https, host, port)`.
-type Place = (bool, String, u16);
-/// `(ticket, lane, place, path and query, headers, body, deadline in seconds)`.
-type Letter<'py> = (
+type EndpointTuple = (bool, String, u16);
+/// `(attempt id, queue key, endpoint, path and query, headers, body, timeout in seconds)`.
+type RequestTuple<'py> = (
     u64,
     String,
-    Place,
+    EndpointTuple,
     String,
     Vec<(String, String)>,
     Bound<'py, PyBytes>,
     f64,
 );
+/// `(kind, error number, detail)`; `adapters/delivery/answers.py` has a sentence for each kind.
+type FailureTuple = (&'static str, i32, String);
+/// `(results, lookups)`; a lookup is `(lookup id, host, port)`.
+type EventTuples<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16)>);
 
-fn parcel(
-    (ticket, lane, place, target, headers, body, deadline_s): Letter<'_>,
-) -> PyResult<Parcel> {
-    let (https, host, port) = place;
-    let deadline = Duration::try_from_secs_f64(deadline_s)
+fn webhook_request(
+    (attempt_id, queue_key, endpoint, path_and_query, headers, body, timeout_s): RequestTuple<'_>,
+) -> PyResult<WebhookRequest> {
+    let (https, host, port) = endpoint;
+    let timeout = Duration::try_from_secs_f64(timeout_s)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(Parcel {
-        ticket,
-        lane,
+    Ok(WebhookRequest {
+        attempt_id,
+        queue_key,
         endpoint: Endpoint { https, host, port },
-        target,
+        path_and_query,
         headers,
         body: Bytes::copy_from_slice(body.as_bytes()),
-        deadline,
+        timeout,
     })
 }
 
-/// `(kind, errno, detail)`.
-fn told(failure: Failure) -> (&'static str, i32, String) {
+fn failure_tuple(failure: AttemptFailure) -> FailureTuple {
     match failure {
-        Failure::Unsent => ("unsent", 0, String::new()),
-        Failure::Late(deadline) => ("late", 0, deadline.as_secs_f64().to_string()),
-        Failure::Told(why) => ("told", 0, why),
-        Failure::Connect(number, why) => ("connect", number, why),
-        Failure::Certificate(why) => ("certificate", 0, why),
-        Failure::Tls(why) => ("tls", 0, why),
-        Failure::Closed => ("closed", 0, String::new()),
-        Failure::Cut => ("cut", 0, String::new()),
-        Failure::Reset => ("reset", 0, String::new()),
-        Failure::NotHttp(why) => ("not_http", 0, why),
-        Failure::Io(number, why) => ("io", number, why),
-        Failure::Unsendable(why) => ("unsendable", 0, why),
+        AttemptFailure::NotSent => ("unsent", 0, String::new()),
+        AttemptFailure::Timeout(timeout) => ("late", 0, timeout.as_secs_f64().to_string()),
+        AttemptFailure::LookupFailed(reason) => ("told", 0, reason),
+        AttemptFailure::Connect(number, detail) => ("connect", number, detail),
+        AttemptFailure::Certificate(detail) => ("certificate", 0, detail),
+        AttemptFailure::Tls(detail) => ("tls", 0, detail),
+        AttemptFailure::Closed => ("closed", 0, String::new()),
+        AttemptFailure::Truncated => ("cut", 0, String::new()),
+        AttemptFailure::Reset => ("reset", 0, String::new()),
+        AttemptFailure::NotHttp(detail) => ("not_http", 0, detail),
+        AttemptFailure::Io(number, detail) => ("io", number, detail),
+        AttemptFailure::InvalidRequest(detail) => ("unsendable", 0, detail),
     }
 }
 
-/// `(ticket, status, excerpt, milliseconds, Retry-After, failure)`; no status where there is a failure.
-fn answer<'py>(py: Python<'py>, outcome: Outcome) -> PyResult<Bound<'py, PyTuple>> {
-    let took_ms = u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX);
-    match outcome.result {
-        Ok(answer) => (
-            outcome.ticket,
-            Some(answer.status),
-            PyBytes::new(py, &answer.excerpt),
-            took_ms,
-            answer.retry_after,
-            None::<(&str, i32, String)>,
-        ),
-        Err(failure) => (
-            outcome.ticket,
+/// `(attempt id, status, excerpt, milliseconds, Retry-After, failure)`; either status or failure is None.
+fn result_tuple<'py>(py: Python<'py>, attempt: AttemptResult) -> PyResult<Bound<'py, PyTuple>> {
+    let duration_ms = u64::try_from(attempt.duration.as_millis()).unwrap_or(u64::MAX);
+    let (status, excerpt, retry_after, failure) = match attempt.result {
+        Ok(response) => (
+            Some(response.status),
+            response.excerpt,
+            response.retry_after,
             None,
-            PyBytes::new(py, b""),
-            took_ms,
-            None,
-            Some(told(failure)),
         ),
-    }
-    .into_pyobject(py)
+        Err(failure) => (None, Vec::new(), None, Some(failure_tuple(failure))),
+    };
+    (
+        attempt.attempt_id,
+        status,
+        PyBytes::new(py, &excerpt),
+        duration_ms,
+        retry_after,
+        failure,
+    )
+        .into_pyobject(py)
 }
-
-/// `(answers, questions)`; a question is `(number, host, port)`.
-type Taken<'py> = (Vec<Bound<'py, PyTuple>>, Vec<(u64, String, u16)>);
 
 #[pyclass(module = "adapters.engine._native", name = "Courier", frozen)]
 struct PyCourier {
@@ -95,68 +97,69 @@ impl PyCourier {
     #[new]
     #[pyo3(signature = (extra_pem=None, at_once=4))]
     fn new(extra_pem: Option<Vec<u8>>, at_once: usize) -> PyResult<Self> {
-        let courier =
-            Courier::new(&extra_pem.unwrap_or_default(), at_once).map_err(
-                |error| match &error {
-                    StartError::Threads(_) => PyOSError::new_err(error.to_string()),
-                    StartError::Certificates(_) => PyValueError::new_err(error.to_string()),
-                },
-            )?;
+        let courier = Courier::new(&extra_pem.unwrap_or_default(), at_once);
+        let courier = courier.map_err(|error| match &error {
+            CourierStartError::Threads(_) => PyOSError::new_err(error.to_string()),
+            CourierStartError::Certificates(_) => PyValueError::new_err(error.to_string()),
+        })?;
         Ok(Self { courier })
     }
 
-    /// How many root certificates are believed.
-    fn believed(&self) -> usize {
-        self.courier.believed()
+    /// How many root certificates are trusted.
+    #[pyo3(name = "believed")]
+    fn trusted_roots(&self) -> usize {
+        self.courier.trusted_roots()
     }
 
-    fn send(&self, letters: Vec<Letter<'_>>) -> PyResult<()> {
-        let parcels = letters
-            .into_iter()
-            .map(parcel)
-            .collect::<PyResult<Vec<_>>>()?;
-        self.courier.send(parcels);
+    fn send(&self, letters: Vec<RequestTuple<'_>>) -> PyResult<()> {
+        let requests = letters.into_iter().map(webhook_request);
+        self.courier.send(requests.collect::<PyResult<_>>()?);
         Ok(())
     }
 
     // PyO3 extracts owned values only.
     #[allow(clippy::needless_pass_by_value)]
-    fn cut(&self, tickets: Vec<u64>) {
-        self.courier.cut(&tickets);
+    #[pyo3(name = "cut")]
+    fn cancel(&self, tickets: Vec<u64>) {
+        self.courier.cancel(&tickets);
     }
 
-    fn direct(&self, question: u64, addresses: Vec<String>) -> PyResult<()> {
+    #[pyo3(name = "direct")]
+    fn resolve_lookup(&self, question: u64, addresses: Vec<String>) -> PyResult<()> {
         let addresses = addresses
             .iter()
             .map(|address| address.parse::<IpAddr>())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        self.courier.direct(question, addresses);
+        self.courier.resolve_lookup(question, addresses);
         Ok(())
     }
 
-    fn refuse(&self, question: u64, why: String) {
-        self.courier.refuse(question, why);
+    #[pyo3(name = "refuse")]
+    fn fail_lookup(&self, question: u64, why: String) {
+        self.courier.fail_lookup(question, why);
     }
 
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Taken<'py>> {
-        let mut answers = Vec::new();
-        let mut questions = Vec::new();
-        for news in self.courier.take() {
-            match news {
-                News::Outcome(outcome) => answers.push(answer(py, outcome)?),
-                News::Where {
-                    question,
+    #[pyo3(name = "take")]
+    fn take_events<'py>(&self, py: Python<'py>) -> PyResult<EventTuples<'py>> {
+        let mut results = Vec::new();
+        let mut lookups = Vec::new();
+        for event in self.courier.take_events() {
+            match event {
+                CourierEvent::Finished(attempt) => results.push(result_tuple(py, attempt)?),
+                CourierEvent::LookupRequested {
+                    lookup_id,
                     host,
                     port,
-                } => questions.push((question, host, port)),
+                } => lookups.push((lookup_id, host, port)),
             }
         }
-        Ok((answers, questions))
+        Ok((results, lookups))
     }
 
-    fn fileno(&self) -> RawFd {
-        self.courier.descriptor()
+    #[pyo3(name = "fileno")]
+    fn readable_fd(&self) -> RawFd {
+        self.courier.readable_fd()
     }
 
     fn stop(&self) {

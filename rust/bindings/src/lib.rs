@@ -1,8 +1,8 @@
-//! The extension `adapters.engine._native`: convert, call, convert back; nothing else.
+//! The extension `adapters.engine._native`: converts arguments, calls a crate, converts results; nothing else.
 //!
-//! `engine.rs` binds the pure engine, `broker.rs` the embedded broker, `courier.rs` what posts webhooks, `simulator.rs` the simulated
-//! fleet, `batch.rs` the one value engine and broker share: telemetry messages that go from a socket to the rules without becoming
-//! Python objects.
+//! `engine` binds the pure engine, `broker` the embedded broker, `courier` the webhook courier, `simulator` the simulated fleet.
+//! `batch` is the value that broker and engine share: telemetry messages on their way from a socket to the rules, without Python
+//! objects.
 
 mod batch;
 #[cfg(feature = "broker")]

@@ -1,7 +1,6 @@
-//! The courier itself: parcels in, news out, one task a parcel.
+//! The courier: requests in, events out, one task per request.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -9,115 +8,109 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use crate::dial::Questions;
-use crate::exchange::{Roads, exchange};
-use crate::lanes::Lanes;
-use crate::model::{Failure, News, Outcome, PATIENCE, Parcel};
-use crate::outbox::Outbox;
-use crate::pool::{KEPT, Pool};
+use crate::connector::GuardedConnector;
+use crate::endpoint_queue::EndpointQueues;
+use crate::error::{AttemptFailure, CourierStartError};
+use crate::event_queue::CourierEventQueue;
+use crate::exchange::{HttpClient, exchange, http_client};
+use crate::lookup::Lookups;
+use crate::model::{AttemptResult, CourierEvent, QUEUE_TIMEOUT, WebhookRequest};
 use crate::tls;
 
-/// One thread carries more than a database can log, and leaves the other cores to the rest of the service.
+/// One thread sends more than a database can log, and leaves the other cores to the rest of the service.
 const THREADS: usize = 1;
 
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("the courier's thread cannot be started: {0}")]
-    Threads(#[from] io::Error),
-    #[error("the given certificates cannot be read: {0}")]
-    Certificates(String),
-}
-
 struct Shared {
-    roads: Roads,
-    lanes: Lanes,
-    under_way: Mutex<HashMap<u64, AbortHandle>>,
+    client: HttpClient,
+    lookups: Arc<Lookups>,
+    events: Arc<CourierEventQueue>,
+    queues: EndpointQueues,
+    in_flight: Mutex<HashMap<u64, AbortHandle>>,
 }
 
 pub struct Courier {
     shared: Arc<Shared>,
     runtime: Mutex<Option<Runtime>>,
-    believed: usize,
+    trusted_roots: usize,
 }
 
 impl Courier {
-    /// `extra_pem`: certificates believed beside the system's. `at_once`: how many of one lane.
-    pub fn new(extra_pem: &[u8], at_once: usize) -> Result<Self, StartError> {
-        let (tls, believed) = tls::connector(extra_pem)?;
+    /// `extra_pem`: certificates trusted in addition to the system's. `max_concurrent`: requests of one queue.
+    pub fn new(extra_pem: &[u8], max_concurrent: usize) -> Result<Self, CourierStartError> {
+        let (tls, trusted_roots) = tls::connector(extra_pem)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("webhook-courier")
             .enable_all()
             .build()?;
+        let events = Arc::new(CourierEventQueue::new()?);
+        let lookups = Arc::new(Lookups::new(Arc::clone(&events)));
         let shared = Arc::new(Shared {
-            roads: Roads {
-                pool: Pool::default(),
-                questions: Questions::default(),
-                outbox: Outbox::new()?,
-                tls,
-            },
-            lanes: Lanes::new(at_once.max(1)),
-            under_way: Mutex::new(HashMap::new()),
+            client: http_client(GuardedConnector::new(Arc::clone(&lookups), tls)),
+            lookups,
+            events,
+            queues: EndpointQueues::new(max_concurrent.max(1)),
+            in_flight: Mutex::new(HashMap::new()),
         });
-        runtime.spawn(sweeping(Arc::clone(&shared)));
         Ok(Self {
             shared,
             runtime: Mutex::new(Some(runtime)),
-            believed,
+            trusted_roots,
         })
     }
 
-    /// How many root certificates are believed; without any, no https receiver is.
-    pub fn believed(&self) -> usize {
-        self.believed
+    /// How many root certificates are trusted; without any, no https request succeeds.
+    pub fn trusted_roots(&self) -> usize {
+        self.trusted_roots
     }
 
     /// After `stop` nothing is sent.
-    pub fn send(&self, parcels: Vec<Parcel>) {
+    pub fn send(&self, requests: Vec<WebhookRequest>) {
         let runtime = self.runtime.lock();
         let Some(runtime) = runtime.as_ref() else {
             return;
         };
-        // Held over the whole batch, so that no task can end before it is known.
-        let mut under_way = self.shared.under_way.lock();
-        for parcel in parcels {
-            let ticket = parcel.ticket;
-            let task = runtime.spawn(carry(Arc::clone(&self.shared), parcel));
-            under_way.insert(ticket, task.abort_handle());
+        // Locked over the whole batch, so that no task ends before it is listed.
+        let mut in_flight = self.shared.in_flight.lock();
+        for request in requests {
+            let attempt_id = request.attempt_id;
+            let task = runtime.spawn(attempt(Arc::clone(&self.shared), request));
+            in_flight.insert(attempt_id, task.abort_handle());
         }
     }
 
-    pub fn cut(&self, tickets: &[u64]) {
-        let mut under_way = self.shared.under_way.lock();
-        for ticket in tickets {
-            if let Some(task) = under_way.remove(ticket) {
+    /// Attempts that have ended are ignored.
+    pub fn cancel(&self, attempt_ids: &[u64]) {
+        let mut in_flight = self.shared.in_flight.lock();
+        for attempt_id in attempt_ids {
+            if let Some(task) = in_flight.remove(attempt_id) {
                 task.abort();
             }
         }
     }
 
-    /// The addresses of the host that `question` asked for, best first.
-    pub fn direct(&self, question: u64, addresses: Vec<IpAddr>) {
-        self.shared.roads.questions.answer(question, Ok(addresses));
+    /// The addresses that the lookup's host may be reached at, best first.
+    pub fn resolve_lookup(&self, lookup_id: u64, addresses: Vec<IpAddr>) {
+        self.shared.lookups.complete(lookup_id, Ok(addresses));
     }
 
-    /// There is no way to that host, and why.
-    pub fn refuse(&self, question: u64, why: String) {
-        self.shared.roads.questions.answer(question, Err(why));
+    /// The lookup's host must or can not be reached, and why.
+    pub fn fail_lookup(&self, lookup_id: u64, reason: String) {
+        self.shared.lookups.complete(lookup_id, Err(reason));
     }
 
-    pub fn take(&self) -> Vec<News> {
-        self.shared.roads.outbox.take()
+    pub fn take_events(&self) -> Vec<CourierEvent> {
+        self.shared.events.take_all()
     }
 
-    /// Readable while there is something to take.
-    pub fn descriptor(&self) -> RawFd {
-        self.shared.roads.outbox.descriptor()
+    /// Readable while there are events to take.
+    pub fn readable_fd(&self) -> RawFd {
+        self.shared.events.readable_fd()
     }
 
-    /// Every connection is closed, and nothing more is said.
+    /// Closes every connection; no event follows.
     pub fn stop(&self) {
         if let Some(runtime) = self.runtime.lock().take() {
             runtime.shutdown_background();
@@ -131,32 +124,26 @@ impl Drop for Courier {
     }
 }
 
-async fn carry(shared: Arc<Shared>, parcel: Parcel) {
-    let queued = shared.lanes.join(&parcel.lane);
-    let place = tokio::time::timeout(PATIENCE, queued.turn()).await;
-    let began = Instant::now();
-    let result = if place.is_ok() {
-        tokio::time::timeout(parcel.deadline, exchange(&shared.roads, &parcel))
+async fn attempt(shared: Arc<Shared>, request: WebhookRequest) {
+    let queue = shared.queues.join(&request.queue_key);
+    let permit = timeout(QUEUE_TIMEOUT, queue.acquire()).await;
+    let started = Instant::now();
+    let result = if permit.is_ok() {
+        timeout(request.timeout, exchange(&shared.client, &request))
             .await
-            .unwrap_or(Err(Failure::Late(parcel.deadline)))
+            .unwrap_or(Err(AttemptFailure::Timeout(request.timeout)))
     } else {
-        Err(Failure::Unsent)
+        Err(AttemptFailure::NotSent)
     };
-    drop(place);
-    drop(queued);
-    // Whoever was cut in this very moment has nothing to say any more.
-    if shared.under_way.lock().remove(&parcel.ticket).is_some() {
-        shared.roads.outbox.put(News::Outcome(Outcome {
-            ticket: parcel.ticket,
+    drop(permit);
+    drop(queue);
+    // A request that is cancelled at this moment has no result.
+    let attempt_id = request.attempt_id;
+    if shared.in_flight.lock().remove(&attempt_id).is_some() {
+        shared.events.push(CourierEvent::Finished(AttemptResult {
+            attempt_id,
             result,
-            took: began.elapsed(),
+            duration: started.elapsed(),
         }));
-    }
-}
-
-async fn sweeping(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(KEPT).await;
-        shared.roads.pool.sweep();
     }
 }

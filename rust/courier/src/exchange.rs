@@ -1,137 +1,150 @@
-//! One request and its answer.
+//! One request and its response, over hyper-util's pooled client.
 //!
-//! The receiver may close a kept connection in the moment it is used. Such a connection ends without a byte of an answer, and then
-//! the parcel goes out once more on a new one, within the same deadline: a receiver knows a delivery that it gets twice by its id.
-//! On a connection of its own, or once an answer has begun, a parcel is never sent again.
+//! When a receiver closes a pooled connection, the request that was to use it is in one of two states. If the client has not begun to
+//! write it, the receiver cannot have seen it, and the client sends it on another connection (`retry_canceled_requests`: hyper hands
+//! such a request back, and no other). If any of it has been written, the receiver may have processed it: it is not sent again
+//! (RFC 9110, 9.2.2) but the attempt fails, and the delivery's own schedule decides about the next.
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response};
-use tokio_rustls::TlsConnector;
+use hyper::http::Extensions;
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::dial::{Questions, dial};
-use crate::model::{Answer, EXCERPT, Failure, Parcel};
-use crate::outbox::Outbox;
-use crate::pool::{Line, Pool};
+use crate::byte_stream::ResponseStarted;
+use crate::connector::GuardedConnector;
+use crate::error::AttemptFailure;
+use crate::model::{Endpoint, MAX_EXCERPT, WebhookRequest, WebhookResponse};
 
-const LONGEST_RETRY_AFTER: usize = 64;
+/// Below the shortest idle timeout of common servers (2 s): an attempt fails if the server closes the connection while the request
+/// is on its way.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Bytes of a response's status line and headers; hyper takes at most a hundred headers.
+const MAX_HEAD: usize = 32 * 1024;
+const MAX_RETRY_AFTER: usize = 64;
 
-pub struct Roads {
-    pub pool: Pool,
-    pub questions: Questions,
-    pub outbox: Outbox,
-    pub tls: TlsConnector,
+pub type HttpClient = Client<GuardedConnector, Full<Bytes>>;
+
+pub fn http_client(connector: GuardedConnector) -> HttpClient {
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .http1_max_buf_size(MAX_HEAD)
+        .http1_title_case_headers(true)
+        .retry_canceled_requests(true)
+        .set_host(false)
+        .build(connector)
 }
 
-pub async fn exchange(roads: &Roads, parcel: &Parcel) -> Result<Answer, Failure> {
-    let request = request(parcel)?;
-    if let Some(mut line) = roads.pool.take(&parcel.endpoint) {
-        line.heard.reset();
-        match ask(&mut line, request.clone()).await {
-            Ok((answer, whole)) => return Ok(done(roads, parcel, line, answer, whole)),
-            Err(failure) if line.heard.anything() => return Err(failure),
-            Err(_) => {}
-        }
-    }
-    let mut line = dial(
-        &parcel.endpoint,
-        &roads.questions,
-        &roads.outbox,
-        &roads.tls,
-    )
-    .await?;
-    let (answer, whole) = ask(&mut line, request).await?;
-    Ok(done(roads, parcel, line, answer, whole))
+pub async fn exchange(
+    client: &HttpClient,
+    request: &WebhookRequest,
+) -> Result<WebhookResponse, AttemptFailure> {
+    let response = client.request(http_request(request)?).await;
+    let response = response.map_err(|error| failure(&error, response_started(&error)))?;
+    read(response).await.map_err(|error| failure(&error, true))
 }
 
-/// Keep the line when there is nothing of this answer left on it.
-fn done(roads: &Roads, parcel: &Parcel, line: Line, answer: Answer, whole: bool) -> Answer {
-    if whole {
-        roads.pool.put(&parcel.endpoint, line);
-    }
-    answer
-}
-
-fn request(parcel: &Parcel) -> Result<Request<Full<Bytes>>, Failure> {
-    let unsendable = |what: &dyn std::fmt::Display| Failure::Unsendable(what.to_string());
-    let mut request = Request::builder()
+fn http_request(request: &WebhookRequest) -> Result<Request<Full<Bytes>>, AttemptFailure> {
+    let mut http_request = Request::builder()
         .method(Method::POST)
-        .uri(&parcel.target)
-        .body(Full::new(parcel.body.clone()))
-        .map_err(|error| unsendable(&error))?;
-    let headers = request.headers_mut();
-    for (name, value) in &parcel.headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| unsendable(&error))?;
-        let value = HeaderValue::from_str(value).map_err(|error| unsendable(&error))?;
-        headers.append(name, value);
+        .uri(uri(&request.endpoint, &request.path_and_query)?)
+        .body(Full::new(request.body.clone()))
+        .map_err(invalid)?;
+    let headers = http_request.headers_mut();
+    for (name, value) in &request.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(invalid)?;
+        headers.append(name, HeaderValue::from_str(value).map_err(invalid)?);
     }
-    Ok(request)
+    Ok(http_request)
 }
 
-async fn ask(line: &mut Line, request: Request<Full<Bytes>>) -> Result<(Answer, bool), Failure> {
-    let heard = line.heard.clone();
-    let failed = |error: hyper::Error| failure(&error, heard.anything());
-    line.sender.ready().await.map_err(failed)?;
-    let response = line.sender.send_request(request).await.map_err(failed)?;
-    read(response).await.map_err(failed)
+fn uri(endpoint: &Endpoint, path_and_query: &str) -> Result<Uri, AttemptFailure> {
+    let scheme = if endpoint.https { "https" } else { "http" };
+    let Endpoint { host, port, .. } = endpoint;
+    let authority = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    let uri = Uri::builder().scheme(scheme).authority(authority);
+    uri.path_and_query(path_and_query).build().map_err(invalid)
 }
 
-/// The answer, and whether it was read to its end.
-async fn read(response: Response<Incoming>) -> Result<(Answer, bool), hyper::Error> {
+fn invalid(error: impl std::fmt::Display) -> AttemptFailure {
+    AttemptFailure::InvalidRequest(error.to_string())
+}
+
+async fn read(response: Response<Incoming>) -> Result<WebhookResponse, hyper::Error> {
     let retry_after = response
         .headers()
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
-        .filter(|value| value.len() <= LONGEST_RETRY_AFTER)
+        .filter(|value| value.len() <= MAX_RETRY_AFTER)
         .map(str::to_owned);
-    let mut answer = Answer {
-        status: response.status().as_u16(),
-        excerpt: Vec::new(),
-        retry_after,
-    };
+    let status = response.status().as_u16();
     let mut body = response.into_body();
-    while !body.is_end_stream() && answer.excerpt.len() < EXCERPT {
+    let mut excerpt = Vec::new();
+    // A body that is dropped before its end takes its connection with it.
+    while !body.is_end_stream() && excerpt.len() < MAX_EXCERPT {
         let Some(frame) = body.frame().await else {
-            return Ok((answer, true));
+            break;
         };
         if let Some(data) = frame?.data_ref() {
-            let room = EXCERPT - answer.excerpt.len();
-            answer
-                .excerpt
-                .extend_from_slice(&data[..data.len().min(room)]);
+            let room = MAX_EXCERPT - excerpt.len();
+            excerpt.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
-    let whole = body.is_end_stream();
-    Ok((answer, whole))
+    Ok(WebhookResponse {
+        status,
+        excerpt,
+        retry_after,
+    })
 }
 
-fn failure(error: &hyper::Error, heard: bool) -> Failure {
-    if let Some(io) = io_error(error) {
+fn response_started(error: &legacy::Error) -> bool {
+    let mut extras = Extensions::new();
+    if let Some(connected) = error.connect_info() {
+        connected.get_extras(&mut extras);
+    }
+    extras
+        .get::<ResponseStarted>()
+        .is_some_and(ResponseStarted::get)
+}
+
+fn failure(error: &(dyn Error + 'static), response_started: bool) -> AttemptFailure {
+    let closed = if response_started {
+        AttemptFailure::Truncated
+    } else {
+        AttemptFailure::Closed
+    };
+    if let Some(failure) = cause::<AttemptFailure>(error) {
+        return failure.clone();
+    }
+    if let Some(io) = cause::<io::Error>(error) {
         return match io.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Reset,
-            io::ErrorKind::UnexpectedEof if heard => Failure::Cut,
-            io::ErrorKind::UnexpectedEof => Failure::Closed,
-            _ => Failure::Io(io.raw_os_error().unwrap_or(0), io.to_string()),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AttemptFailure::Reset,
+            io::ErrorKind::UnexpectedEof => closed,
+            _ => AttemptFailure::Io(io.raw_os_error().unwrap_or(0), io.to_string()),
         };
     }
-    if error.is_parse() {
-        return Failure::NotHttp(error.to_string());
+    match cause::<hyper::Error>(error) {
+        Some(error) if error.is_parse() => AttemptFailure::NotHttp(error.to_string()),
+        _ => closed,
     }
-    if heard { Failure::Cut } else { Failure::Closed }
 }
 
-fn io_error(error: &hyper::Error) -> Option<&io::Error> {
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        if let Some(io) = inner.downcast_ref() {
-            return Some(io);
-        }
-        cause = inner.source();
+/// The first error of this type in the chain of sources.
+fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    match error.downcast_ref() {
+        Some(found) => Some(found),
+        None => cause(error.source()?),
     }
-    None
 }

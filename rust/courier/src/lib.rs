@@ -1,24 +1,28 @@
-//! Carries webhook posts: many at a time, over kept connections, on a thread of its own.
+//! Sends webhook requests: many at a time, over pooled connections, on a thread of its own.
 //!
-//! Parcels go in as a batch and their outcomes come out as a batch; between the two no Python runs, except where a new connection
-//! asks where its host is (`News::Where`): names are looked up, and addresses judged, by whoever owns the courier, and it connects
-//! to what it is told and to nothing else. HTTP is hyper's, TLS is rustls with the system's certificates.
+//! Requests go in as a batch and their results come out as a batch. No Python runs in between, except when a new connection needs an
+//! address (`CourierEvent::LookupRequested`): the owner of the courier resolves the name and checks the addresses, and the courier
+//! connects to the addresses it gets and to no others. HTTP/1.1 is hyper's, pooling hyper-util's, TLS rustls' with the system's
+//! certificates.
 //!
 //! Laws:
-//! - one deadline covers look-up, connection, TLS, sending and the answer to its end;
-//! - of an answer at most `EXCERPT` bytes are read and none is decoded; nothing is followed;
-//! - of one lane only so many are sent at once, the others wait here, and not for long;
-//! - each parcel has one outcome, unless it is cut: then nothing more is sent or said of it.
+//! - one timeout covers lookup, connection, TLS, the request and the response;
+//! - at most `MAX_EXCERPT` bytes of a response body are kept and nothing is decoded; redirects are not followed;
+//! - the requests of one queue are sent a few at a time, the others wait here for at most `QUEUE_TIMEOUT`;
+//! - every request has one result, unless it is cancelled: then nothing more is sent or reported;
+//! - a request that a receiver may have read is never sent again.
 
+mod byte_stream;
+mod connector;
 mod courier;
-mod dial;
+mod endpoint_queue;
+mod error;
+mod event_queue;
 mod exchange;
-mod lanes;
+mod lookup;
 mod model;
-mod outbox;
-mod pool;
-mod stream;
 mod tls;
 
-pub use courier::{Courier, StartError};
-pub use model::{Answer, Endpoint, Failure, News, Outcome, Parcel};
+pub use courier::Courier;
+pub use error::{AttemptFailure, CourierStartError};
+pub use model::{AttemptResult, CourierEvent, Endpoint, WebhookRequest, WebhookResponse};

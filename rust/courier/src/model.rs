@@ -1,89 +1,63 @@
-//! What goes in and what comes out.
+//! The requests that go in and the events that come out.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// Of an answer's body, for the log of deliveries.
-pub const EXCERPT: usize = 4096;
+use crate::error::AttemptFailure;
 
-/// How long a parcel waits for a place in its lane. What it says of the time, and what was allowed when it was handed over, must
-/// not grow old here.
-pub const PATIENCE: Duration = Duration::from_millis(250);
+/// Bytes of a response body that are kept for the delivery log.
+pub const MAX_EXCERPT: usize = 4096;
 
-/// Whom a connection belongs to: connections are shared by everything that goes there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// How long a request waits for a slot of its queue. Its timestamp and the permission to send it must not grow old here.
+pub const QUEUE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The server of a URL. All requests to it share its connections.
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     pub https: bool,
+    /// A name, or an IP address without brackets.
     pub host: String,
     pub port: u16,
 }
 
-pub struct Parcel {
-    /// The owner's own number, by which it will know the outcome.
-    pub ticket: u64,
-    /// Of those with the same name only so many are sent at once; empty: no lane.
-    pub lane: String,
+pub struct WebhookRequest {
+    /// The owner's number for this attempt; its result carries it.
+    pub attempt_id: u64,
+    /// Requests with the same key share a limit of concurrent requests; without a key there is no limit.
+    pub queue_key: String,
     pub endpoint: Endpoint,
-    /// Path and query, percent-encoded.
-    pub target: String,
-    /// Without `Content-Length`, which is ours; with `Host`.
+    /// Percent-encoded.
+    pub path_and_query: String,
+    /// With `Host`, without `Content-Length`.
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
-    pub deadline: Duration,
+    /// For the whole exchange, from lookup to the end of the response.
+    pub timeout: Duration,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+#[derive(Debug)]
+pub struct WebhookResponse {
     pub status: u16,
+    /// The first `MAX_EXCERPT` bytes of the body.
     pub excerpt: Vec<u8>,
+    /// The header `Retry-After` (RFC 9110, 10.2.3) as it came.
     pub retry_after: Option<String>,
 }
 
-/// Why there was no complete answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// Its lane had no place for it in `PATIENCE`: nothing was sent.
-    #[error("not sent")]
-    Unsent,
-    #[error("no complete answer within {0:?}")]
-    Late(Duration),
-    /// In the words of whoever was asked where the host is.
-    #[error("{0}")]
-    Told(String),
-    #[error("connecting failed: {1}")]
-    Connect(i32, String),
-    #[error("certificate: {0}")]
-    Certificate(String),
-    #[error("TLS: {0}")]
-    Tls(String),
-    #[error("closed without an answer")]
-    Closed,
-    #[error("closed in the middle of the answer")]
-    Cut,
-    #[error("reset")]
-    Reset,
-    #[error("not HTTP: {0}")]
-    NotHttp(String),
-    #[error("{1}")]
-    Io(i32, String),
-    #[error("cannot be sent: {0}")]
-    Unsendable(String),
+#[derive(Debug)]
+pub struct AttemptResult {
+    pub attempt_id: u64,
+    pub result: Result<WebhookResponse, AttemptFailure>,
+    pub duration: Duration,
 }
 
 #[derive(Debug)]
-pub struct Outcome {
-    pub ticket: u64,
-    pub result: Result<Answer, Failure>,
-    pub took: Duration,
-}
-
-#[derive(Debug)]
-pub enum News {
-    Outcome(Outcome),
-    /// To be answered with `Courier::direct` or `Courier::refuse`; the parcel's deadline is running.
-    Where {
-        question: u64,
+pub enum CourierEvent {
+    Finished(AttemptResult),
+    /// To be answered with `Courier::resolve_lookup` or `Courier::fail_lookup`; the request's timeout is running.
+    LookupRequested {
+        lookup_id: u64,
         host: String,
         port: u16,
     },

@@ -1,4 +1,4 @@
-//! Which certificates are believed: the system's, as OpenSSL's own variables may name them, and those given beside them.
+//! Which certificates are trusted: the system's (`SSL_CERT_FILE` and `SSL_CERT_DIR` are heeded) and those given in addition.
 
 use std::sync::Arc;
 
@@ -8,24 +8,25 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::courier::StartError;
+use crate::error::CourierStartError;
 
-/// The connector, and how many certificates it believes.
-pub fn connector(extra_pem: &[u8]) -> Result<(TlsConnector, usize), StartError> {
+/// The connector, and how many root certificates it trusts.
+pub fn connector(extra_pem: &[u8]) -> Result<(TlsConnector, usize), CourierStartError> {
+    fn unreadable(error: impl std::fmt::Display) -> CourierStartError {
+        CourierStartError::Certificates(error.to_string())
+    }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     for certificate in CertificateDer::pem_slice_iter(extra_pem) {
-        let certificate =
-            certificate.map_err(|error| StartError::Certificates(error.to_string()))?;
         roots
-            .add(certificate)
-            .map_err(|error| StartError::Certificates(error.to_string()))?;
+            .add(certificate.map_err(unreadable)?)
+            .map_err(unreadable)?;
     }
-    let believed = roots.len();
+    let trusted = roots.len();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| StartError::Certificates(error.to_string()))?
+        .map_err(unreadable)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Ok((TlsConnector::from(Arc::new(config)), believed))
+    Ok((TlsConnector::from(Arc::new(config)), trusted))
 }

@@ -1,290 +1,187 @@
-//! What the engine keeps of a device: its last values, and its rules in compact form.
+//! What the engine keeps of a device: its latest values, and its rules in compact form.
 //!
-//! The head is one cache line. Its numbers (values, thresholds, times of firing) are a record of the slab, in the order its shape
-//! says. All that most devices do not have (text, booleans, times that differ between metrics, special rules) is behind one pointer
-//! and costs the others nothing.
+//! ```text
+//! DeviceHeader, one cache line of 64 bytes (the compiler orders the fields)
+//! ┌────────────────────────┬────┬────────────────────────────────────────────────────────┐
+//! │ number                 │  4 │ the database's number of the device                    │
+//! │ record_index           │  4 │ index of the record among records of its size          │
+//! │ record_lines           │  2 │ size of the record in cache lines                      │
+//! │ value_count            │  2 │ slots that have a value                                │
+//! │ watched, changed       │  2 │ flags                                                  │
+//! │ seen_batch, seen_index │  8 │ where the current batch lists the device as seen       │
+//! │ newest_ms, received_ms │ 16 │ time and arrival of the newest message                 │
+//! │ matched                │  8 │ one bit for each of the first 64 rules                 │
+//! │ rule_layout            │  8 │ pointer, shared by devices with the same rules         │
+//! │ rare                   │  8 │ pointer to RareState, or null                          │
+//! │ (padding)              │  2 │                                                        │
+//! └────────────────────────┴────┴────────────────────────────────────────────────────────┘
+//!
+//! Record, words of 8 bytes in the record arena, rounded up to cache lines
+//! ┌──────────────┬────────────────────┬──────────────┬───────────────────┬───────────────┐
+//! │ value        │ threshold          │ last fired   │ rule numbers      │ matched       │
+//! │ f64          │ f64                │ i64, Unix ms │ 2 × u32           │ 64 bits       │
+//! ├──────────────┼────────────────────┼──────────────┼───────────────────┼───────────────┤
+//! │ 1 per metric │ 1 per plain        │ 1 per rule   │ 1 per two rules   │ 1 per 64 rules│
+//! │              │ condition          │              │                   │ after the 64th│
+//! └──────────────┴────────────────────┴──────────────┴───────────────────┴───────────────┘
+//! ```
+//!
+//! Five metrics and five rules of two conditions take 64 + 192 bytes. A slot without a value, or with text, holds NaN. `RareState` has
+//! what most devices do not need (text, booleans, times that differ between metrics, timed rules) and costs the others nothing.
 
 use std::sync::Arc;
 
-use crate::message::Value;
-use crate::packing::LatestMetric;
-use crate::rules::{NEVER, NO_DUE, Special};
-use crate::shape::{BITS, Shape};
+use crate::payload_parser::MetricValue;
+use crate::rule_layout::{RuleLayout, WORD_BITS};
+use crate::rules::{NEVER, NO_DEADLINE, TimedRule};
 
 #[repr(align(64))]
-pub struct Device {
+pub struct DeviceHeader {
     pub number: u32,
-    /// Its record's place among those of its size.
-    pub place: u32,
-    pub lines: u16,
+    pub record_index: u32,
+    pub record_lines: u16,
     /// Slots that have a value.
-    pub valued: u16,
+    pub value_count: u16,
+    /// Its readings are reported one by one, for live subscribers.
     pub watched: bool,
     /// Its values differ from the last checkpoint.
     pub changed: bool,
-    /// The batch it was last seen in, and where in that batch's list.
-    pub seen_in: u32,
-    pub seen_at: u32,
+    /// The batch it was last seen in, and its index in that batch's list.
+    pub seen_batch: u32,
+    pub seen_index: u32,
     pub newest_ms: i64,
-    /// Arrival of the newest message; of every value while `cold.times` is empty.
-    pub heard_ms: i64,
-    /// A bit for each of the first 64 rules that matches, so that an evaluation in which nothing turns needs no more.
+    /// Arrival of the newest message; of every value while `rare.times` is empty.
+    pub received_ms: i64,
+    /// One bit for each of the first 64 rules, so that an evaluation that changes nothing reads no more.
     pub matched: u64,
-    pub shape: Arc<Shape>,
-    pub cold: Option<Box<Cold>>,
+    pub rule_layout: Arc<RuleLayout>,
+    pub rare: Option<Box<RareState>>,
 }
 
+const _: () = assert!(size_of::<DeviceHeader>() == 64);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     Number,
     Bool,
     Text,
 }
 
-pub struct Cold {
-    /// By slot; empty while all are numbers.
-    pub kinds: Vec<Kind>,
+pub struct RareState {
+    /// By slot; empty while all values are numbers.
+    pub kinds: Vec<ValueKind>,
+    /// (slot, text)
     pub texts: Vec<(usize, Box<str>)>,
-    /// By slot (time, arrival); empty while all are the newest message's.
+    /// By slot (time, arrival); empty while all values are the newest message's.
     pub times: Vec<(i64, i64)>,
-    pub specials: Vec<Special>,
-    /// The earliest of the specials' deadlines, and the time of this device's entry in the timers' queue.
-    pub due: i64,
-    pub queued: i64,
+    pub timed_rules: Vec<TimedRule>,
+    /// The earliest deadline of the timed rules.
+    pub deadline_ms: i64,
+    /// The deadline under which the timer queue lists this device.
+    pub queued_ms: i64,
 }
 
-impl Default for Cold {
+impl Default for RareState {
     fn default() -> Self {
         Self {
             kinds: vec![],
             texts: vec![],
             times: vec![],
-            specials: vec![],
-            due: NO_DUE,
-            queued: NO_DUE,
+            timed_rules: vec![],
+            deadline_ms: NO_DEADLINE,
+            queued_ms: NO_DEADLINE,
         }
     }
 }
 
-/// A device at hand, with its numbers.
-pub struct Record<'a> {
-    pub device: &'a mut Device,
-    pub words: &'a mut [u64],
+impl RareState {
+    pub fn update_deadline(&mut self) {
+        let deadlines = self.timed_rules.iter().map(|rule| rule.deadline_ms);
+        self.deadline_ms = deadlines.min().unwrap_or(NO_DEADLINE);
+    }
 }
 
-impl Device {
-    pub fn new(number: u32, shape: Arc<Shape>) -> Self {
+impl DeviceHeader {
+    pub fn new(number: u32, rule_layout: Arc<RuleLayout>) -> Self {
         Self {
             number,
-            place: 0,
-            lines: 0,
-            valued: 0,
+            record_index: 0,
+            record_lines: 0,
+            value_count: 0,
             watched: false,
             changed: false,
-            seen_in: 0,
-            seen_at: 0,
+            seen_batch: 0,
+            seen_index: 0,
             newest_ms: NEVER,
-            heard_ms: NEVER,
+            received_ms: NEVER,
             matched: 0,
-            shape,
-            cold: None,
+            rule_layout,
+            rare: None,
         }
     }
 
-    pub(crate) fn cold(&mut self) -> &mut Cold {
-        self.cold.get_or_insert_default()
+    pub(crate) fn rare_mut(&mut self) -> &mut RareState {
+        self.rare.get_or_insert_default()
     }
 
-    pub fn kind(&self, slot: usize) -> Kind {
-        let kinds = self.cold.as_ref().map(|cold| &cold.kinds);
+    pub fn kind(&self, slot: usize) -> ValueKind {
+        let kinds = self.rare.as_ref().map(|rare| &rare.kinds);
         kinds
             .and_then(|kinds| kinds.get(slot))
             .copied()
-            .unwrap_or(Kind::Number)
+            .unwrap_or(ValueKind::Number)
     }
 
-    /// The last value of a slot; None before the first.
-    pub fn value(&self, words: &[u64], slot: usize) -> Option<Value<'_>> {
+    /// The latest value of a slot; None before the first.
+    pub fn value(&self, words: &[u64], slot: usize) -> Option<MetricValue<'_>> {
         let number = f64::from_bits(words[slot]);
         match self.kind(slot) {
-            Kind::Number => (!number.is_nan()).then_some(Value::Number(number)),
-            Kind::Bool => Some(Value::Bool(number != 0.0)),
-            Kind::Text => self.text(slot).map(|text| Value::Text(text.into())),
+            ValueKind::Number => (!number.is_nan()).then_some(MetricValue::Number(number)),
+            ValueKind::Bool => Some(MetricValue::Bool(number != 0.0)),
+            ValueKind::Text => self.text(slot).map(|text| MetricValue::Text(text.into())),
         }
     }
 
-    fn has_value(&self, words: &[u64], slot: usize) -> bool {
-        !f64::from_bits(words[slot]).is_nan() || self.kind(slot) == Kind::Text
+    pub(crate) fn has_value(&self, words: &[u64], slot: usize) -> bool {
+        !f64::from_bits(words[slot]).is_nan() || self.kind(slot) == ValueKind::Text
     }
 
-    fn text(&self, slot: usize) -> Option<&str> {
-        let texts = &self.cold.as_ref()?.texts;
-        texts
-            .iter()
-            .find(|(at, _)| *at == slot)
-            .map(|(_, text)| &**text)
+    pub(crate) fn text(&self, slot: usize) -> Option<&str> {
+        let texts = &self.rare.as_ref()?.texts;
+        let found = texts.iter().find(|(text_slot, _)| *text_slot == slot);
+        found.map(|(_, text)| &**text)
     }
 
     /// (time, arrival) of a slot that has a value.
     pub fn times(&self, slot: usize) -> (i64, i64) {
-        let times = self.cold.as_ref().and_then(|cold| cold.times.get(slot));
-        times.copied().unwrap_or((self.newest_ms, self.heard_ms))
+        let times = self.rare.as_ref().and_then(|rare| rare.times.get(slot));
+        times.copied().unwrap_or((self.newest_ms, self.received_ms))
     }
 
-    /// The number of the rule at `index` of the firing order.
-    pub fn rule(&self, words: &[u64], index: usize) -> u32 {
-        (words[self.shape.rules() + index / 2] >> (index % 2 * 32)) as u32
+    /// The number of the rule at `index` in firing order.
+    pub fn rule_number(&self, words: &[u64], index: usize) -> u32 {
+        (words[self.rule_layout.rule_numbers_offset() + index / 2] >> (index % 2 * 32)) as u32
     }
 
     pub fn last_fired(&self, words: &[u64], index: usize) -> i64 {
-        words[self.shape.fired() + index].cast_signed()
+        words[self.rule_layout.last_fired_offset() + index].cast_signed()
     }
 
     pub fn matched(&self, words: &[u64], index: usize) -> bool {
-        let bits = if index < BITS {
+        let bits = if index < WORD_BITS {
             self.matched
         } else {
-            words[self.shape.more() + index / BITS - 1]
+            words[self.rule_layout.matched_offset() + index / WORD_BITS - 1]
         };
-        bits >> (index % BITS) & 1 != 0
+        bits >> (index % WORD_BITS) & 1 != 0
     }
 
-    /// All values are numbers, and all of the newest message.
+    /// All values are numbers of the newest message.
     #[inline]
-    fn is_simple(&self) -> bool {
-        match &self.cold {
+    pub(crate) fn has_plain_values(&self) -> bool {
+        match &self.rare {
             None => true,
-            Some(cold) => cold.kinds.is_empty() && cold.times.is_empty(),
+            Some(rare) => rare.kinds.is_empty() && rare.times.is_empty(),
         }
-    }
-
-    fn lacks_cold(&self) -> bool {
-        self.cold.as_ref().is_some_and(|cold| {
-            cold.kinds.is_empty()
-                && cold.times.is_empty()
-                && cold.specials.is_empty()
-                && cold.queued == NO_DUE
-        })
-    }
-}
-
-impl Record<'_> {
-    /// Take a whole message of numbers, each slot once.
-    #[inline]
-    pub fn take_numbers(&mut self, readings: &[(u16, f64)], ts_ms: i64, heard_ms: i64) {
-        let count = readings.len();
-        if usize::from(self.device.valued) == count
-            && self.device.shape.slots() == count
-            && self.device.is_simple()
-        {
-            for &(slot, value) in readings {
-                self.words[usize::from(slot)] = value.to_bits();
-            }
-            self.device.newest_ms = ts_ms;
-            self.device.heard_ms = heard_ms;
-            return;
-        }
-        for &(slot, value) in readings {
-            self.set(usize::from(slot), &Value::Number(value));
-        }
-        let slots = readings.iter().map(|(slot, _)| usize::from(*slot));
-        self.take_times(slots, ts_ms, heard_ms);
-    }
-
-    pub fn set(&mut self, slot: usize, value: &Value<'_>) {
-        if !self.device.has_value(self.words, slot) {
-            self.device.valued += 1;
-        }
-        let (kind, number) = match value {
-            Value::Number(number) => (Kind::Number, *number),
-            Value::Bool(value) => (Kind::Bool, f64::from(u8::from(*value))),
-            Value::Text(_) => (Kind::Text, f64::NAN),
-        };
-        self.words[slot] = number.to_bits();
-        let before = self.device.kind(slot);
-        if kind == before && kind != Kind::Text {
-            return;
-        }
-        if let Value::Text(text) = value
-            && before == Kind::Text
-            && self.device.text(slot) == Some(&**text)
-        {
-            return;
-        }
-        let slots = self.device.shape.slots();
-        let cold = self.device.cold();
-        cold.kinds.resize(slots, Kind::Number);
-        cold.kinds[slot] = kind;
-        cold.texts.retain(|(at, _)| *at != slot);
-        if let Value::Text(text) = value {
-            cold.texts.push((slot, (&**text).into()));
-        }
-    }
-
-    /// These slots, each once, were reported at this time and have their values.
-    pub fn take_times(
-        &mut self,
-        slots: impl ExactSizeIterator<Item = usize>,
-        ts_ms: i64,
-        heard_ms: i64,
-    ) {
-        let count = self.device.shape.slots();
-        let shared = (self.device.newest_ms, self.device.heard_ms);
-        let whole = slots.len() == usize::from(self.device.valued);
-        self.device.newest_ms = ts_ms;
-        self.device.heard_ms = heard_ms;
-        if whole {
-            self.forget_times();
-            return;
-        }
-        let times = &mut self.device.cold().times;
-        times.resize(count, shared);
-        for slot in slots {
-            times[slot] = (ts_ms, heard_ms);
-        }
-        self.share_times();
-    }
-
-    /// Forget the times by slot where they are all the newest message's.
-    pub fn share_times(&mut self) {
-        let device = &*self.device;
-        let shared = (device.newest_ms, device.heard_ms);
-        let differs = (0..device.shape.slots())
-            .any(|slot| device.has_value(self.words, slot) && device.times(slot) != shared);
-        if !differs {
-            self.forget_times();
-        }
-    }
-
-    fn forget_times(&mut self) {
-        if let Some(cold) = self.device.cold.as_mut() {
-            cold.times = Vec::new();
-            if self.device.lacks_cold() {
-                self.device.cold = None;
-            }
-        }
-    }
-
-    /// The values of a checkpoint, whose metrics are the layout's in the same order.
-    pub fn restore_values(&mut self, metrics: &[LatestMetric<'_>]) {
-        for (slot, entry) in metrics.iter().enumerate() {
-            self.set(slot, &entry.value);
-        }
-        let times = metrics.iter().map(|entry| (entry.ts_ms, entry.heard_ms));
-        self.device.cold().times = times.collect();
-        self.share_times();
-    }
-
-    pub fn set_fired(&mut self, index: usize, at_ms: i64) {
-        self.words[self.device.shape.fired() + index] = at_ms.cast_unsigned();
-    }
-
-    pub fn set_matched(&mut self, index: usize, matched: bool) {
-        let bits = if index < BITS {
-            &mut self.device.matched
-        } else {
-            &mut self.words[self.device.shape.more() + index / BITS - 1]
-        };
-        *bits = *bits & !(1 << (index % BITS)) | u64::from(matched) << (index % BITS);
     }
 }

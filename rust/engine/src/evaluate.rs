@@ -1,213 +1,122 @@
-//! One evaluation of a device's rules at one instant. Defined by `domain/rules/reference.py`.
+//! Evaluates a device's rules at one instant. Defined by `domain/rules/reference.py`.
 
-use crate::device::Record;
-use crate::outcome::{Edge, Outcome};
-use crate::rules::{NEVER, NO_DUE};
-use crate::shape::Shape;
-use crate::special::evaluate_special;
+use crate::device_record::DeviceRecord;
+use crate::firing::{Evaluation, EvaluationKind, fire, report_transition, satisfies};
+use crate::rule_layout::RuleLayout;
+use crate::rules::NEVER;
+use crate::timed_rules::evaluate_timed;
 
-/// Handles of the two commands that contradict each other, given out by the engine before all others.
-pub const ON: u32 = 0;
-pub const OFF: u32 = 1;
-
-/// Which rules an evaluation looks at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    All,
-    /// Those with a deadline up to the instant; plain rules have none.
-    Due,
-}
-
-/// Evaluate in firing order. `fired` is scratch space: (command, rule) of what fires at once.
+/// Evaluates the rules in firing order.
 #[inline]
-pub fn evaluate(
-    record: &mut Record<'_>,
-    at_ms: i64,
-    which: Which,
-    fired: &mut Vec<(u32, u32)>,
-    outcome: &mut Outcome,
-) {
-    fired.clear();
-    if record.device.shape.is_all_plain && which == Which::All {
-        evaluate_plain(record, at_ms, fired, outcome);
+pub fn evaluate(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) {
+    if record.header.rule_layout.is_all_plain && evaluation.kind == EvaluationKind::All {
+        evaluate_plain(record, evaluation);
     } else {
-        evaluate_mixed(record, at_ms, which, fired, outcome);
+        evaluate_mixed(record, evaluation);
     }
 }
 
-/// One by one, special rules among the plain.
-fn evaluate_mixed(
-    record: &mut Record<'_>,
-    at_ms: i64,
-    which: Which,
-    fired: &mut Vec<(u32, u32)>,
-    outcome: &mut Outcome,
-) {
-    let shape = record.device.shape.clone();
+/// One by one, plain and timed rules.
+fn evaluate_mixed(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) {
+    let layout = record.header.rule_layout.clone();
     let mut first = 0;
-    let mut special = 0;
-    for (index, cell) in shape.cells.iter().enumerate() {
-        if cell.is_special() {
-            evaluate_special(record, (index, special), at_ms, which, fired, outcome);
-            special += 1;
+    let mut timed_index = 0;
+    for (index, rule) in layout.rules.iter().enumerate() {
+        if rule.is_timed() {
+            evaluate_timed(record, (index, timed_index), evaluation);
+            timed_index += 1;
             continue;
         }
-        let end = first + cell.count();
-        if which == Which::All {
-            let (values, rest) = record.words.split_at(shape.slots());
-            let matched = plain(
-                &shape.ops[first..end],
-                &rest[first..end],
+        let end = first + rule.condition_count();
+        if evaluation.kind == EvaluationKind::All {
+            let (values, thresholds) = record.words.split_at(layout.slot_count());
+            let matched = conditions_match(
+                &layout.condition_codes[first..end],
+                &thresholds[first..end],
                 values,
-                cell.any(),
+                rule.any(),
             );
-            if matched != record.device.matched(record.words, index) {
-                turn_plain(record, index, matched, at_ms, fired, outcome);
+            if matched != record.header.matched(record.words, index) {
+                apply_transition(record, index, matched, evaluation);
             }
         }
         first = end;
     }
-    if let Some(cold) = record.device.cold.as_mut() {
-        let dues = cold.specials.iter().map(|special| special.due);
-        cold.due = dues.min().unwrap_or(NO_DUE);
+    if let Some(rare) = record.header.rare.as_mut() {
+        rare.update_deadline();
     }
 }
 
-/// All conditions first, two bits each and without a branch; then the rules, which seldom turn.
+/// All conditions first, two bits each and without a branch; then the rules, which rarely change.
 #[inline]
-fn evaluate_plain(
-    record: &mut Record<'_>,
-    at_ms: i64,
-    fired: &mut Vec<(u32, u32)>,
-    outcome: &mut Outcome,
-) {
-    let matched = plainly_matched(&record.device.shape, record.words);
-    let mut turns = matched ^ record.device.matched;
-    while turns != 0 {
-        let index = turns.trailing_zeros() as usize;
-        turns &= turns - 1;
+fn evaluate_plain(record: &mut DeviceRecord<'_>, evaluation: &mut Evaluation<'_>) {
+    let matched = matching_rules(&record.header.rule_layout, record.words);
+    let mut changed = matched ^ record.header.matched;
+    while changed != 0 {
+        let index = changed.trailing_zeros() as usize;
+        changed &= changed - 1;
         let matched = matched >> index & 1 != 0;
-        turn_plain(record, index, matched, at_ms, fired, outcome);
+        apply_transition(record, index, matched, evaluation);
     }
 }
 
+/// One bit per rule.
 #[inline]
-fn plainly_matched(shape: &Shape, words: &[u64]) -> u64 {
-    let (values, thresholds) = words.split_at(shape.slots());
+fn matching_rules(layout: &RuleLayout, words: &[u64]) -> u64 {
+    let (values, thresholds) = words.split_at(layout.slot_count());
     let (mut not_above, mut not_below) = (0u64, 0u64);
-    let thresholds = &thresholds[..shape.ops.len()];
+    let thresholds = &thresholds[..layout.condition_codes.len()];
     // From the last to the first, so that the first ends in the lowest bit.
-    for (&op, &threshold) in shape.ops.iter().zip(thresholds).rev() {
-        let value = f64::from_bits(values[usize::from(op >> 3)]);
+    for (&code, &threshold) in layout.condition_codes.iter().zip(thresholds).rev() {
+        let value = f64::from_bits(values[usize::from(code >> 3)]);
         let threshold = f64::from_bits(threshold);
         not_above = not_above << 1 | u64::from(value <= threshold);
         not_below = not_below << 1 | u64::from(value >= threshold);
     }
     // NaN is neither below nor above nor equal, so that a missing value satisfies nothing.
-    let planes = &shape.planes;
-    let mut hold = planes.less & not_above & !not_below
-        | planes.greater & not_below & !not_above
-        | planes.equal & not_above & not_below;
+    let masks = &layout.masks;
+    let mut satisfied = masks.less & not_above & !not_below
+        | masks.greater & not_below & !not_above
+        | masks.equal & not_above & not_below;
     let mut matched: u64 = 0;
-    for (place, cell) in shape.cells.iter().enumerate() {
-        let count = cell.count();
-        let wanted = (1 << count) - 1;
-        let satisfied = hold & wanted;
-        let matches = if cell.any() {
-            satisfied != 0
+    for (index, rule) in layout.rules.iter().enumerate() {
+        let count = rule.condition_count();
+        let all = (1 << count) - 1;
+        let of_rule = satisfied & all;
+        let matches = if rule.any() {
+            of_rule != 0
         } else {
-            satisfied == wanted
+            of_rule == all
         };
-        matched |= u64::from(matches) << place;
-        hold >>= count;
+        matched |= u64::from(matches) << index;
+        satisfied >>= count;
     }
     matched
 }
 
 #[inline]
-fn plain(ops: &[u16], thresholds: &[u64], values: &[u64], any: bool) -> bool {
+fn conditions_match(codes: &[u16], thresholds: &[u64], values: &[u64], any: bool) -> bool {
     let mut all_hold = true;
     let mut one_holds = false;
-    for (&op, &threshold) in ops.iter().zip(thresholds) {
-        let value = f64::from_bits(values[usize::from(op >> 3)]);
-        let hold = satisfies(op as u8 & 7, value, f64::from_bits(threshold));
-        all_hold &= hold;
-        one_holds |= hold;
+    for (&code, &threshold) in codes.iter().zip(thresholds) {
+        let value = f64::from_bits(values[usize::from(code >> 3)]);
+        let holds = satisfies(code as u8 & 7, value, f64::from_bits(threshold));
+        all_hold &= holds;
+        one_holds |= holds;
     }
     if any { one_holds } else { all_hold }
 }
 
-/// Whether comparing the two has an outcome that the mask names. NaN is neither below nor above nor equal, and names none.
-#[inline]
-pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
-    let outcome = u8::from(value <= threshold) | u8::from(value >= threshold) << 1;
-    mask << 1 >> outcome & 1 != 0
-}
-
 #[cold]
-fn turn_plain(
-    record: &mut Record<'_>,
+fn apply_transition(
+    record: &mut DeviceRecord<'_>,
     index: usize,
     matched: bool,
-    at_ms: i64,
-    fired: &mut Vec<(u32, u32)>,
-    outcome: &mut Outcome,
+    evaluation: &mut Evaluation<'_>,
 ) {
     record.set_matched(index, matched);
     if matched {
-        fire(record, index, at_ms, fired, outcome);
+        fire(record, index, evaluation);
     }
-    report(record, index, NEVER, true, at_ms, outcome);
-}
-
-/// Fire, unless a rule before it fires at once with the same or the opposite command.
-pub(crate) fn fire(
-    record: &mut Record<'_>,
-    index: usize,
-    at_ms: i64,
-    fired: &mut Vec<(u32, u32)>,
-    outcome: &mut Outcome,
-) {
-    let command = record.device.shape.cells[index].command();
-    let (device, rule) = (
-        record.device.number,
-        record.device.rule(record.words, index),
-    );
-    let opposite = match command {
-        ON => OFF,
-        OFF => ON,
-        other => other,
-    };
-    let mut before = fired.iter();
-    match before.find(|(other, _)| *other == command || *other == opposite) {
-        Some((_, winner)) => outcome
-            .suppressed
-            .push((device, rule, at_ms, Some(*winner))),
-        None => {
-            record.set_fired(index, at_ms);
-            fired.push((command, rule));
-            outcome.fired.push((device, rule, at_ms));
-        }
-    }
-}
-
-pub(crate) fn report(
-    record: &Record<'_>,
-    index: usize,
-    held_since: i64,
-    turned: bool,
-    at_ms: i64,
-    outcome: &mut Outcome,
-) {
-    let (device, words) = (&*record.device, &*record.words);
-    let last_fired = device.last_fired(words, index);
-    outcome.edges.push(Edge {
-        device: device.number,
-        rule: device.rule(words, index),
-        at_ms,
-        matched: device.matched(words, index),
-        held_since: (held_since != NEVER).then_some(held_since),
-        last_fired: (last_fired != NEVER).then_some(last_fired),
-        turned,
-    });
+    report_transition(record, index, NEVER, true, evaluation);
 }

@@ -1,181 +1,195 @@
-//! Messages on their way through the engine: read, checked, packed, kept, and put to the device's rules.
+//! A batch of messages on its way through the engine: parse, check, pack, store the latest values, evaluate the device's rules.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use crate::device::Device;
-use crate::engine::{AHEAD, Engine};
-use crate::evaluate::{Which, evaluate};
-use crate::layout::Slot;
-use crate::message::{self, Fault, MAX_METRICS, MAX_PAYLOAD, Reading, Value};
-use crate::names::Names;
-use crate::outcome::{Outcome, Row, Watched};
+use crate::batch_result::{BatchResult, Row, WatchedReading};
+use crate::device::DeviceHeader;
+use crate::engine::{Engine, PREFETCH_WINDOW};
+use crate::evaluate::evaluate;
+use crate::firing::{Evaluation, EvaluationKind};
+use crate::metric_layout::MetricSlot;
+use crate::metric_names::MetricNames;
 use crate::packing;
+use crate::payload_parser::{
+    self, MAX_METRICS, MAX_PAYLOAD, MetricValue, ParsedReading, PayloadFault,
+};
 
-/// A fleet up to here stays in the processor's cache.
+/// The state of up to this many devices stays in the processor's cache.
 const CACHED_DEVICES: usize = 4096;
 
 impl Engine {
-    /// (device number, arrival in ms, payload) in order of arrival.
+    /// `messages`: (device, arrival, payload) in order of arrival.
     pub fn ingest<'a>(
         &mut self,
         messages: impl ExactSizeIterator<Item = (u32, i64, &'a [u8])> + Clone,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
-        outcome.rows.reserve(messages.len());
-        outcome.arena.reserve(messages.len() * 48);
-        self.batch = self.batch.wrapping_add(1).max(1);
-        let mut ahead = messages.clone();
-        for (place, (_, arrived_ms, payload)) in messages.enumerate() {
-            if place % AHEAD == 0 {
-                self.meet(ahead.by_ref().take(AHEAD).map(|(number, _, _)| number));
+    ) -> BatchResult {
+        let mut result = BatchResult::default();
+        result.rows.reserve(messages.len());
+        result.arena.reserve(messages.len() * 48);
+        self.batch_number = self.batch_number.wrapping_add(1).max(1);
+        let mut upcoming = messages.clone();
+        for (index, (_, received_ms, payload)) in messages.enumerate() {
+            if index % PREFETCH_WINDOW == 0 {
+                let next = upcoming.by_ref().take(PREFETCH_WINDOW);
+                self.prefetch(next.map(|(device, _, _)| device));
             }
-            let handle = self.near[place % AHEAD];
-            self.see(handle, arrived_ms, &mut outcome);
+            let handle = self.prefetched[index % PREFETCH_WINDOW];
+            self.mark_seen(handle, received_ms, &mut result);
             if payload.len() > MAX_PAYLOAD
-                || !self.take_scanned(handle, arrived_ms, payload, &mut outcome)
+                || !self.ingest_fast(handle, received_ms, payload, &mut result)
             {
-                self.take_parsed(handle, arrived_ms, payload, &mut outcome);
+                self.ingest_parsed(handle, received_ms, payload, &mut result);
             }
         }
-        outcome
+        result
     }
 
-    fn take_parsed(&mut self, handle: u32, arrived_ms: i64, payload: &[u8], outcome: &mut Outcome) {
-        let parsed = message::parse(payload, arrived_ms);
+    /// The general path, for every payload.
+    fn ingest_parsed(
+        &mut self,
+        handle: u32,
+        received_ms: i64,
+        payload: &[u8],
+        result: &mut BatchResult,
+    ) {
+        let parsed = payload_parser::parse(payload, received_ms);
         for message in parsed.messages {
-            outcome.messages += 1;
-            let accepted = self.register(handle, &message.readings, outcome);
+            result.messages += 1;
+            let accepted = self.assign_slots(handle, &message.readings, result);
             if !accepted.is_empty() {
-                self.keep(handle, message.ts_ms, &accepted, arrived_ms, outcome);
+                self.store_message(handle, message.ts_ms, &accepted, received_ms, result);
             }
         }
         for fault in parsed.faults {
-            outcome.fault(self.fleet.devices[handle as usize].number, fault);
+            result.count_fault(self.devices.headers[handle as usize].number, fault);
         }
     }
 
-    /// Find the devices of the next messages, and have them brought into the cache.
+    /// Looks up the devices of the next messages and brings their state into the cache.
     #[inline]
-    fn meet(&mut self, numbers: impl Iterator<Item = u32>) {
+    fn prefetch(&mut self, devices: impl Iterator<Item = u32>) {
         let mut count = 0;
-        for (number, near) in numbers.zip(&mut self.near) {
-            *near = self.fleet.handle(number, &self.bare);
+        for (device, handle) in devices.zip(&mut self.prefetched) {
+            *handle = self.devices.handle(device, &self.empty_layout);
             count += 1;
         }
-        if self.fleet.devices.len() > CACHED_DEVICES {
-            self.fleet.touch(&self.near[..count]);
+        if self.devices.headers.len() > CACHED_DEVICES {
+            self.devices.prefetch(&self.prefetched[..count]);
         }
     }
 
-    /// A message's values of any kind, each with its slot: row, last values, rules.
-    pub(crate) fn keep<'a, V: Borrow<Value<'a>>>(
+    /// Stores a message's values, (slot, value) of any kind, and evaluates the rules.
+    pub(crate) fn store_message<'a, V: Borrow<MetricValue<'a>>>(
         &mut self,
         handle: u32,
         ts_ms: i64,
-        accepted: &[(usize, V)],
-        arrived_ms: i64,
-        outcome: &mut Outcome,
+        values: &[(usize, V)],
+        received_ms: i64,
+        result: &mut BatchResult,
     ) {
-        let mut record = self.fleet.record(handle);
-        let device = &*record.device;
-        let layout = &*device.shape.layout;
-        outcome.readings += accepted.len() as u64;
-        let begin = outcome.arena.len();
-        for (slot, value) in accepted {
-            packing::put_value(
-                &mut outcome.arena,
-                layout.slots[*slot].metric,
-                value.borrow(),
-            );
+        let mut record = self.devices.record(handle);
+        let header = &*record.header;
+        let slots = &header.rule_layout.metrics.slots;
+        result.readings += values.len() as u64;
+        let begin = result.arena.len();
+        for (slot, value) in values {
+            packing::put_value(&mut result.arena, slots[*slot].metric, value.borrow());
         }
-        end_row(device, ts_ms, begin, outcome);
-        if device.watched {
-            for (slot, value) in accepted {
-                outcome
-                    .watched
-                    .push(watched(device, *slot, ts_ms, value.borrow()));
+        finish_row(header, ts_ms, begin, result);
+        if header.watched {
+            for (slot, value) in values {
+                let watched = watched_reading(header, *slot, ts_ms, value.borrow());
+                result.watched.push(watched);
             }
         }
-        if ts_ms < device.newest_ms {
+        if ts_ms < header.newest_ms {
             return;
         }
-        for (slot, value) in accepted {
-            record.set(*slot, value.borrow());
+        for (slot, value) in values {
+            record.store(*slot, value.borrow());
         }
-        record.take_times(accepted.iter().map(|(slot, _)| *slot), ts_ms, arrived_ms);
-        self.drive(handle, arrived_ms, outcome);
+        record.store_times(values.iter().map(|(slot, _)| *slot), ts_ms, received_ms);
+        self.evaluate_rules(handle, received_ms, result);
     }
 
-    /// After new values: evaluate, keep the timer, remember the change.
+    /// After new values were stored.
     #[inline]
-    pub(crate) fn drive(&mut self, handle: u32, at_ms: i64, outcome: &mut Outcome) {
+    pub(crate) fn evaluate_rules(&mut self, handle: u32, at_ms: i64, result: &mut BatchResult) {
         self.mark_changed(handle);
-        let mut record = self.fleet.record(handle);
-        evaluate(&mut record, at_ms, Which::All, &mut self.fired, outcome);
-        self.timers.note(record.device, handle);
+        let mut record = self.devices.record(handle);
+        self.fired.clear();
+        let mut evaluation = Evaluation {
+            at_ms,
+            kind: EvaluationKind::All,
+            fired: &mut self.fired,
+            result,
+        };
+        evaluate(&mut record, &mut evaluation);
+        self.timers.schedule(record.header, handle);
     }
 
-    /// The readings with their slots, without those that would be one metric too many.
-    fn register<'a>(
+    /// The readings with their slots, new ones included, without those that exceed the limit of metrics.
+    fn assign_slots<'a>(
         &mut self,
         handle: u32,
-        readings: &'a [Reading<'a>],
-        outcome: &mut Outcome,
-    ) -> Vec<(usize, &'a Value<'a>)> {
-        let device = &self.fleet.devices[handle as usize];
-        let layout = &*device.shape.layout;
-        let mut slots: Option<Vec<Slot>> = None;
+        readings: &'a [ParsedReading<'a>],
+        result: &mut BatchResult,
+    ) -> Vec<(usize, &'a MetricValue<'a>)> {
+        let header = &self.devices.headers[handle as usize];
+        let layout = &*header.rule_layout.metrics;
+        let mut new_slots: Option<Vec<MetricSlot>> = None;
         let mut accepted = Vec::with_capacity(readings.len());
         for reading in readings {
-            let known = slots.as_ref().unwrap_or(&layout.slots);
+            let slots = new_slots.as_ref().unwrap_or(&layout.slots);
             let unit = reading.unit.as_deref();
-            let slot = known.iter().position(|slot| *slot.name == *reading.name);
-            let place = slot.unwrap_or(known.len());
-            if slot.is_none() && place >= MAX_METRICS {
-                outcome.fault(device.number, Fault::TooManyMetrics);
+            let found = slots.iter().position(|slot| *slot.name == *reading.name);
+            let index = found.unwrap_or(slots.len());
+            if found.is_none() && index >= MAX_METRICS {
+                result.count_fault(header.number, PayloadFault::TooManyMetrics);
                 continue;
             }
-            accepted.push((place, &reading.value));
-            if slot.is_some_and(|slot| unit.is_none() || unit == known[slot].unit.as_deref()) {
+            accepted.push((index, &reading.value));
+            if found.is_some_and(|slot| unit.is_none() || unit == slots[slot].unit.as_deref()) {
                 continue;
             }
-            let slots = slots.get_or_insert_with(|| layout.slots.clone());
-            match slot {
+            let slots = new_slots.get_or_insert_with(|| layout.slots.clone());
+            match found {
                 Some(slot) => slots[slot].unit = unit.map(Arc::from),
                 None => {
-                    let (metric, name) = number_of(&mut self.names, &reading.name, outcome);
-                    slots.push(Slot {
+                    let (metric, name) = metric_number(&mut self.names, &reading.name, result);
+                    slots.push(MetricSlot {
                         metric,
                         name,
                         unit: unit.map(Arc::from),
                     });
                 }
             }
-            outcome.report(device.number, &slots[place]);
+            result.report_metric(header.number, &slots[index]);
         }
-        if let Some(slots) = slots {
-            let layout = self.layouts.of(slots);
-            self.fleet.grow(handle, layout, &mut self.shapes);
+        if let Some(slots) = new_slots {
+            let layout = self.metric_layouts.get_or_create(slots);
+            self.devices
+                .extend_metrics(handle, layout, &mut self.rule_layouts);
         }
         accepted
     }
 
     #[inline]
-    fn see(&mut self, handle: u32, arrived_ms: i64, outcome: &mut Outcome) {
-        let device = &mut self.fleet.devices[handle as usize];
-        if device.seen_in == self.batch {
-            let newest = &mut outcome.seen[device.seen_at as usize].1;
-            *newest = (*newest).max(arrived_ms);
+    fn mark_seen(&mut self, handle: u32, received_ms: i64, result: &mut BatchResult) {
+        let header = &mut self.devices.headers[handle as usize];
+        if header.seen_batch == self.batch_number {
+            let newest = &mut result.seen[header.seen_index as usize].1;
+            *newest = (*newest).max(received_ms);
         } else {
-            device.seen_in = self.batch;
-            device.seen_at = outcome.seen.len() as u32;
-            outcome.seen.push((device.number, arrived_ms));
+            header.seen_batch = self.batch_number;
+            header.seen_index = result.seen.len() as u32;
+            result.seen.push((header.number, received_ms));
         }
     }
 }
 
-fn number_of(names: &mut Names, name: &str, outcome: &mut Outcome) -> (u32, Arc<str>) {
+fn metric_number(names: &mut MetricNames, name: &str, result: &mut BatchResult) -> (u32, Arc<str>) {
     if let Some(known) = names
         .number(name)
         .and_then(|number| Some((number, names.name(number)?.clone())))
@@ -183,38 +197,49 @@ fn number_of(names: &mut Names, name: &str, outcome: &mut Outcome) -> (u32, Arc<
         return known;
     }
     let (number, name) = names.add(name);
-    outcome.new_names.push((number, name.clone()));
+    result.new_names.push((number, name.clone()));
     (number, name)
 }
 
+/// Adds the row whose bytes begin at `begin` of the arena.
 #[inline]
-pub(crate) fn end_row(device: &Device, ts_ms: i64, begin: usize, outcome: &mut Outcome) {
-    let end = outcome.arena.len();
-    let digest = packing::digest(&outcome.arena[begin..end]);
-    outcome.rows.push(Row {
-        device: device.number,
+pub(crate) fn finish_row(
+    header: &DeviceHeader,
+    ts_ms: i64,
+    begin: usize,
+    result: &mut BatchResult,
+) {
+    let end = result.arena.len();
+    let digest = packing::digest(&result.arena[begin..end]);
+    result.rows.push(Row {
+        device: header.number,
         digest,
         ts_ms,
         end,
     });
 }
 
-pub(crate) fn watched(device: &Device, slot: usize, ts_ms: i64, value: &Value<'_>) -> Watched {
-    let of = &device.shape.layout.slots[slot];
+pub(crate) fn watched_reading(
+    header: &DeviceHeader,
+    slot: usize,
+    ts_ms: i64,
+    value: &MetricValue<'_>,
+) -> WatchedReading {
+    let metric = &header.rule_layout.metrics.slots[slot];
     let (value, text) = match value {
-        Value::Number(value) => (Some(*value), None),
-        Value::Bool(value) => (
+        MetricValue::Number(value) => (Some(*value), None),
+        MetricValue::Bool(value) => (
             Some(f64::from(u8::from(*value))),
             Some(value.to_string().into()),
         ),
-        Value::Text(text) => (None, Some((&**text).into())),
+        MetricValue::Text(text) => (None, Some((&**text).into())),
     };
-    Watched {
-        device: device.number,
+    WatchedReading {
+        device: header.number,
         ts_ms,
-        metric: of.name.clone(),
+        metric: metric.name.clone(),
         value,
         text,
-        unit: of.unit.clone(),
+        unit: metric.unit.clone(),
     }
 }

@@ -1,16 +1,16 @@
-//! A JSON reader with exactly the reference's idea of JSON (RFC 8259, and the literals `NaN`, `Infinity`, `-Infinity` as values).
+//! A JSON parser that accepts exactly what the reference accepts: RFC 8259, and the values `NaN`, `Infinity` and `-Infinity`.
 //!
-//! Numbers are doubles. Of a key given twice the last value counts, at the place of the first. Half a surrogate pair, a depth over
-//! 32 and anything after the value are errors. There is one error only: the payload is malformed.
+//! Numbers are doubles. Of a repeated key the last value counts, at the position of the first. Half a surrogate pair, a depth over
+//! 32 and text after the value are errors. There is only one error: the payload is malformed.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::number;
+use crate::json_number;
 
 pub const MAX_DEPTH: usize = 32;
-/// From here on an object's keys are looked up in a table: many keys must not cost their square.
-const TABLE_FROM: usize = 16;
+/// Objects of this many members or more find their keys in a hash table, so that the cost stays linear.
+const HASH_FROM: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json<'a> {
@@ -30,22 +30,22 @@ pub struct Malformed;
 /// The one value in `payload`.
 pub fn parse(payload: &[u8]) -> Result<Json<'_>, Malformed> {
     let text = std::str::from_utf8(payload).map_err(|_| Malformed)?;
-    let mut reader = Reader { text, at: 0 };
-    let value = reader.value(0)?;
-    reader.skip_space();
-    if reader.at == text.len() {
+    let mut parser = Parser { text, at: 0 };
+    let value = parser.value(0)?;
+    parser.skip_space();
+    if parser.at == text.len() {
         Ok(value)
     } else {
         Err(Malformed)
     }
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Parser<'a> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -56,11 +56,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn eat(&mut self, byte: u8) -> bool {
+    /// Skips `byte` if it comes next.
+    fn skip_byte(&mut self, byte: u8) -> bool {
         self.skip_space();
-        let there = self.peek() == Some(byte);
-        self.at += usize::from(there);
-        there
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
     }
 
     fn literal(&mut self, word: &str, value: Json<'a>) -> Result<Json<'a>, Malformed> {
@@ -86,7 +87,8 @@ impl<'a> Reader<'a> {
                 self.literal("-Infinity", Json::Number(f64::NEG_INFINITY))
             }
             _ => {
-                let (value, end) = number::scan(self.text.as_bytes(), self.at).ok_or(Malformed)?;
+                let (value, end) =
+                    json_number::parse(self.text.as_bytes(), self.at).ok_or(Malformed)?;
                 self.at = end;
                 Ok(Json::Number(value))
             }
@@ -96,15 +98,15 @@ impl<'a> Reader<'a> {
     fn array(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
         self.open(depth)?;
         let mut items = Vec::new();
-        if self.eat(b']') {
+        if self.skip_byte(b']') {
             return Ok(Json::Array(items));
         }
         loop {
             items.push(self.value(depth)?);
-            if self.eat(b']') {
+            if self.skip_byte(b']') {
                 return Ok(Json::Array(items));
             }
-            if !self.eat(b',') {
+            if !self.skip_byte(b',') {
                 return Err(Malformed);
             }
         }
@@ -113,7 +115,7 @@ impl<'a> Reader<'a> {
     fn object(&mut self, depth: usize) -> Result<Json<'a>, Malformed> {
         self.open(depth)?;
         let mut members = Members::default();
-        if self.eat(b'}') {
+        if self.skip_byte(b'}') {
             return Ok(Json::Object(members.list));
         }
         loop {
@@ -122,14 +124,14 @@ impl<'a> Reader<'a> {
                 return Err(Malformed);
             }
             let key = self.string()?;
-            if !self.eat(b':') {
+            if !self.skip_byte(b':') {
                 return Err(Malformed);
             }
             members.put(key, self.value(depth)?);
-            if self.eat(b'}') {
+            if self.skip_byte(b'}') {
                 return Ok(Json::Object(members.list));
             }
-            if !self.eat(b',') {
+            if !self.skip_byte(b',') {
                 return Err(Malformed);
             }
         }
@@ -144,7 +146,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The string whose opening quote is at hand.
+    /// The string whose opening quote comes next.
     fn string(&mut self) -> Result<Cow<'a, str>, Malformed> {
         self.at += 1;
         let mut run = self.at;
@@ -226,26 +228,26 @@ struct Members<'a> {
 
 impl<'a> Members<'a> {
     fn put(&mut self, key: Cow<'a, str>, value: Json<'a>) {
-        if let Some(place) = self.find(&key) {
-            self.list[place].1 = value;
+        if let Some(index) = self.position(&key) {
+            self.list[index].1 = value;
             return;
         }
         self.list.push((key, value));
-        if self.list.len() == TABLE_FROM {
+        if self.list.len() == HASH_FROM {
             self.table = self
                 .list
                 .iter()
                 .enumerate()
                 .map(|(i, (key, _))| (key.clone(), i))
                 .collect();
-        } else if self.list.len() > TABLE_FROM {
-            let place = self.list.len() - 1;
-            self.table.insert(self.list[place].0.clone(), place);
+        } else if self.list.len() > HASH_FROM {
+            let index = self.list.len() - 1;
+            self.table.insert(self.list[index].0.clone(), index);
         }
     }
 
-    fn find(&self, key: &str) -> Option<usize> {
-        if self.list.len() < TABLE_FROM {
+    fn position(&self, key: &str) -> Option<usize> {
+        if self.list.len() < HASH_FROM {
             self.list.iter().position(|(known, _)| known == key)
         } else {
             self.table.get(key).copied()
@@ -258,7 +260,7 @@ mod tests {
     use super::{Json, parse};
 
     #[test]
-    fn the_last_value_of_a_repeated_key_counts_at_the_first_place() {
+    fn the_last_value_of_a_repeated_key_counts_at_the_position_of_the_first() {
         let Ok(Json::Object(members)) = parse(br#"{"a":1,"b":2,"a":3}"#) else {
             panic!()
         };

@@ -1,34 +1,37 @@
-//! The pure engine: telemetry parsing, rule conditions, grant windows and limits, and signatures.
+//! The pure engine: parses telemetry, evaluates rules, grant windows and rate limits, signs webhooks.
 //!
 //! Each part has a readable twin in Python (`domain/<part>/reference.py`) that defines it; this crate must equal it and only
-//! be faster. It does no I/O, reads no clock and knows no Python.
+//! be faster. It does no I/O, reads no clock and knows no Python. Read `engine`, `ingest` and `device` first.
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
+pub mod batch_result;
+pub mod checkpoint;
 pub mod engine;
-pub mod json;
-pub mod layout;
-pub mod limit;
-pub mod message;
-pub mod names;
-pub mod number;
-pub mod outcome;
 pub mod packing;
+pub mod payload_parser;
+pub mod rate_limit;
 pub mod rules;
-pub mod scan;
-pub mod scratch;
 pub mod signing;
-pub mod tally;
-pub mod timers;
 pub mod window;
 
-mod armed;
+mod compiled_rules;
 mod device;
+mod device_record;
+mod device_table;
 mod evaluate;
-mod fast;
-mod fleet;
+mod fast_json;
+mod fast_path;
+mod firing;
 mod ingest;
-mod punctuation;
-mod shape;
-mod slab;
-mod special;
+mod json;
+mod json_number;
+mod json_punctuation;
+mod metric_layout;
+mod metric_names;
+mod record_arena;
+mod row_writer;
+mod rule_layout;
+mod timed_rules;
+mod timers;

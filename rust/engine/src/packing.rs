@@ -1,46 +1,48 @@
-//! How readings lie in the database. Defined by `domain/telemetry/packing.py`, described in docs/engine.md.
+//! The binary form of readings and checkpoints in the database. Defined by `domain/telemetry/packing.py`, described in docs/engine.md.
 
-use crate::message::Value;
+use crate::payload_parser::MetricValue;
 
-const FALSE: u64 = 0;
-const TRUE: u64 = 1;
-pub(crate) const DOUBLE: u64 = 2;
-const TEXT: u64 = 3;
-pub(crate) const WHOLE: u64 = 4;
-const LATEST_VERSION: u8 = 1;
+const TAG_FALSE: u64 = 0;
+const TAG_TRUE: u64 = 1;
+pub(crate) const TAG_DOUBLE: u64 = 2;
+const TAG_TEXT: u64 = 3;
+pub(crate) const TAG_INTEGER: u64 = 4;
+const CHECKPOINT_VERSION: u8 = 1;
 
-/// A metric's entry in a checkpoint.
+/// One metric in a checkpoint: the latest value with its time, its arrival and its unit.
 #[derive(Debug, PartialEq)]
-pub struct LatestMetric<'a> {
+pub struct CheckpointEntry<'a> {
     pub metric: u32,
-    pub value: Value<'a>,
+    pub value: MetricValue<'a>,
     pub ts_ms: i64,
-    pub heard_ms: i64,
+    pub received_ms: i64,
     pub unit: Option<&'a str>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Unreadable(pub &'static str);
+pub struct DecodeError(pub &'static str);
 
 #[inline]
 pub fn put_number(out: &mut Vec<u8>, metric: u32, value: f64) {
-    let whole = value as i32;
-    // Equal bits leave out -0.0, fractions and all that i32 cannot hold; -2^31 is outside by definition.
-    if f64::from(whole).to_bits() == value.to_bits() && whole != i32::MIN {
-        put_varint(out, key(metric, WHOLE));
-        put_varint(out, zigzag(i64::from(whole)));
+    let integer = value as i32;
+    // Bits differ for -0.0, fractions and values outside i32; the format excludes -2^31.
+    if f64::from(integer).to_bits() == value.to_bits() && integer != i32::MIN {
+        put_varint(out, key(metric, TAG_INTEGER));
+        put_varint(out, zigzag(i64::from(integer)));
     } else {
-        put_varint(out, key(metric, DOUBLE));
+        put_varint(out, key(metric, TAG_DOUBLE));
         out.extend_from_slice(&value.to_le_bytes());
     }
 }
 
-pub fn put_value(out: &mut Vec<u8>, metric: u32, value: &Value<'_>) {
+pub fn put_value(out: &mut Vec<u8>, metric: u32, value: &MetricValue<'_>) {
     match value {
-        Value::Number(value) => put_number(out, metric, *value),
-        Value::Bool(value) => put_varint(out, key(metric, if *value { TRUE } else { FALSE })),
-        Value::Text(text) => {
-            put_varint(out, key(metric, TEXT));
+        MetricValue::Number(value) => put_number(out, metric, *value),
+        MetricValue::Bool(value) => {
+            put_varint(out, key(metric, if *value { TAG_TRUE } else { TAG_FALSE }))
+        }
+        MetricValue::Text(text) => {
+            put_varint(out, key(metric, TAG_TEXT));
             put_varint(out, text.len() as u64);
             out.extend_from_slice(text.as_bytes());
         }
@@ -52,40 +54,40 @@ pub fn digest(packed: &[u8]) -> i32 {
     crc32fast::hash(packed).cast_signed()
 }
 
-pub fn put_latest_head(out: &mut Vec<u8>, newest_ms: i64) {
-    out.push(LATEST_VERSION);
+pub fn put_checkpoint_header(out: &mut Vec<u8>, newest_ms: i64) {
+    out.push(CHECKPOINT_VERSION);
     put_varint(out, zigzag(newest_ms));
 }
 
-pub fn put_latest(out: &mut Vec<u8>, newest_ms: i64, entry: &LatestMetric<'_>) {
+pub fn put_checkpoint_entry(out: &mut Vec<u8>, newest_ms: i64, entry: &CheckpointEntry<'_>) {
     put_value(out, entry.metric, &entry.value);
     put_varint(out, zigzag(entry.ts_ms - newest_ms));
-    put_varint(out, zigzag(entry.heard_ms - newest_ms));
+    put_varint(out, zigzag(entry.received_ms - newest_ms));
     put_varint(out, entry.unit.map_or(0, |unit| unit.len() as u64 + 1));
     out.extend_from_slice(entry.unit.unwrap_or("").as_bytes());
 }
 
-/// The newest time and the metrics of a checkpoint.
-pub fn read_latest(latest: &[u8]) -> Result<(i64, Vec<LatestMetric<'_>>), Unreadable> {
-    let mut cursor = Cursor { data: latest };
-    if cursor.take(1)? != [LATEST_VERSION] {
-        return Err(Unreadable("this is no checkpoint that this version reads"));
+/// The time of the newest message, and the metrics, of a checkpoint.
+pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<CheckpointEntry<'_>>), DecodeError> {
+    let mut cursor = Cursor { data: checkpoint };
+    if cursor.take(1)? != [CHECKPOINT_VERSION] {
+        return Err(DecodeError("this version does not read this checkpoint"));
     }
     let newest_ms = cursor.signed()?;
     let mut metrics = Vec::new();
     while !cursor.data.is_empty() {
         let (metric, value) = cursor.reading()?;
         let ts_ms = newest_ms.wrapping_add(cursor.signed()?);
-        let heard_ms = newest_ms.wrapping_add(cursor.signed()?);
+        let received_ms = newest_ms.wrapping_add(cursor.signed()?);
         let unit = match cursor.varint()? {
             0 => None,
             size => Some(cursor.text(size - 1)?),
         };
-        metrics.push(LatestMetric {
+        metrics.push(CheckpointEntry {
             metric,
             value,
             ts_ms,
-            heard_ms,
+            received_ms,
             unit,
         });
     }
@@ -93,18 +95,18 @@ pub fn read_latest(latest: &[u8]) -> Result<(i64, Vec<LatestMetric<'_>>), Unread
 }
 
 /// The readings of a packed row, in the order of the message.
-pub fn readings(packed: &[u8]) -> Readings<'_> {
-    Readings {
+pub fn decode_readings(packed: &[u8]) -> DecodedReadings<'_> {
+    DecodedReadings {
         cursor: Cursor { data: packed },
     }
 }
 
-pub struct Readings<'a> {
+pub struct DecodedReadings<'a> {
     cursor: Cursor<'a>,
 }
 
-impl<'a> Iterator for Readings<'a> {
-    type Item = Result<(u32, Value<'a>), Unreadable>;
+impl<'a> Iterator for DecodedReadings<'a> {
+    type Item = Result<(u32, MetricValue<'a>), DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.cursor.data.is_empty() {
@@ -141,21 +143,22 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, size: u64) -> Result<&'a [u8], Unreadable> {
-        let cut = usize::try_from(size)
+    fn take(&mut self, size: u64) -> Result<&'a [u8], DecodeError> {
+        let split = usize::try_from(size)
             .ok()
             .and_then(|size| self.data.split_at_checked(size));
-        let (part, rest) = cut.ok_or(Unreadable("packed readings end in the middle of a value"))?;
+        let (part, rest) =
+            split.ok_or(DecodeError("packed readings end in the middle of a value"))?;
         self.data = rest;
         Ok(part)
     }
 
-    fn text(&mut self, size: u64) -> Result<&'a str, Unreadable> {
+    fn text(&mut self, size: u64) -> Result<&'a str, DecodeError> {
         std::str::from_utf8(self.take(size)?)
-            .map_err(|_| Unreadable("packed readings hold text that is not UTF-8"))
+            .map_err(|_| DecodeError("packed readings hold text that is not UTF-8"))
     }
 
-    fn varint(&mut self) -> Result<u64, Unreadable> {
+    fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0u128;
         for shift in (0..70).step_by(7) {
             let byte = self.take(1)?[0];
@@ -164,34 +167,36 @@ impl<'a> Cursor<'a> {
                 return Ok(number as u64);
             }
         }
-        Err(Unreadable("packed readings hold a number that is too long"))
+        Err(DecodeError(
+            "packed readings hold a number that is too long",
+        ))
     }
 
-    fn signed(&mut self) -> Result<i64, Unreadable> {
+    fn signed(&mut self) -> Result<i64, DecodeError> {
         let zigzag = self.varint()?;
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
-    fn reading(&mut self) -> Result<(u32, Value<'a>), Unreadable> {
+    fn reading(&mut self) -> Result<(u32, MetricValue<'a>), DecodeError> {
         let key = self.varint()?;
         let metric =
-            u32::try_from(key >> 3).map_err(|_| Unreadable("a metric number is too large"))?;
+            u32::try_from(key >> 3).map_err(|_| DecodeError("a metric number is too large"))?;
         let value = match key & 7 {
-            FALSE => Value::Bool(false),
-            TRUE => Value::Bool(true),
-            DOUBLE => {
+            TAG_FALSE => MetricValue::Bool(false),
+            TAG_TRUE => MetricValue::Bool(true),
+            TAG_DOUBLE => {
                 let bytes = self
                     .take(8)?
                     .try_into()
-                    .map_err(|_| Unreadable("a double has eight bytes"))?;
-                Value::Number(f64::from_le_bytes(bytes))
+                    .map_err(|_| DecodeError("a double has eight bytes"))?;
+                MetricValue::Number(f64::from_le_bytes(bytes))
             }
-            TEXT => {
+            TAG_TEXT => {
                 let size = self.varint()?;
-                Value::Text(self.text(size)?.into())
+                MetricValue::Text(self.text(size)?.into())
             }
-            WHOLE => Value::Number(self.signed()? as f64),
-            _ => return Err(Unreadable("packed readings hold an unknown tag")),
+            TAG_INTEGER => MetricValue::Number(self.signed()? as f64),
+            _ => return Err(DecodeError("packed readings hold an unknown tag")),
         };
         Ok((metric, value))
     }
@@ -199,31 +204,31 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{put_value, readings};
-    use crate::message::Value;
+    use super::{decode_readings, put_value};
+    use crate::payload_parser::MetricValue;
 
     #[test]
-    fn readings_come_back_as_they_went_in() {
+    fn readings_survive_packing_and_unpacking() {
         let values = [
-            Value::Number(21.4),
-            Value::Number(-3.0),
-            Value::Number(-0.0),
-            Value::Number(2147483648.0),
-            Value::Number(-2147483648.0),
-            Value::Bool(true),
-            Value::Bool(false),
-            Value::Text("é".into()),
+            MetricValue::Number(21.4),
+            MetricValue::Number(-3.0),
+            MetricValue::Number(-0.0),
+            MetricValue::Number(2147483648.0),
+            MetricValue::Number(-2147483648.0),
+            MetricValue::Bool(true),
+            MetricValue::Bool(false),
+            MetricValue::Text("é".into()),
         ];
         let mut packed = Vec::new();
         for (i, value) in values.iter().enumerate() {
             put_value(&mut packed, i as u32 * 1000, value);
         }
-        let back: Vec<_> = readings(&packed).map(Result::unwrap).collect();
+        let back: Vec<_> = decode_readings(&packed).map(Result::unwrap).collect();
         for (i, value) in values.into_iter().enumerate() {
             assert_eq!(back[i], (i as u32 * 1000, value));
         }
-        for cut in 1..packed.len() {
-            let _ = readings(&packed[..cut]).count();
+        for split in 1..packed.len() {
+            let _ = decode_readings(&packed[..split]).count();
         }
     }
 }

@@ -1,24 +1,26 @@
-//! What the engine is told of a rule, and the compact form it keeps.
+//! Rules as the engine receives them, and the compact form it keeps.
 //!
-//! Most rules compare numbers and nothing else. These are *plain*: each condition is one threshold and one `op` (slot and a mask of
-//! the outcomes less, equal, greater that satisfy it). A missing value is NaN, which is neither, so every comparator fails by itself.
-//! All others (text, silence, waiting, cooldown, hysteresis, a metric that is not reported yet) are *special* and evaluated one by one.
+//! Most rules only compare numbers. These are *plain*: each condition is a threshold and a `u16` code (the metric's slot and a mask of
+//! the outcomes less, equal, greater that satisfy it). A missing value is NaN, which has no outcome and satisfies nothing. All other
+//! rules are *timed* and evaluated one by one: those with a duration, a cooldown, clear conditions or a silence, and also those that
+//! compare text or a metric that the device has not reported yet.
 
 use std::sync::Arc;
 
-use crate::layout::Layout;
+use crate::metric_layout::MetricLayout;
 
-/// The outcomes of a comparison, each at the bit that "not above" (1) and "not below" (2) add up to, less one.
+/// Outcomes of a comparison. The bit's index is "value <= threshold" (1) plus "value >= threshold" (2), less one.
 pub const LESS: u8 = 1;
 pub const GREATER: u8 = 2;
 pub const EQUAL: u8 = 4;
-/// No time: before every instant for what has happened, after every instant for what is due.
+/// No time of a past event: before every instant.
 pub const NEVER: i64 = i64::MIN;
-pub const NO_DUE: i64 = i64::MAX;
+/// No deadline: after every instant.
+pub const NO_DEADLINE: i64 = i64::MAX;
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Test {
-    /// Satisfied by these outcomes of comparing the value with the number.
+pub enum ConditionTest {
+    /// The outcomes that satisfy it, and the threshold.
     Number(u8, f64),
     Text {
         equal: bool,
@@ -31,52 +33,60 @@ pub enum Test {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
     pub metric: Arc<str>,
-    pub test: Test,
+    pub test: ConditionTest,
 }
 
+/// A rule's definition and its state. Times are Unix milliseconds or `NEVER`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct RuleSpec {
     pub rule: u32,
+    /// Lower fires first; equal priorities fire by rule number.
     pub priority: i64,
+    /// One satisfied condition is enough.
     pub any: bool,
     pub conditions: Vec<Condition>,
+    /// All of them end a match; without them it ends with its conditions.
     pub clear: Vec<Condition>,
+    /// How long the conditions must hold before the rule matches.
     pub for_ms: i64,
     pub cooldown_ms: i64,
+    /// From `Engine::command_number`.
     pub command: u32,
     pub matched: bool,
+    /// Since when the conditions hold, while the rule waits for `for_ms`.
     pub held_since: i64,
     pub last_fired: i64,
 }
 
-/// A rule without its numbers: 24 bits command, 4 bits number of plain conditions, then flags.
+/// A rule without its numbers: 24 bits of command, 4 bits of plain conditions, then flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Cell(u32);
+pub struct CompactRule(u32);
 
 const COUNT_SHIFT: u32 = 24;
-const COUNT_MAX: usize = 15;
+const MAX_CONDITIONS: usize = 15;
 const ANY: u32 = 1 << 28;
-const SPECIAL: u32 = 1 << 29;
+const TIMED: u32 = 1 << 29;
 const COMMAND: u32 = (1 << 24) - 1;
 
-impl Cell {
-    fn new(spec: &Spec, plain: bool) -> Self {
-        let count = if plain {
+impl CompactRule {
+    fn new(spec: &RuleSpec, is_plain: bool) -> Self {
+        let count = if is_plain {
             spec.conditions.len() as u32
         } else {
             0
         };
         let any = if spec.any { ANY } else { 0 };
-        let special = if plain { 0 } else { SPECIAL };
-        Self(spec.command & COMMAND | count << COUNT_SHIFT | any | special)
+        let timed = if is_plain { 0 } else { TIMED };
+        Self(spec.command & COMMAND | count << COUNT_SHIFT | any | timed)
     }
 
     pub fn command(self) -> u32 {
         self.0 & COMMAND
     }
 
+    /// Plain conditions; a timed rule has none.
     #[inline]
-    pub fn count(self) -> usize {
+    pub fn condition_count(self) -> usize {
         (self.0 >> COUNT_SHIFT & 15) as usize
     }
 
@@ -86,95 +96,98 @@ impl Cell {
     }
 
     #[inline]
-    pub fn is_special(self) -> bool {
-        self.0 & SPECIAL != 0
+    pub fn is_timed(self) -> bool {
+        self.0 & TIMED != 0
     }
 }
 
-/// A condition of a special rule; `slot` is None while the device has not reported the metric.
+/// A condition of a timed rule; `slot` is None until the device reports the metric.
 #[derive(Debug, Clone)]
-pub struct Check {
+pub struct BoundCondition {
     pub condition: Condition,
     pub slot: Option<usize>,
 }
 
 #[derive(Debug)]
-pub struct Special {
+pub struct TimedRule {
     pub any: bool,
     pub for_ms: i64,
     pub cooldown_ms: i64,
     pub held_since: i64,
-    pub due: i64,
-    pub conditions: Vec<Check>,
-    pub clear: Vec<Check>,
+    /// When time alone may next change the rule.
+    pub deadline_ms: i64,
+    pub conditions: Vec<BoundCondition>,
+    pub clear: Vec<BoundCondition>,
 }
 
 #[derive(Debug, Default)]
-pub struct Compiled {
-    pub cells: Vec<Cell>,
-    pub ops: Vec<u16>,
+pub struct CompiledRules {
+    pub rules: Vec<CompactRule>,
+    /// Of all plain conditions: `slot * 8 + mask`.
+    pub condition_codes: Vec<u16>,
     pub thresholds: Vec<f64>,
-    /// In the order of their cells.
-    pub specials: Vec<Special>,
+    /// In the order of `rules`.
+    pub timed_rules: Vec<TimedRule>,
 }
 
-/// `specs` in firing order. A plain condition's op is `slot * 8 + mask`.
-pub fn compile(specs: &[Spec], layout: &Layout) -> Compiled {
-    let mut compiled = Compiled::default();
+/// `specs` in firing order.
+pub fn compile(specs: &[RuleSpec], metrics: &MetricLayout) -> CompiledRules {
+    let mut compiled = CompiledRules::default();
     for spec in specs {
-        let ops: Option<Vec<_>> = spec
+        let plain_conditions: Option<Vec<_>> = spec
             .conditions
             .iter()
-            .map(|condition| op(condition, layout))
+            .map(|condition| plain_condition(condition, metrics))
             .collect();
-        match ops {
-            Some(ops) if is_plain(spec) => {
-                compiled.cells.push(Cell::new(spec, true));
-                for (op, threshold) in ops {
-                    compiled.ops.push(op);
+        match plain_conditions {
+            Some(conditions) if may_be_plain(spec) => {
+                compiled.rules.push(CompactRule::new(spec, true));
+                for (code, threshold) in conditions {
+                    compiled.condition_codes.push(code);
                     compiled.thresholds.push(threshold);
                 }
             }
             _ => {
-                compiled.cells.push(Cell::new(spec, false));
-                compiled.specials.push(special(spec, layout));
+                compiled.rules.push(CompactRule::new(spec, false));
+                compiled.timed_rules.push(timed_rule(spec, metrics));
             }
         }
     }
     compiled
 }
 
-fn is_plain(spec: &Spec) -> bool {
+fn may_be_plain(spec: &RuleSpec) -> bool {
     spec.for_ms == 0
         && spec.cooldown_ms == 0
         && spec.clear.is_empty()
         && spec.held_since == NEVER
-        && spec.conditions.len() <= COUNT_MAX
+        && spec.conditions.len() <= MAX_CONDITIONS
 }
 
-fn op(condition: &Condition, layout: &Layout) -> Option<(u16, f64)> {
-    let Test::Number(mask, threshold) = condition.test else {
+/// (code, threshold)
+fn plain_condition(condition: &Condition, metrics: &MetricLayout) -> Option<(u16, f64)> {
+    let ConditionTest::Number(mask, threshold) = condition.test else {
         return None;
     };
-    let slot = u16::try_from(layout.find(&condition.metric)?).ok()?;
+    let slot = u16::try_from(metrics.find_slot(&condition.metric)?).ok()?;
     Some((slot << 3 | u16::from(mask), threshold))
 }
 
-fn special(spec: &Spec, layout: &Layout) -> Special {
-    let checks = |conditions: &[Condition]| {
-        let check = |condition: &Condition| Check {
-            slot: layout.find(&condition.metric),
+fn timed_rule(spec: &RuleSpec, metrics: &MetricLayout) -> TimedRule {
+    let bind = |conditions: &[Condition]| {
+        let bound = |condition: &Condition| BoundCondition {
+            slot: metrics.find_slot(&condition.metric),
             condition: condition.clone(),
         };
-        conditions.iter().map(check).collect()
+        conditions.iter().map(bound).collect()
     };
-    Special {
+    TimedRule {
         any: spec.any,
         for_ms: spec.for_ms,
         cooldown_ms: spec.cooldown_ms,
         held_since: spec.held_since,
-        due: NO_DUE,
-        conditions: checks(&spec.conditions),
-        clear: checks(&spec.clear),
+        deadline_ms: NO_DEADLINE,
+        conditions: bind(&spec.conditions),
+        clear: bind(&spec.clear),
     }
 }

@@ -1,78 +1,78 @@
-//! When time alone changes a rule. One queue of (due, device); entries are corrected when they come up, not when they change.
+//! When time alone changes a rule: one queue of (deadline, device) whose entries are corrected when they come up.
 //!
-//! A silent condition's deadline moves with every message. So a device whose deadline moves later keeps its old entry, and only one
-//! that moves earlier is queued anew: the queue is touched at most once for many messages.
+//! The deadline of a silence moves with every message. A device whose deadline moves to a later time therefore keeps its entry, and only
+//! an earlier deadline adds one: many messages touch the queue at most once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::device::Device;
-use crate::rules::NO_DUE;
+use crate::device::DeviceHeader;
+use crate::rules::NO_DEADLINE;
 
 #[derive(Default)]
-pub struct Timers {
-    queue: BinaryHeap<Reverse<(i64, u32)>>,
+pub struct TimerQueue {
+    entries: BinaryHeap<Reverse<(i64, u32)>>,
 }
 
-impl Timers {
-    /// After `device.cold.due` was set.
-    pub fn note(&mut self, device: &mut Device, handle: u32) {
-        let Some(cold) = device.cold.as_mut() else {
+impl TimerQueue {
+    /// Adds the device's deadline, if the queue has no earlier entry of it.
+    pub fn schedule(&mut self, header: &mut DeviceHeader, handle: u32) {
+        let Some(rare) = header.rare.as_mut() else {
             return;
         };
-        if cold.due < cold.queued {
-            cold.queued = cold.due;
-            self.queue.push(Reverse((cold.due, handle)));
+        if rare.deadline_ms < rare.queued_ms {
+            rare.queued_ms = rare.deadline_ms;
+            self.entries.push(Reverse((rare.deadline_ms, handle)));
         }
     }
 
-    /// The earliest deadline there is.
-    pub fn next(&mut self, devices: &mut [Device]) -> Option<i64> {
-        while let Some(&Reverse((at, handle))) = self.queue.peek() {
-            let device = &mut devices[handle as usize];
-            let exact = device
-                .cold
+    /// The earliest deadline of all devices.
+    pub fn next_deadline(&mut self, headers: &mut [DeviceHeader]) -> Option<i64> {
+        while let Some(&Reverse((at_ms, handle))) = self.entries.peek() {
+            let header = &mut headers[handle as usize];
+            let is_current = header
+                .rare
                 .as_ref()
-                .is_some_and(|cold| cold.queued == at && cold.due == at);
-            if exact {
-                return Some(at);
+                .is_some_and(|rare| rare.queued_ms == at_ms && rare.deadline_ms == at_ms);
+            if is_current {
+                return Some(at_ms);
             }
-            self.queue.pop();
-            self.requeue(device, handle, at);
+            self.entries.pop();
+            self.reschedule(header, handle, at_ms);
         }
         None
     }
 
-    /// Handles of the devices with a deadline up to `now`, taken off the queue.
-    pub fn due(&mut self, devices: &mut [Device], now: i64) -> Vec<u32> {
+    /// Handles of the devices with a deadline up to `now_ms`; their entries are removed.
+    pub fn take_due(&mut self, headers: &mut [DeviceHeader], now_ms: i64) -> Vec<u32> {
         let mut due = Vec::new();
-        while let Some(&Reverse((at, handle))) = self.queue.peek()
-            && at <= now
+        while let Some(&Reverse((at_ms, handle))) = self.entries.peek()
+            && at_ms <= now_ms
         {
-            self.queue.pop();
-            let device = &mut devices[handle as usize];
-            let ripe = device.cold.as_mut().is_some_and(|cold| {
-                let ripe = cold.queued == at && cold.due <= now;
-                if ripe {
-                    cold.queued = NO_DUE;
+            self.entries.pop();
+            let header = &mut headers[handle as usize];
+            let is_due = header.rare.as_mut().is_some_and(|rare| {
+                let is_due = rare.queued_ms == at_ms && rare.deadline_ms <= now_ms;
+                if is_due {
+                    rare.queued_ms = NO_DEADLINE;
                 }
-                ripe
+                is_due
             });
-            if ripe {
+            if is_due {
                 due.push(handle);
             } else {
-                self.requeue(device, handle, at);
+                self.reschedule(header, handle, at_ms);
             }
         }
         due
     }
 
-    fn requeue(&mut self, device: &mut Device, handle: u32, popped: i64) {
-        if let Some(cold) = device.cold.as_mut()
-            && cold.queued == popped
+    fn reschedule(&mut self, header: &mut DeviceHeader, handle: u32, removed_ms: i64) {
+        if let Some(rare) = header.rare.as_mut()
+            && rare.queued_ms == removed_ms
         {
-            cold.queued = NO_DUE;
-            self.note(device, handle);
+            rare.queued_ms = NO_DEADLINE;
+            self.schedule(header, handle);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A grant's weekly window. Defined by `domain/grants/reference.py`.
 //!
-//! The zone's rules come as TZif bytes (RFC 9636) from the caller, the very ones Python reads. The stretch of time around the last
-//! question that has one UTC offset is kept, so that nearly every answer is arithmetic on two integers.
+//! The caller passes the time zone as TZif bytes (RFC 9636), the same that Python reads. The window remembers how long the current UTC
+//! offset holds, so that nearly every call only adds and compares integers.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,41 +9,42 @@ use jiff::tz::TimeZone;
 const DAY_S: i64 = 86_400;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct BadZone(pub String);
+pub struct InvalidTimeZone(pub String);
 
-pub struct Window {
+pub struct GrantWindow {
     /// Bit 0 is Sunday.
     days: u8,
-    /// Minutes of the local day, [from, to).
-    span: Option<(i64, i64)>,
+    /// Minutes of the local day, [from, to); past midnight when `from >= to`. None: all day.
+    minutes: Option<(i64, i64)>,
     zone: TimeZone,
-    steady: Steady,
+    current_offset: OffsetSpan,
 }
 
 /// From `since` up to `until` (Unix seconds) the local clock is `offset` seconds ahead of UTC.
 #[derive(Clone, Copy)]
-struct Steady {
-    since: i64,
-    until: i64,
+struct OffsetSpan {
+    start_s: i64,
+    end_s: i64,
     offset: i64,
 }
 
-impl Window {
+impl GrantWindow {
     pub fn new(
         days: u8,
-        span: Option<(u16, u16)>,
+        minutes: Option<(u16, u16)>,
         tzif: &[u8],
         name: &str,
-    ) -> Result<Self, BadZone> {
-        let zone = TimeZone::tzif(name, tzif).map_err(|error| BadZone(error.to_string()))?;
-        let span = span.map(|(from, to)| (i64::from(from), i64::from(to)));
+    ) -> Result<Self, InvalidTimeZone> {
+        let zone =
+            TimeZone::tzif(name, tzif).map_err(|error| InvalidTimeZone(error.to_string()))?;
+        let minutes = minutes.map(|(from, to)| (i64::from(from), i64::from(to)));
         Ok(Self {
             days,
-            span,
+            minutes,
             zone,
-            steady: Steady {
-                since: 0,
-                until: 0,
+            current_offset: OffsetSpan {
+                start_s: 0,
+                end_s: 0,
                 offset: 0,
             },
         })
@@ -58,7 +59,7 @@ impl Window {
         let minute = local.rem_euclid(DAY_S) / 60;
         // 1970-01-01 was a Thursday.
         let today = self.is_active(day + 4);
-        match self.span {
+        match self.minutes {
             None => today,
             Some((from, to)) if from < to => today && from <= minute && minute < to,
             Some((from, _)) if minute >= from => today,
@@ -72,42 +73,46 @@ impl Window {
 
     #[inline]
     fn offset(&mut self, at_s: i64) -> i64 {
-        if at_s < self.steady.since || at_s >= self.steady.until {
-            self.steady = self.steady_at(at_s);
+        if at_s < self.current_offset.start_s || at_s >= self.current_offset.end_s {
+            self.current_offset = self.offset_span_at(at_s);
         }
-        self.steady.offset
+        self.current_offset.offset
     }
 
-    /// An instant beyond what the calendar holds counts as UTC.
-    fn steady_at(&self, at_s: i64) -> Steady {
+    /// Instants outside jiff's calendar count as UTC.
+    fn offset_span_at(&self, at_s: i64) -> OffsetSpan {
         let Ok(at) = Timestamp::from_second(at_s) else {
-            return Steady {
-                since: at_s,
-                until: at_s,
+            return OffsetSpan {
+                start_s: at_s,
+                end_s: at_s,
                 offset: 0,
             };
         };
         let offset = i64::from(self.zone.to_offset(at).seconds());
-        // `preceding` is strict: an instant that is itself a change begins its own stretch.
-        let since = self
+        // `preceding` is strict: a span also begins at an instant that is itself a transition.
+        let start_s = self
             .zone
             .preceding(at)
             .next()
             .map_or(i64::MIN, |change| change.timestamp().as_second());
-        let until = self
+        let end_s = self
             .zone
             .following(at)
             .next()
             .map_or(i64::MAX, |change| change.timestamp().as_second());
-        let since = if self.changes_at(at_s) { at_s } else { since };
-        Steady {
-            since,
-            until,
+        let start_s = if self.is_transition(at_s) {
+            at_s
+        } else {
+            start_s
+        };
+        OffsetSpan {
+            start_s,
+            end_s,
             offset,
         }
     }
 
-    fn changes_at(&self, at_s: i64) -> bool {
+    fn is_transition(&self, at_s: i64) -> bool {
         let Ok(before) = Timestamp::from_second(at_s - 1) else {
             return true;
         };

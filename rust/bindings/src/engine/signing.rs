@@ -1,21 +1,21 @@
 //! Bindings of the webhook signatures.
 
-use latchboard_engine::signing;
+use latchboard_engine::signing::Signer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-/// Signs for one webhook; the secret itself is not kept.
-#[pyclass(module = "adapters.engine._native", frozen)]
-pub struct Signer {
-    inner: signing::Signer,
+/// Signs for one webhook; keeps hash states, not the secret.
+#[pyclass(module = "adapters.engine._native", name = "Signer", frozen)]
+pub struct PySigner {
+    inner: Signer,
 }
 
 #[pymethods]
-impl Signer {
+impl PySigner {
     #[new]
     fn new(secret: &str) -> PyResult<Self> {
-        let inner = signing::Signer::new(secret);
+        let inner = Signer::new(secret);
         let inner = inner
             .map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
         Ok(Self { inner })

@@ -1,17 +1,18 @@
-//! Bindings of the grant window and the rolling limit.
+//! Bindings of the grant window and the rate limit.
 
-use latchboard_engine::{limit, window};
+use latchboard_engine::rate_limit::check_rate_limit;
+use latchboard_engine::window::GrantWindow;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-#[pyclass(module = "adapters.engine._native")]
-pub struct Window {
-    inner: window::Window,
+#[pyclass(module = "adapters.engine._native", name = "Window")]
+pub struct PyWindow {
+    inner: GrantWindow,
 }
 
 #[pymethods]
-impl Window {
-    /// `days_mask`: bit 0 is Sunday. `tzif`: the zone's rules as RFC 9636 has them.
+impl PyWindow {
+    /// `days_mask`: bit 0 is Sunday. `tzif`: the time zone (RFC 9636).
     #[new]
     fn new(
         days_mask: u8,
@@ -20,9 +21,9 @@ impl Window {
         tzif: &[u8],
         name: &str,
     ) -> PyResult<Self> {
-        let inner = window::Window::new(days_mask, from_minute.zip(to_minute), tzif, name);
-        let inner = inner.map_err(|fault| {
-            PyValueError::new_err(format!("the zone {name} cannot be read: {}", fault.0))
+        let inner = GrantWindow::new(days_mask, from_minute.zip(to_minute), tzif, name);
+        let inner = inner.map_err(|error| {
+            PyValueError::new_err(format!("the zone {name} cannot be read: {}", error.0))
         })?;
         Ok(Self { inner })
     }
@@ -32,12 +33,16 @@ impl Window {
     }
 }
 
-/// `(fits, remaining, frees_ms)` of one more use of a grant at `now_ms`, given the instants of earlier ones.
+/// `(allowed, remaining, next free ms)` of one more use of a grant at `now_ms`; `uses` are the times of earlier ones.
 #[pyfunction]
 pub fn allowance(uses: Vec<i64>, limit: usize, now_ms: i64) -> PyResult<(bool, usize, i64)> {
     if limit == 0 {
         return Err(PyValueError::new_err("a limit is at least 1"));
     }
-    let found = limit::weigh(&uses, limit, now_ms);
-    Ok((found.fits, found.remaining, found.frees_ms))
+    let decision = check_rate_limit(&uses, limit, now_ms);
+    Ok((
+        decision.is_allowed,
+        decision.remaining,
+        decision.next_free_ms,
+    ))
 }

@@ -1,4 +1,4 @@
-//! What a telemetry payload says, in every form the contract knows. Defined by `domain/telemetry/parse.py`.
+//! Parses a telemetry payload in every form that devices may send. Defined by `domain/telemetry/parse.py`.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ const MAX_NAME: usize = 64;
 pub const MAX_TEXT: usize = 256;
 const MAX_UNIT: usize = 32;
 const DAY_MS: i64 = 86_400_000;
-/// Below (1973) a time can only come from a clock that is not set.
+/// Below (1973) a time comes from a device whose clock is not set.
 const OLDEST_TS: f64 = 1e11;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum PayloadFault {
     BadMetricName,
     BadValue,
     Future,
@@ -24,7 +24,7 @@ pub enum Fault {
     TooManyMetrics,
 }
 
-impl Fault {
+impl PayloadFault {
     pub fn code(self) -> &'static str {
         match self {
             Self::BadMetricName => "BAD_METRIC_NAME",
@@ -39,61 +39,61 @@ impl Fault {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value<'a> {
+pub enum MetricValue<'a> {
     Number(f64),
     Bool(bool),
     Text(Cow<'a, str>),
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Reading<'a> {
+pub struct ParsedReading<'a> {
     pub name: Cow<'a, str>,
-    pub value: Value<'a>,
+    pub value: MetricValue<'a>,
     pub unit: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Message<'a> {
+pub struct ParsedMessage<'a> {
     pub ts_ms: i64,
-    pub readings: Vec<Reading<'a>>,
+    pub readings: Vec<ParsedReading<'a>>,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Parsed<'a> {
-    pub messages: Vec<Message<'a>>,
-    pub faults: Vec<Fault>,
+pub struct ParsedPayload<'a> {
+    pub messages: Vec<ParsedMessage<'a>>,
+    pub faults: Vec<PayloadFault>,
 }
 
-pub fn parse(payload: &[u8], arrived_ms: i64) -> Parsed<'_> {
-    let mut parsed = Parsed::default();
+pub fn parse(payload: &[u8], arrived_ms: i64) -> ParsedPayload<'_> {
+    let mut parsed = ParsedPayload::default();
     if payload.len() > MAX_PAYLOAD {
-        parsed.faults.push(Fault::TooLarge);
+        parsed.faults.push(PayloadFault::TooLarge);
         return parsed;
     }
     let elements = match json::parse(payload) {
         Ok(Json::Array(elements)) => elements,
         Ok(element) => vec![element],
         Err(_) => {
-            parsed.faults.push(Fault::Malformed);
+            parsed.faults.push(PayloadFault::Malformed);
             return parsed;
         }
     };
     for element in elements {
         match element {
-            Json::Object(members) => message(members, arrived_ms, &mut parsed),
-            _ => parsed.faults.push(Fault::Malformed),
+            Json::Object(members) => parse_message(members, arrived_ms, &mut parsed),
+            _ => parsed.faults.push(PayloadFault::Malformed),
         }
     }
     parsed
 }
 
-/// The time a `ts` stands for.
-pub fn time(ts: f64, arrived_ms: i64) -> Result<i64, Fault> {
+/// The time of a message with this `ts`, in Unix milliseconds.
+pub fn message_time(ts: f64, arrived_ms: i64) -> Result<i64, PayloadFault> {
     if !ts.is_finite() || ts < 0.0 {
-        return Err(Fault::Malformed);
+        return Err(PayloadFault::Malformed);
     }
     if ts > (arrived_ms + DAY_MS) as f64 {
-        return Err(Fault::Future);
+        return Err(PayloadFault::Future);
     }
     Ok(if ts >= OLDEST_TS {
         ts as i64
@@ -102,21 +102,21 @@ pub fn time(ts: f64, arrived_ms: i64) -> Result<i64, Fault> {
     })
 }
 
-fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>) {
-    let ts = match take(&mut members, "ts") {
+fn parse_message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut ParsedPayload<'a>) {
+    let ts = match remove_member(&mut members, "ts") {
         None | Some(Json::Null) => Ok(arrived_ms),
-        Some(Json::Number(ts)) => time(ts, arrived_ms),
-        Some(_) => Err(Fault::Malformed),
+        Some(Json::Number(ts)) => message_time(ts, arrived_ms),
+        Some(_) => Err(PayloadFault::Malformed),
     };
     let ts_ms = match ts {
         Ok(ts_ms) => ts_ms,
         Err(fault) => return parsed.faults.push(fault),
     };
-    let (values, units) = parts(members, &mut parsed.faults);
+    let (values, units) = split_envelope(members, &mut parsed.faults);
     let mut readings = Vec::with_capacity(values.len());
     for (name, value) in values {
-        match accept(&name, value) {
-            Ok(value) => readings.push(Reading {
+        match check_reading(&name, value) {
+            Ok(value) => readings.push(ParsedReading {
                 name,
                 value,
                 unit: None,
@@ -127,25 +127,31 @@ fn message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut Parsed<'a>
     if !units.is_empty() {
         attach_units(units, &mut readings, &mut parsed.faults);
     }
-    parsed.messages.push(Message { ts_ms, readings });
+    parsed.messages.push(ParsedMessage { ts_ms, readings });
 }
 
-/// (values, units) of a message: enveloped in `m`, or the members themselves.
-fn parts<'a>(mut members: Object<'a>, faults: &mut Vec<Fault>) -> (Object<'a>, Object<'a>) {
+/// (values, units) of a message: in the members `m` and `u`, or values as members themselves.
+fn split_envelope<'a>(
+    mut members: Object<'a>,
+    faults: &mut Vec<PayloadFault>,
+) -> (Object<'a>, Object<'a>) {
     let enveloped = members
         .iter()
         .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
     let units = match members.iter().find(|(key, _)| key == "u") {
-        Some((_, Json::Object(_))) => take(&mut members, "u"),
+        Some((_, Json::Object(_))) => remove_member(&mut members, "u"),
         Some((_, Json::Null)) | None => None,
         Some(_) => {
             if enveloped {
-                faults.push(Fault::BadValue);
+                faults.push(PayloadFault::BadValue);
             }
             None
         }
     };
-    let values = match enveloped.then(|| take(&mut members, "m")).flatten() {
+    let values = match enveloped
+        .then(|| remove_member(&mut members, "m"))
+        .flatten()
+    {
         Some(Json::Object(values)) => values,
         _ => members,
     };
@@ -155,26 +161,30 @@ fn parts<'a>(mut members: Object<'a>, faults: &mut Vec<Fault>) -> (Object<'a>, O
     }
 }
 
-fn take<'a>(members: &mut Object<'a>, key: &str) -> Option<Json<'a>> {
-    let place = members.iter().position(|(known, _)| known == key)?;
-    Some(members.remove(place).1)
+fn remove_member<'a>(members: &mut Object<'a>, key: &str) -> Option<Json<'a>> {
+    let index = members.iter().position(|(known, _)| known == key)?;
+    Some(members.remove(index).1)
 }
 
-fn accept<'a>(name: &str, value: Json<'a>) -> Result<Value<'a>, Fault> {
+fn check_reading<'a>(name: &str, value: Json<'a>) -> Result<MetricValue<'a>, PayloadFault> {
     if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-        return Err(Fault::BadMetricName);
+        return Err(PayloadFault::BadMetricName);
     }
     match value {
-        Json::Bool(value) => Ok(Value::Bool(value)),
-        Json::Number(value) if value.is_finite() => Ok(Value::Number(value)),
-        Json::Number(_) => Err(Fault::NotFinite),
-        Json::Text(text) if text.chars().count() <= MAX_TEXT => Ok(Value::Text(text)),
-        _ => Err(Fault::BadValue),
+        Json::Bool(value) => Ok(MetricValue::Bool(value)),
+        Json::Number(value) if value.is_finite() => Ok(MetricValue::Number(value)),
+        Json::Number(_) => Err(PayloadFault::NotFinite),
+        Json::Text(text) if text.chars().count() <= MAX_TEXT => Ok(MetricValue::Text(text)),
+        _ => Err(PayloadFault::BadValue),
     }
 }
 
-/// Units of the accepted readings; units of others are nobody's.
-fn attach_units<'a>(units: Object<'a>, readings: &mut [Reading<'a>], faults: &mut Vec<Fault>) {
+/// Units of readings that were not accepted are ignored.
+fn attach_units<'a>(
+    units: Object<'a>,
+    readings: &mut [ParsedReading<'a>],
+    faults: &mut Vec<PayloadFault>,
+) {
     let mut units: std::collections::HashMap<_, _> = units.into_iter().collect();
     for reading in readings {
         match units.remove(&reading.name) {
@@ -184,7 +194,7 @@ fn attach_units<'a>(units: Object<'a>, readings: &mut [Reading<'a>], faults: &mu
             {
                 reading.unit = Some(unit);
             }
-            Some(_) => faults.push(Fault::BadValue),
+            Some(_) => faults.push(PayloadFault::BadValue),
         }
     }
 }

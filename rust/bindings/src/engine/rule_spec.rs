@@ -1,7 +1,7 @@
-//! Rules from Python: plain tuples, as `adapters/engine/native.py` writes them.
+//! Rules from Python: tuples, as `adapters/engine/native.py` builds them.
 
 use latchboard_engine::engine::Engine;
-use latchboard_engine::rules::{Condition, EQUAL, GREATER, LESS, NEVER, Spec, Test};
+use latchboard_engine::rules::{Condition, ConditionTest, EQUAL, GREATER, LESS, NEVER, RuleSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -23,7 +23,7 @@ pub type RuleTuple = (
     Option<i64>,
 );
 
-pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
+pub fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<RuleSpec> {
     let (
         rule,
         priority,
@@ -37,7 +37,7 @@ pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
         held_since,
         last_fired,
     ) = rule;
-    Ok(Spec {
+    Ok(RuleSpec {
         rule,
         priority,
         any,
@@ -48,7 +48,7 @@ pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
         clear: clear.into_iter().map(condition).collect::<PyResult<_>>()?,
         for_ms,
         cooldown_ms,
-        command: engine.command(&command),
+        command: engine.command_number(&command),
         matched,
         held_since: held_since.unwrap_or(NEVER),
         last_fired: last_fired.unwrap_or(NEVER),
@@ -57,16 +57,16 @@ pub fn spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<Spec> {
 
 fn condition((metric, comparator, number, text): ConditionTuple) -> PyResult<Condition> {
     let test = match (comparator.as_str(), text) {
-        ("==", Some(text)) => Test::Text {
+        ("==", Some(text)) => ConditionTest::Text {
             equal: true,
             text: text.into(),
         },
-        ("!=", Some(text)) => Test::Text {
+        ("!=", Some(text)) => ConditionTest::Text {
             equal: false,
             text: text.into(),
         },
-        ("silent", None) => Test::Silent(number as i64),
-        (comparator, None) => Test::Number(mask(comparator)?, number),
+        ("silent", None) => ConditionTest::Silent(number as i64),
+        (comparator, None) => ConditionTest::Number(mask(comparator)?, number),
         (comparator, Some(_)) => {
             return Err(PyValueError::new_err(format!(
                 "text cannot be compared by {comparator}"

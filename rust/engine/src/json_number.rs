@@ -1,71 +1,72 @@
 //! JSON numbers to doubles, correctly rounded.
 //!
-//! Telemetry is short: a number whose digits and point are at most seven characters lies in one word, and is read there all digits at
-//! once. In a longer one up to 19 digits are gathered into an integer. Where that integer is below 2^53 and the power of ten at most
-//! 22, both are exact doubles and one operation rounds correctly (Clinger 1990). The rest goes to the standard library.
+//! Most numbers in telemetry are short: up to seven characters fit into one 64-bit word, and all their digits are read at once. In a
+//! longer number up to 19 digits are collected in an integer. If that integer is at most 2^53 and the power of ten at most 22, both
+//! are exact doubles and one operation rounds correctly (Clinger 1990). The standard library reads the rest.
 
 const EXACT_POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
-/// 2^53: integers up to here are doubles.
+/// 2^53: every integer up to here is an exact double.
 const EXACT_MANTISSA: u64 = 1 << 53;
 const MAX_DIGITS: usize = 19;
 
-/// The number that begins at `at`, and where it ends. `None` when no JSON number begins there.
-/// What is too large for a double is an infinity, as in the reference.
+/// The number that begins at `at`, and where it ends. None when no JSON number (RFC 8259, section 6) begins there.
+/// A number too large for a double is an infinity, as in the reference.
 #[inline(always)]
-pub fn scan(text: &[u8], at: usize) -> Option<(f64, usize)> {
-    match short(text, at) {
+pub fn parse(text: &[u8], at: usize) -> Option<(f64, usize)> {
+    match parse_short(text, at) {
         Some(found) => Some(found),
-        None => long(text, at),
+        None => parse_long(text, at),
     }
 }
 
-/// The byte `byte` in each byte of a word.
-const fn each(byte: u8) -> u64 {
+/// A word whose eight bytes are all `byte`.
+const fn repeat_byte(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// A number in one word; none of what may need more, or may be no number.
+/// A number that ends within one word. None when it may be longer, or may be no number.
 ///
-/// In the word a digit is its value: its character's bits without those of `0`. Offsets into it are counted in bits.
+/// The word is XORed with `0` characters, so that each digit's byte is its value. Offsets into the word are counted in bits.
 #[inline(always)]
-fn short(text: &[u8], at: usize) -> Option<(f64, usize)> {
+fn parse_short(text: &[u8], at: usize) -> Option<(f64, usize)> {
     const POINT: u8 = b'.' ^ b'0';
     const EXPONENT: u8 = b'E' ^ b'0';
     let negative = text.get(at) == Some(&b'-');
     let first = at + usize::from(negative);
-    let word = eight(text, first) ^ each(b'0');
-    // The top bit of each byte that is no digit.
-    let others = ((word & each(0x7f)).wrapping_add(each(0x80 - 10)) | word) & each(0x80);
-    let whole = others.trailing_zeros() & !7;
-    if whole == 0 || others == 0 || (whole > 8 && word as u8 == 0) {
+    let word = load_8(text, first) ^ repeat_byte(b'0');
+    // The top bit of each byte that is not a digit.
+    let non_digits = ((word & repeat_byte(0x7f)).wrapping_add(repeat_byte(0x80 - 10)) | word)
+        & repeat_byte(0x80);
+    let integer = non_digits.trailing_zeros() & !7;
+    if integer == 0 || non_digits == 0 || (integer > 8 && word as u8 == 0) {
         return None;
     }
-    let (digits, size, end) = if (word >> whole) as u8 == POINT {
-        let after = others & (others - 1);
+    let (digits, size, end) = if (word >> integer) as u8 == POINT {
+        let after = non_digits & (non_digits - 1);
         let end = after.trailing_zeros() & !7;
-        if after == 0 || end == whole + 8 {
+        if after == 0 || end == integer + 8 {
             return None;
         }
-        let before = (1 << whole) - 1;
+        let before = (1 << integer) - 1;
         (word & before | word >> 8 & !before, end - 8, end)
     } else {
-        (word, whole, whole)
+        (word, integer, integer)
     };
     if (word >> end) as u8 & !0x20 == EXPONENT & !0x20 {
         return None;
     }
-    let power = EXACT_POWERS[((size - whole) / 8) as usize & 7];
-    let magnitude = eight_digits(digits << (64 - size)) as f64 / power;
+    let power = EXACT_POWERS[((size - integer) / 8) as usize & 7];
+    let magnitude = parse_8_digits(digits << (64 - size)) as f64 / power;
     let value = f64::from_bits(magnitude.to_bits() | u64::from(negative) << 63);
     Some((value, first + end as usize / 8))
 }
 
-/// Eight digits, the first in the lowest byte, as a number: pairs, then fours, then all.
+/// The value of eight digits, the first in the lowest byte: combines pairs, then fours, then all.
 #[inline(always)]
-fn eight_digits(digits: u64) -> u32 {
+fn parse_8_digits(digits: u64) -> u32 {
     const PAIRS: u64 = 0x00ff_00ff_00ff_00ff;
     const FOURS: u64 = 0x0000_ffff_0000_ffff;
     let pairs = digits.wrapping_mul(1 + (10 << 8)) >> 8 & PAIRS;
@@ -73,17 +74,17 @@ fn eight_digits(digits: u64) -> u32 {
     (fours.wrapping_mul(1 + (10_000 << 32)) >> 32) as u32
 }
 
-/// The eight bytes that begin at `at`; zeros for those beyond the end.
+/// The eight bytes that begin at `at`; bytes beyond the end are zero.
 #[inline(always)]
-fn eight(text: &[u8], at: usize) -> u64 {
+fn load_8(text: &[u8], at: usize) -> u64 {
     match text.get(at..).and_then(<[u8]>::first_chunk) {
         Some(bytes) => u64::from_le_bytes(*bytes),
-        None => eight_at_the_end(text, at),
+        None => load_last(text, at),
     }
 }
 
 #[inline]
-fn eight_at_the_end(text: &[u8], at: usize) -> u64 {
+fn load_last(text: &[u8], at: usize) -> u64 {
     let Some(last) = text.last_chunk() else {
         let rest = text.get(at..).unwrap_or_default();
         return rest
@@ -97,7 +98,7 @@ fn eight_at_the_end(text: &[u8], at: usize) -> u64 {
         .unwrap_or(0)
 }
 
-/// Digits gathered into an integer, and how many they were.
+/// Digits collected in an integer, how many there are, and where they end.
 struct Digits {
     value: u64,
     count: usize,
@@ -105,8 +106,8 @@ struct Digits {
 }
 
 #[inline]
-fn digits(text: &[u8], at: usize, before: u64) -> Digits {
-    let mut value = before;
+fn digits(text: &[u8], at: usize, prefix: u64) -> Digits {
+    let mut value = prefix;
     let mut end = at;
     while let Some(digit) = digit_at(text, end) {
         value = value.wrapping_mul(10).wrapping_add(digit);
@@ -120,16 +121,19 @@ fn digits(text: &[u8], at: usize, before: u64) -> Digits {
 }
 
 /// A number of any length.
-fn long(text: &[u8], at: usize) -> Option<(f64, usize)> {
+fn parse_long(text: &[u8], at: usize) -> Option<(f64, usize)> {
     let negative = text.get(at) == Some(&b'-');
     let first = at + usize::from(negative);
-    let whole = digits(text, first, 0);
-    if whole.count == 0 || (whole.count > 1 && text[first] == b'0') {
+    let integer = digits(text, first, 0);
+    if integer.count == 0 || (integer.count > 1 && text[first] == b'0') {
         return None;
     }
-    let mut fraction = Digits { count: 0, ..whole };
-    if text.get(whole.end) == Some(&b'.') {
-        fraction = digits(text, whole.end + 1, whole.value);
+    let mut fraction = Digits {
+        count: 0,
+        ..integer
+    };
+    if text.get(integer.end) == Some(&b'.') {
+        fraction = digits(text, integer.end + 1, integer.value);
         if fraction.count == 0 {
             return None;
         }
@@ -137,25 +141,25 @@ fn long(text: &[u8], at: usize) -> Option<(f64, usize)> {
     let mut end = fraction.end;
     let mut exponent = -(fraction.count as i64);
     if let Some(b'e' | b'E') = text.get(end) {
-        let (power, after) = power_of_ten(text, end + 1)?;
+        let (power, after) = exponent_at(text, end + 1)?;
         exponent = exponent.saturating_add(power);
         end = after;
     }
-    let exact = whole.count + fraction.count <= MAX_DIGITS && fraction.value <= EXACT_MANTISSA;
+    let exact = integer.count + fraction.count <= MAX_DIGITS && fraction.value <= EXACT_MANTISSA;
     let value = match exact
-        .then(|| by_a_power(fraction.value, exponent))
+        .then(|| scale_exactly(fraction.value, exponent))
         .flatten()
     {
         Some(magnitude) if negative => -magnitude,
         Some(magnitude) => magnitude,
-        None => by_the_library(&text[at..end])?,
+        None => parse_with_std(&text[at..end])?,
     };
     Some((value, end))
 }
 
-/// An exact double times an exact power of ten, if this one is.
+/// An exact double times a power of ten, if that is exact too.
 #[inline]
-fn by_a_power(mantissa: u64, exponent: i64) -> Option<f64> {
+fn scale_exactly(mantissa: u64, exponent: i64) -> Option<f64> {
     let power = EXACT_POWERS.get(usize::try_from(exponent.unsigned_abs()).ok()?)?;
     Some(if exponent < 0 {
         mantissa as f64 / power
@@ -165,7 +169,7 @@ fn by_a_power(mantissa: u64, exponent: i64) -> Option<f64> {
 }
 
 #[cold]
-fn by_the_library(text: &[u8]) -> Option<f64> {
+fn parse_with_std(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -176,21 +180,21 @@ fn digit_at(text: &[u8], at: usize) -> Option<u64> {
 }
 
 #[cold]
-fn power_of_ten(text: &[u8], at: usize) -> Option<(i64, usize)> {
+fn exponent_at(text: &[u8], at: usize) -> Option<(i64, usize)> {
     let negative = text.get(at) == Some(&b'-');
     let first = at + usize::from(matches!(text.get(at), Some(b'-' | b'+')));
-    let mut i = first;
+    let mut end = first;
     let mut power: i64 = 0;
-    while let Some(digit) = digit_at(text, i) {
+    while let Some(digit) = digit_at(text, end) {
         power = power.saturating_mul(10).saturating_add(digit as i64);
-        i += 1;
+        end += 1;
     }
-    (i > first).then_some((if negative { -power } else { power }, i))
+    (end > first).then_some((if negative { -power } else { power }, end))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::scan;
+    use super::parse;
 
     #[test]
     fn numbers_round_as_the_standard_library_rounds_them() {
@@ -210,7 +214,7 @@ mod tests {
             "1e999",
         ] {
             let expected: f64 = text.parse().unwrap();
-            let (value, end) = scan(text.as_bytes(), 0).unwrap();
+            let (value, end) = parse(text.as_bytes(), 0).unwrap();
             assert_eq!(
                 (value.to_bits(), end),
                 (expected.to_bits(), text.len()),
@@ -220,19 +224,19 @@ mod tests {
     }
 
     #[test]
-    fn what_json_does_not_call_a_number_is_none() {
+    fn text_that_is_not_a_json_number_is_none() {
         for text in [
             "", "-", "01", "1.", ".5", "+1", "1e", "1e+", "x", "-x", "00",
         ] {
-            assert_eq!(scan(text.as_bytes(), 0), None, "{text}");
+            assert_eq!(parse(text.as_bytes(), 0), None, "{text}");
         }
     }
 
-    /// What follows a number, near to it and far from it.
-    const BEHIND: [&str; 6] = ["", "}", ", ", "} ", ",\"humidity\":1}", "]\u{ff}\u{ff}"];
+    /// Text after a number, shorter and longer than a word.
+    const SUFFIXES: [&str; 6] = ["", "}", ", ", "} ", ",\"humidity\":1}", "]\u{ff}\u{ff}"];
 
     #[test]
-    fn every_number_is_read_as_the_standard_library_reads_it_wherever_the_text_ends() {
+    fn random_numbers_equal_the_standard_library_wherever_the_text_ends() {
         let mut state: u64 = 88_172_645_463_325_252;
         let mut below = |bound: u64| {
             state ^= state << 13;
@@ -253,8 +257,8 @@ mod tests {
                 number += &format!("{e}{sign}{}", below(30));
             }
             let before = ["", " ", "{\"a\": "][below(3) as usize];
-            let text = format!("{before}{number}{}", BEHIND[below(6) as usize]);
-            let (value, end) = scan(text.as_bytes(), before.len()).unwrap();
+            let text = format!("{before}{number}{}", SUFFIXES[below(6) as usize]);
+            let (value, end) = parse(text.as_bytes(), before.len()).unwrap();
             let expected: f64 = number.parse().unwrap();
             assert_eq!(value.to_bits(), expected.to_bits(), "{text}");
             assert_eq!(end, before.len() + number.len(), "{text}");
@@ -262,16 +266,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_none_whatever_follows() {
+    fn text_that_is_not_a_number_is_none_whatever_follows() {
         for text in [
             "-", "01", "1.", ".5", "+1", "1e", "1e+", "x", "-x", "00.5", "-.5", "1.e5",
         ] {
-            for behind in BEHIND {
-                let text = format!("{text}{behind}");
-                assert_eq!(scan(text.as_bytes(), 0), None, "{text}");
+            for suffix in SUFFIXES {
+                let text = format!("{text}{suffix}");
+                assert_eq!(parse(text.as_bytes(), 0), None, "{text}");
             }
         }
-        assert_eq!(scan(b"1", 1), None);
-        assert_eq!(scan(b"1", 9), None);
+        assert_eq!(parse(b"1", 1), None);
+        assert_eq!(parse(b"1", 9), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Fleet-wide metric numbers. A name gets the next number when a device first reports it, and keeps it for ever.
+//! Metric numbers, shared by all devices. A name gets the next number when a device first reports it, and keeps it for ever.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 #[derive(Default)]
-pub struct Names {
+pub struct MetricNames {
     numbers: HashMap<Arc<str>, u32, RandomState>,
     names: HashMap<u32, Arc<str>, RandomState>,
     highest: u32,
 }
 
-impl Names {
+impl MetricNames {
     pub fn set(&mut self, number: u32, name: &str) {
         let name: Arc<str> = Arc::from(name);
         self.numbers.insert(name.clone(), number);
@@ -28,7 +28,7 @@ impl Names {
         self.names.get(&number)
     }
 
-    /// Gives `name` the next number.
+    /// Assigns the next number.
     pub fn add(&mut self, name: &str) -> (u32, Arc<str>) {
         let number = self.highest + 1;
         self.set(number, name);

@@ -1,10 +1,10 @@
-//! What a batch means, kept in Rust until Python asks for a part of it.
+//! The result of a batch, kept in Rust until Python reads a part of it.
 
-use latchboard_engine::outcome::Outcome;
+use latchboard_engine::batch_result::BatchResult;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-type EdgeTuple = (u32, u32, i64, bool, Option<i64>, Option<i64>, bool);
+type TransitionTuple = (u32, u32, i64, bool, Option<i64>, Option<i64>, bool);
 type WatchedTuple<'a> = (
     u32,
     i64,
@@ -14,24 +14,24 @@ type WatchedTuple<'a> = (
     Option<&'a str>,
 );
 
-#[pyclass(module = "adapters.engine._native", frozen)]
-pub struct Ingested {
-    outcome: Outcome,
+#[pyclass(module = "adapters.engine._native", name = "Ingested", frozen)]
+pub struct PyIngestResult {
+    result: BatchResult,
 }
 
-impl Ingested {
-    pub fn new(outcome: Outcome) -> Self {
-        Self { outcome }
+impl PyIngestResult {
+    pub fn new(result: BatchResult) -> Self {
+        Self { result }
     }
 }
 
 #[pymethods]
-impl Ingested {
+impl PyIngestResult {
     /// (device number, time in ms, digest, packed readings)
     #[getter]
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = self
-            .outcome
+            .result
             .packed_rows()
             .map(|(row, packed)| (row.device, row.ts_ms, row.digest, PyBytes::new(py, packed)));
         let rows: Vec<Bound<'py, PyTuple>> = rows
@@ -40,15 +40,15 @@ impl Ingested {
         PyList::new(py, rows)
     }
 
-    /// (device number, hour since 1970) of the rows, each once, sorted.
+    /// (device number, hour since 1970) of the rows, distinct and sorted.
     #[getter]
     fn rollup_hours(&self) -> Vec<(u32, i64)> {
-        self.outcome.hours()
+        self.result.hours()
     }
 
     #[getter]
     fn new_metric_names(&self) -> Vec<(u32, &str)> {
-        self.outcome
+        self.result
             .new_names
             .iter()
             .map(|(number, name)| (*number, &**name))
@@ -57,7 +57,7 @@ impl Ingested {
 
     #[getter]
     fn new_metrics(&self) -> Vec<(u32, u32, &str, Option<&str>)> {
-        let reports = self.outcome.new_metrics.iter();
+        let reports = self.result.new_metrics.iter();
         reports
             .map(|report| {
                 (
@@ -71,17 +71,17 @@ impl Ingested {
     }
 
     #[getter]
-    fn rule_transitions(&self) -> Vec<EdgeTuple> {
-        let edges = self.outcome.edges.iter();
-        let tuple = edges.map(|edge| {
+    fn rule_transitions(&self) -> Vec<TransitionTuple> {
+        let transitions = self.result.transitions.iter();
+        let tuple = transitions.map(|transition| {
             (
-                edge.device,
-                edge.rule,
-                edge.at_ms,
-                edge.matched,
-                edge.held_since,
-                edge.last_fired,
-                edge.turned,
+                transition.device,
+                transition.rule,
+                transition.at_ms,
+                transition.matched,
+                transition.held_since,
+                transition.last_fired,
+                transition.changed,
             )
         });
         tuple.collect()
@@ -89,17 +89,17 @@ impl Ingested {
 
     #[getter]
     fn rule_firings(&self) -> Vec<(u32, u32, i64)> {
-        self.outcome.fired.clone()
+        self.result.fired.clone()
     }
 
     #[getter]
     fn rule_suppressions(&self) -> Vec<(u32, u32, i64, Option<u32>)> {
-        self.outcome.suppressed.clone()
+        self.result.suppressed.clone()
     }
 
     #[getter]
     fn watched_readings(&self) -> Vec<WatchedTuple<'_>> {
-        let readings = self.outcome.watched.iter();
+        let readings = self.result.watched.iter();
         let tuple = readings.map(|reading| {
             let (text, unit) = (reading.text.as_deref(), reading.unit.as_deref());
             (
@@ -116,7 +116,7 @@ impl Ingested {
 
     #[getter]
     fn faults(&self) -> Vec<(u32, &'static str, u64)> {
-        self.outcome
+        self.result
             .faults
             .iter()
             .map(|((device, fault), count)| (*device, fault.code(), *count))
@@ -125,16 +125,16 @@ impl Ingested {
 
     #[getter]
     fn last_seen(&self) -> Vec<(u32, i64)> {
-        self.outcome.seen.clone()
+        self.result.seen.clone()
     }
 
     #[getter]
     fn message_count(&self) -> u64 {
-        self.outcome.messages
+        self.result.messages
     }
 
     #[getter]
     fn reading_count(&self) -> u64 {
-        self.outcome.readings
+        self.result.readings
     }
 }

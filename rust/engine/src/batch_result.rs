@@ -1,14 +1,14 @@
-//! What a batch or a tick means, as columns and short lists. Nothing in it is per message but the packed rows.
+//! The result of a batch of messages or of a timer tick, as lists by kind. Only the packed rows are per message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::layout::Slot;
-use crate::message::Fault;
+use crate::metric_layout::MetricSlot;
+use crate::payload_parser::PayloadFault;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// A row's bytes end at `end` of the arena and begin where the previous row's end.
+/// A message to store. Its bytes end at `end` of the arena and begin where the previous row's end.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub device: u32,
@@ -17,19 +17,22 @@ pub struct Row {
     pub end: usize,
 }
 
+/// A rule whose state changed: `matched`, or since when its conditions hold. Times are Unix milliseconds.
 #[derive(Debug)]
-pub struct Edge {
+pub struct RuleTransition {
     pub device: u32,
     pub rule: u32,
     pub at_ms: i64,
     pub matched: bool,
     pub held_since: Option<i64>,
     pub last_fired: Option<i64>,
-    pub turned: bool,
+    /// `matched` changed.
+    pub changed: bool,
 }
 
+/// A reading of a device that has live subscribers.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedReading {
     pub device: u32,
     pub ts_ms: i64,
     pub metric: Arc<str>,
@@ -38,6 +41,7 @@ pub struct Watched {
     pub unit: Option<Arc<str>>,
 }
 
+/// A metric, or a unit, that the device reports for the first time.
 #[derive(Debug)]
 pub struct MetricReport {
     pub device: u32,
@@ -47,28 +51,27 @@ pub struct MetricReport {
 }
 
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct BatchResult {
     pub arena: Vec<u8>,
     pub rows: Vec<Row>,
     pub new_names: Vec<(u32, Arc<str>)>,
     pub new_metrics: Vec<MetricReport>,
-    pub edges: Vec<Edge>,
-    /// (device, rule, at)
+    pub transitions: Vec<RuleTransition>,
+    /// (device, rule, time)
     pub fired: Vec<(u32, u32, i64)>,
-    /// (device, rule, at, winner)
+    /// (device, rule, time, the rule that won); no winner while the rule cools down
     pub suppressed: Vec<(u32, u32, i64, Option<u32>)>,
-    pub watched: Vec<Watched>,
-    pub faults: BTreeMap<(u32, Fault), u64>,
-    /// (device, newest arrival)
+    pub watched: Vec<WatchedReading>,
+    pub faults: BTreeMap<(u32, PayloadFault), u64>,
+    /// (device, time of its newest message's arrival)
     pub seen: Vec<(u32, i64)>,
     pub messages: u64,
     pub readings: u64,
 }
 
-impl Outcome {
-    /// The device reports this metric, or this unit, for the first time.
-    pub fn report(&mut self, device: u32, slot: &Slot) {
-        let Slot { metric, name, unit } = slot.clone();
+impl BatchResult {
+    pub fn report_metric(&mut self, device: u32, slot: &MetricSlot) {
+        let MetricSlot { metric, name, unit } = slot.clone();
         self.new_metrics.push(MetricReport {
             device,
             metric,
@@ -77,8 +80,8 @@ impl Outcome {
         });
     }
 
-    pub fn fault(&mut self, device: u32, fault: Fault) {
-        *self.faults.entry((device, fault)).or_default() += 1;
+    pub fn count_fault(&mut self, device: u32, count_fault: PayloadFault) {
+        *self.faults.entry((device, count_fault)).or_default() += 1;
     }
 
     /// (device, hour since 1970) of every row, each once, sorted.
@@ -92,7 +95,7 @@ impl Outcome {
         hours
     }
 
-    /// Every row with its bytes.
+    /// Each row with its bytes.
     pub fn packed_rows(&self) -> impl Iterator<Item = (&Row, &[u8])> {
         let mut begin = 0;
         self.rows.iter().map(move |row| {

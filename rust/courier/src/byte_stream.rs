@@ -1,0 +1,123 @@
+//! A connection's bytes, plain or TLS, and what the client's pool has to know of it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// Connections opened while more than this are open carry one request and are not pooled.
+const MAX_POOLED: usize = 1024;
+
+pub enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// True once a byte has arrived after the last byte sent; records of TLS itself do not count.
+#[derive(Clone, Default)]
+pub struct ResponseStarted(Arc<AtomicBool>);
+
+impl ResponseStarted {
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, started: bool) {
+        self.0.store(started, Ordering::Relaxed);
+    }
+}
+
+pub struct ByteStream {
+    transport: Transport,
+    response_started: ResponseStarted,
+    open_connections: Arc<AtomicUsize>,
+    is_pooled: bool,
+}
+
+impl ByteStream {
+    /// `open_connections` counts this one as long as it lives.
+    pub fn new(transport: Transport, open_connections: Arc<AtomicUsize>) -> Self {
+        let others = open_connections.fetch_add(1, Ordering::Relaxed);
+        Self {
+            transport,
+            response_started: ResponseStarted::default(),
+            open_connections,
+            is_pooled: others < MAX_POOLED,
+        }
+    }
+}
+
+impl Drop for ByteStream {
+    fn drop(&mut self) {
+        self.open_connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connection for ByteStream {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new().extra(self.response_started.clone());
+        if !self.is_pooled {
+            connected.poison();
+        }
+        connected
+    }
+}
+
+impl AsyncRead for ByteStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = match &mut this.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if buffer.filled().len() > before {
+            this.response_started.set(true);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for ByteStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.response_started.set(false);
+        match &mut this.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    /// Does not wait: a receiver that does not read TLS's goodbye must not keep the connection open.
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = match &mut self.get_mut().transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        };
+        Poll::Ready(match polled {
+            Poll::Ready(result) => result,
+            Poll::Pending => Ok(()),
+        })
+    }
+}

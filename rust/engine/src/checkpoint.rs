@@ -1,0 +1,195 @@
+//! A device's latest values out of the engine and into it: checkpoints, stored rows after a checkpoint, and queries.
+
+use std::sync::Arc;
+
+use crate::compiled_rules::current_specs;
+use crate::device::{DeviceHeader, RareState};
+use crate::engine::Engine;
+use crate::metric_layout::{MetricLayout, MetricSlot};
+use crate::packing::{self, CheckpointEntry, DecodeError};
+use crate::payload_parser::MetricValue;
+
+/// Metrics of a device that a checkpoint may hold: many more than a device may report, far fewer than slots can be numbered.
+const MAX_RESTORED: usize = 4096;
+
+pub struct LatestValue<'a> {
+    pub name: &'a Arc<str>,
+    pub value: MetricValue<'a>,
+    pub unit: Option<&'a Arc<str>>,
+    pub ts_ms: i64,
+    pub received_ms: i64,
+}
+
+impl Engine {
+    /// Replaces the device's values by those of a checkpoint. Fails if it is not readable or has a metric without a name.
+    pub fn restore(&mut self, device: u32, checkpoint: &[u8]) -> Result<(), DecodeError> {
+        let (newest_ms, metrics) = packing::read_checkpoint(checkpoint)?;
+        let layout = self.checkpoint_layout(&metrics)?;
+        let layout = self.rule_layouts.without_rules(layout);
+        let handle = self.handle(device);
+        let (header, words) = self.devices.view(handle);
+        let specs = current_specs(header, words);
+        let values = vec![f64::NAN.to_bits(); layout.slot_count()];
+        self.devices.replace_record(handle, layout, &values);
+        let mut record = self.devices.record(handle);
+        let header = &mut *record.header;
+        header.value_count = 0;
+        header.newest_ms = newest_ms;
+        header.received_ms = metrics.first().map_or(newest_ms, |entry| entry.received_ms);
+        if let Some(rare) = header.rare.as_mut() {
+            let queued_ms = rare.queued_ms;
+            **rare = RareState {
+                queued_ms,
+                ..RareState::default()
+            };
+        }
+        record.store_checkpoint(&metrics);
+        self.devices
+            .put_rules(handle, &specs, &mut self.rule_layouts);
+        self.reset_deadlines(handle);
+        Ok(())
+    }
+
+    /// Of a checkpoint's metrics, in their order.
+    fn checkpoint_layout(
+        &mut self,
+        metrics: &[CheckpointEntry<'_>],
+    ) -> Result<Arc<MetricLayout>, DecodeError> {
+        if metrics.len() > MAX_RESTORED {
+            return Err(DecodeError(
+                "a checkpoint names more metrics than a device can have",
+            ));
+        }
+        let slot = |entry: &CheckpointEntry<'_>| {
+            Ok(MetricSlot {
+                metric: entry.metric,
+                name: self.metric_name(entry.metric)?,
+                unit: entry.unit.map(Arc::from),
+            })
+        };
+        let slots = metrics.iter().map(slot).collect::<Result<_, _>>()?;
+        Ok(self.metric_layouts.get_or_create(slots))
+    }
+
+    /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest.
+    pub fn replay(&mut self, device: u32, ts_ms: i64, packed: &[u8]) -> Result<(), DecodeError> {
+        let mut readings = Vec::new();
+        for reading in packing::decode_readings(packed) {
+            let (metric, value) = reading?;
+            readings.push((self.metric_name(metric)?, metric, value));
+        }
+        let handle = self.handle(device);
+        let header = &self.devices.headers[handle as usize];
+        if ts_ms < header.newest_ms {
+            return Ok(());
+        }
+        let slots = extended_slots(&header.rule_layout.metrics.slots, &readings);
+        if slots.len() > MAX_RESTORED {
+            return Err(DecodeError("more metrics than a device can have"));
+        }
+        if slots.len() != header.rule_layout.slot_count() {
+            let layout = self.metric_layouts.get_or_create(slots);
+            self.devices
+                .extend_metrics(handle, layout, &mut self.rule_layouts);
+        }
+        let mut record = self.devices.record(handle);
+        let metrics = record.header.rule_layout.metrics.clone();
+        let mut reported = Vec::with_capacity(readings.len());
+        for (name, _, value) in &readings {
+            if let Some(slot) = metrics.find_slot(name) {
+                record.store(slot, value);
+                reported.push(slot);
+            }
+        }
+        reported.sort_unstable();
+        reported.dedup();
+        record.store_times(reported.into_iter(), ts_ms, ts_ms);
+        self.mark_changed(handle);
+        self.reset_deadlines(handle);
+        Ok(())
+    }
+
+    /// (device, time of its newest message, checkpoint) of at most `limit` devices that differ from their last checkpoint.
+    pub fn checkpoint(&mut self, limit: usize) -> Vec<(u32, i64, Vec<u8>)> {
+        let count = limit.min(self.changed.len());
+        let handles: Vec<_> = self.changed.drain(..count).collect();
+        let mut checkpoints = Vec::with_capacity(count);
+        for handle in handles {
+            self.devices.headers[handle as usize].changed = false;
+            let (header, words) = self.devices.view(handle);
+            checkpoints.push((header.number, header.newest_ms, packed(header, words)));
+        }
+        checkpoints
+    }
+
+    /// Of each metric that has a value.
+    pub fn latest(&self, device: u32) -> Vec<LatestValue<'_>> {
+        let Some(handle) = self.devices.handles.get(device) else {
+            return Vec::new();
+        };
+        let (header, words) = self.devices.view(handle);
+        latest_values(header, words)
+            .map(|(_, value)| value)
+            .collect()
+    }
+
+    fn metric_name(&self, metric: u32) -> Result<Arc<str>, DecodeError> {
+        self.names.name(metric).cloned().ok_or(DecodeError(
+            "a metric number has no name; load the names first",
+        ))
+    }
+}
+
+/// The slots, and one for each metric of `readings` (name, metric, value) that they lack.
+fn extended_slots(
+    slots: &[MetricSlot],
+    readings: &[(Arc<str>, u32, MetricValue<'_>)],
+) -> Vec<MetricSlot> {
+    let mut slots = slots.to_vec();
+    for (name, metric, _) in readings {
+        if !slots.iter().any(|slot| slot.name == *name) {
+            slots.push(MetricSlot {
+                metric: *metric,
+                name: name.clone(),
+                unit: None,
+            });
+        }
+    }
+    slots
+}
+
+/// (metric, latest value) of the slots that have a value.
+fn latest_values<'a>(
+    header: &'a DeviceHeader,
+    words: &'a [u64],
+) -> impl Iterator<Item = (u32, LatestValue<'a>)> {
+    let slots = header.rule_layout.metrics.slots.iter().enumerate();
+    slots.filter_map(|(slot, metric)| {
+        let (ts_ms, received_ms) = header.times(slot);
+        let latest = LatestValue {
+            name: &metric.name,
+            value: header.value(words, slot)?,
+            unit: metric.unit.as_ref(),
+            ts_ms,
+            received_ms,
+        };
+        Some((metric.metric, latest))
+    })
+}
+
+fn packed(header: &DeviceHeader, words: &[u64]) -> Vec<u8> {
+    let newest_ms = header.newest_ms;
+    let mut checkpoint = Vec::new();
+    packing::put_checkpoint_header(&mut checkpoint, newest_ms);
+    for (metric, latest) in latest_values(header, words) {
+        let entry = CheckpointEntry {
+            metric,
+            value: latest.value,
+            ts_ms: latest.ts_ms,
+            received_ms: latest.received_ms,
+            unit: latest.unit.map(|unit| &**unit),
+        };
+        packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &entry);
+    }
+    checkpoint
+}

@@ -1,0 +1,134 @@
+//! A device with its record: stores values and their times, and the state of rules.
+
+use crate::device::{DeviceHeader, ValueKind};
+use crate::packing::CheckpointEntry;
+use crate::payload_parser::MetricValue;
+use crate::rule_layout::WORD_BITS;
+use crate::rules::NO_DEADLINE;
+
+pub struct DeviceRecord<'a> {
+    pub header: &'a mut DeviceHeader,
+    pub words: &'a mut [u64],
+}
+
+impl DeviceRecord<'_> {
+    /// Stores a whole message of numbers, each slot once.
+    #[inline]
+    pub fn store_numbers(&mut self, readings: &[(u16, f64)], ts_ms: i64, received_ms: i64) {
+        let count = readings.len();
+        if usize::from(self.header.value_count) == count
+            && self.header.rule_layout.slot_count() == count
+            && self.header.has_plain_values()
+        {
+            for &(slot, value) in readings {
+                self.words[usize::from(slot)] = value.to_bits();
+            }
+            self.header.newest_ms = ts_ms;
+            self.header.received_ms = received_ms;
+            return;
+        }
+        for &(slot, value) in readings {
+            self.store(usize::from(slot), &MetricValue::Number(value));
+        }
+        let slots = readings.iter().map(|(slot, _)| usize::from(*slot));
+        self.store_times(slots, ts_ms, received_ms);
+    }
+
+    pub fn store(&mut self, slot: usize, value: &MetricValue<'_>) {
+        if !self.header.has_value(self.words, slot) {
+            self.header.value_count += 1;
+        }
+        let (kind, number) = match value {
+            MetricValue::Number(number) => (ValueKind::Number, *number),
+            MetricValue::Bool(value) => (ValueKind::Bool, f64::from(u8::from(*value))),
+            MetricValue::Text(_) => (ValueKind::Text, f64::NAN),
+        };
+        self.words[slot] = number.to_bits();
+        let old_kind = self.header.kind(slot);
+        if kind == old_kind && kind != ValueKind::Text {
+            return;
+        }
+        if let MetricValue::Text(text) = value
+            && old_kind == ValueKind::Text
+            && self.header.text(slot) == Some(&**text)
+        {
+            return;
+        }
+        let slot_count = self.header.rule_layout.slot_count();
+        let rare = self.header.rare_mut();
+        rare.kinds.resize(slot_count, ValueKind::Number);
+        rare.kinds[slot] = kind;
+        rare.texts.retain(|(text_slot, _)| *text_slot != slot);
+        if let MetricValue::Text(text) = value {
+            rare.texts.push((slot, (&**text).into()));
+        }
+    }
+
+    /// Stores the time and arrival of these slots, each once, after their values.
+    pub fn store_times(
+        &mut self,
+        slots: impl ExactSizeIterator<Item = usize>,
+        ts_ms: i64,
+        received_ms: i64,
+    ) {
+        let slot_count = self.header.rule_layout.slot_count();
+        let old_times = (self.header.newest_ms, self.header.received_ms);
+        let is_complete = slots.len() == usize::from(self.header.value_count);
+        self.header.newest_ms = ts_ms;
+        self.header.received_ms = received_ms;
+        if is_complete {
+            self.clear_times();
+            return;
+        }
+        let times = &mut self.header.rare_mut().times;
+        times.resize(slot_count, old_times);
+        for slot in slots {
+            times[slot] = (ts_ms, received_ms);
+        }
+        self.merge_times();
+    }
+
+    /// Drops the times by slot if they all equal the newest message's.
+    fn merge_times(&mut self) {
+        let header = &*self.header;
+        let newest = (header.newest_ms, header.received_ms);
+        let differs = (0..header.rule_layout.slot_count())
+            .any(|slot| header.has_value(self.words, slot) && header.times(slot) != newest);
+        if !differs {
+            self.clear_times();
+        }
+    }
+
+    fn clear_times(&mut self) {
+        if let Some(rare) = self.header.rare.as_mut() {
+            rare.times = Vec::new();
+            if rare.kinds.is_empty() && rare.timed_rules.is_empty() && rare.queued_ms == NO_DEADLINE
+            {
+                self.header.rare = None;
+            }
+        }
+    }
+
+    /// Stores a checkpoint whose metrics are those of the layout, in the same order.
+    pub fn store_checkpoint(&mut self, metrics: &[CheckpointEntry<'_>]) {
+        for (slot, entry) in metrics.iter().enumerate() {
+            self.store(slot, &entry.value);
+        }
+        let times = metrics.iter().map(|entry| (entry.ts_ms, entry.received_ms));
+        self.header.rare_mut().times = times.collect();
+        self.merge_times();
+    }
+
+    pub fn set_last_fired(&mut self, index: usize, at_ms: i64) {
+        self.words[self.header.rule_layout.last_fired_offset() + index] = at_ms.cast_unsigned();
+    }
+
+    pub fn set_matched(&mut self, index: usize, matched: bool) {
+        let bits = if index < WORD_BITS {
+            &mut self.header.matched
+        } else {
+            &mut self.words[self.header.rule_layout.matched_offset() + index / WORD_BITS - 1]
+        };
+        *bits = *bits & !(1 << (index % WORD_BITS)) | u64::from(matched) << (index % WORD_BITS);
+    }
+}

@@ -1,0 +1,295 @@
+//! The fast path's parser: one JSON object, or an array of objects, of plain values under names that the device has reported before.
+//!
+//! It reads the payload once, without allocating, and gives up at anything else: new names, new units, escapes, nested values, repeated
+//! names, spaces before a colon, every error. The general path (`payload_parser`) then reads the payload from the start. What this parser
+//! accepts, the general path would accept with the same result.
+
+use crate::json_number;
+use crate::json_punctuation::{expect_byte, member_end, open_object, skip_space};
+use crate::metric_layout::MetricLayout;
+use crate::payload_parser::MAX_TEXT;
+
+/// What a payload contains; reused from payload to payload.
+#[derive(Debug, Default)]
+pub struct ScanBuffer {
+    /// (slot, value) in the order of the payload.
+    pub readings: Vec<(u16, f64)>,
+    /// Values that are not numbers, with their indices in `readings`.
+    pub non_numbers: Vec<(usize, NonNumber)>,
+    /// The messages of an array.
+    pub messages: Vec<ScannedMessage>,
+    /// Where the readings of the current message begin.
+    first: usize,
+    /// Greater than all slots of the current message.
+    slot_bound: usize,
+    /// The next slot, if the device repeats the order of its metrics.
+    expected_slot: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum NonNumber {
+    Bool(bool),
+    /// Where it begins and ends in the payload.
+    Text(usize, usize),
+}
+
+/// A message of an array: its `ts`, and where its entries in the buffer end.
+#[derive(Debug, Clone, Copy)]
+pub struct ScannedMessage {
+    pub ts: Option<f64>,
+    pub readings_end: usize,
+    pub non_numbers_end: usize,
+}
+
+impl ScanBuffer {
+    fn clear(&mut self) {
+        self.readings.clear();
+        self.non_numbers.clear();
+        self.messages.clear();
+    }
+
+    fn begin_message(&mut self) {
+        self.first = self.readings.len();
+        self.slot_bound = 0;
+        self.expected_slot = 0;
+    }
+
+    fn is_message_empty(&self) -> bool {
+        self.readings.len() == self.first
+    }
+
+    /// None if the slot has a value already, or the value is infinite.
+    #[inline(always)]
+    fn push(&mut self, slot: usize, value: f64) -> Option<()> {
+        if value.is_infinite() || (slot < self.slot_bound && self.has(slot)) {
+            return None;
+        }
+        self.slot_bound = self.slot_bound.max(slot + 1);
+        self.expected_slot = slot + 1;
+        self.readings.push((slot as u16, value));
+        Some(())
+    }
+
+    #[inline]
+    fn has(&self, slot: usize) -> bool {
+        let readings = &self.readings[self.first..];
+        readings
+            .iter()
+            .any(|(other, _)| usize::from(*other) == slot)
+    }
+}
+
+/// Fills `scan` from a payload that is one object; returns its `ts`, if it has one.
+#[inline]
+pub fn scan_object(
+    payload: &[u8],
+    metrics: &MetricLayout,
+    scan: &mut ScanBuffer,
+) -> Option<Option<f64>> {
+    scan.clear();
+    let (ts, end) = object(payload, 0, metrics, scan)?;
+    (skip_space(payload, end) == payload.len()).then_some(ts)
+}
+
+/// Fills `scan` from a payload that is an array of objects.
+pub fn scan_array(payload: &[u8], metrics: &MetricLayout, scan: &mut ScanBuffer) -> Option<()> {
+    scan.clear();
+    let mut at = expect_byte(payload, 0, b'[')?;
+    loop {
+        let (ts, end) = object(payload, at, metrics, scan)?;
+        scan.messages.push(ScannedMessage {
+            ts,
+            readings_end: scan.readings.len(),
+            non_numbers_end: scan.non_numbers.len(),
+        });
+        at = skip_space(payload, end) + 1;
+        match payload.get(at - 1)? {
+            b',' => {}
+            b']' => return (skip_space(payload, at) == payload.len()).then_some(()),
+            _ => return None,
+        }
+    }
+}
+
+/// The `ts` of the object that begins at `at`, and where it ends.
+#[inline(always)]
+fn object(
+    payload: &[u8],
+    at: usize,
+    metrics: &MetricLayout,
+    scan: &mut ScanBuffer,
+) -> Option<(Option<f64>, usize)> {
+    let mut at = expect_byte(payload, at, b'{')?;
+    let mut envelope = Envelope::default();
+    scan.begin_message();
+    loop {
+        at = skip_space(payload, at);
+        let is_plain = !envelope.has_values && !metrics.reports_envelope;
+        let expected = if is_plain {
+            expected_member(payload, at, metrics, scan)
+        } else {
+            None
+        };
+        at = match expected {
+            Some(end) => end,
+            None => envelope.member(payload, at, metrics, scan)?,
+        };
+        let end = member_end(payload, at)?;
+        at = end.at;
+        if end.is_last {
+            return (!scan.is_message_empty()).then_some((envelope.ts, at));
+        }
+    }
+}
+
+/// What an object contains beside its readings.
+#[derive(Default)]
+struct Envelope {
+    ts: Option<f64>,
+    /// The readings are in `m`.
+    has_values: bool,
+}
+
+impl Envelope {
+    /// Where the member at `at` ends, of any kind.
+    fn member(
+        &mut self,
+        payload: &[u8],
+        at: usize,
+        metrics: &MetricLayout,
+        scan: &mut ScanBuffer,
+    ) -> Option<usize> {
+        if payload.get(at..)?.starts_with(b"\"ts\"") {
+            let begin = expect_byte(payload, at + 4, b':')?;
+            let (value, end) = json_number::parse(payload, skip_space(payload, begin))?;
+            self.ts = Some(value);
+            return Some(end);
+        }
+        if let Some(inside) = open_object(payload, at, b'm') {
+            if self.has_values || !scan.is_message_empty() {
+                return None;
+            }
+            self.has_values = true;
+            return members(payload, inside, metrics, scan);
+        }
+        if let Some(inside) = open_object(payload, at, b'u') {
+            return units(payload, inside, metrics);
+        }
+        if self.has_values {
+            return None;
+        }
+        member(payload, at, metrics, scan)
+    }
+}
+
+#[inline]
+fn members(
+    payload: &[u8],
+    at: usize,
+    metrics: &MetricLayout,
+    scan: &mut ScanBuffer,
+) -> Option<usize> {
+    let mut at = at;
+    loop {
+        at = skip_space(payload, at);
+        at = match expected_member(payload, at, metrics, scan) {
+            Some(end) => end,
+            None => member(payload, at, metrics, scan)?,
+        };
+        let end = member_end(payload, at)?;
+        at = end.at;
+        if end.is_last {
+            return Some(at);
+        }
+    }
+}
+
+/// Where the member at `at` ends, if it is a number of the expected metric.
+#[inline(always)]
+fn expected_member(
+    payload: &[u8],
+    at: usize,
+    metrics: &MetricLayout,
+    scan: &mut ScanBuffer,
+) -> Option<usize> {
+    let slot = scan.expected_slot;
+    let colon = metrics.match_key(payload, at, slot)?;
+    let (value, end) = json_number::parse(payload, skip_space(payload, colon))?;
+    scan.push(slot, value)?;
+    Some(end)
+}
+
+fn member(
+    payload: &[u8],
+    at: usize,
+    metrics: &MetricLayout,
+    scan: &mut ScanBuffer,
+) -> Option<usize> {
+    let (slot, colon) = metrics.find_key(payload, at)?;
+    let begin = skip_space(payload, colon);
+    let Some((value, end)) = json_number::parse(payload, begin) else {
+        return non_number(payload, begin, slot, scan);
+    };
+    scan.push(slot, value)?;
+    Some(end)
+}
+
+#[inline(never)]
+fn non_number(payload: &[u8], at: usize, slot: usize, scan: &mut ScanBuffer) -> Option<usize> {
+    let rest = payload.get(at..)?;
+    let (value, number, end) = if rest.starts_with(b"true") {
+        (NonNumber::Bool(true), 1.0, at + 4)
+    } else if rest.starts_with(b"false") {
+        (NonNumber::Bool(false), 0.0, at + 5)
+    } else {
+        let end = text(payload, at)?;
+        (NonNumber::Text(at + 1, end), f64::NAN, end + 1)
+    };
+    scan.non_numbers.push((scan.readings.len(), value));
+    scan.push(slot, number)?;
+    Some(end)
+}
+
+/// Where the text whose quote is at `at` ends; None if it has escapes, is too long or is not UTF-8.
+fn text(payload: &[u8], at: usize) -> Option<usize> {
+    if payload.get(at) != Some(&b'"') {
+        return None;
+    }
+    let rest = &payload[at + 1..];
+    let ends = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    let size = rest.iter().position(ends)?;
+    let is_plain = rest[size] == b'"'
+        && (size <= MAX_TEXT
+            || std::str::from_utf8(&rest[..size]).ok()?.chars().count() <= MAX_TEXT)
+        && (rest[..size].is_ascii() || std::str::from_utf8(&rest[..size]).is_ok());
+    is_plain.then_some(at + 1 + size)
+}
+
+/// Where the units end, if all are those that the layout has.
+fn units(payload: &[u8], at: usize, metrics: &MetricLayout) -> Option<usize> {
+    // If a metric is named `u` too, the two could be one repeated key.
+    if metrics.reports_u {
+        return None;
+    }
+    let mut at = at;
+    let mut expected_slot = 0;
+    loop {
+        let key = skip_space(payload, at);
+        let (slot, colon) = match metrics.match_key(payload, key, expected_slot) {
+            Some(colon) => (expected_slot, colon),
+            None => metrics.find_key(payload, key)?,
+        };
+        let begin = skip_space(payload, colon);
+        let end = text(payload, begin)?;
+        if metrics.slots[slot].unit.as_deref()?.as_bytes() != &payload[begin + 1..end] {
+            return None;
+        }
+        expected_slot = slot + 1;
+        at = skip_space(payload, end + 1) + 1;
+        match payload.get(at - 1)? {
+            b',' => {}
+            b'}' => return Some(at),
+            _ => return None,
+        }
+    }
+}

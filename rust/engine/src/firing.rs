@@ -1,0 +1,77 @@
+//! What the evaluation of plain and of timed rules shares: comparing, firing, and reporting a changed rule.
+
+use crate::batch_result::{BatchResult, RuleTransition};
+use crate::device_record::DeviceRecord;
+use crate::rules::NEVER;
+
+/// Numbers of the two commands that contradict each other; the engine assigns them before all others.
+pub const ON: u32 = 0;
+pub const OFF: u32 = 1;
+
+/// Which rules an evaluation covers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EvaluationKind {
+    All,
+    /// Timed rules whose deadline has passed; plain rules have no deadline.
+    Due,
+}
+
+/// One evaluation of a device's rules.
+pub struct Evaluation<'a> {
+    pub at_ms: i64,
+    pub kind: EvaluationKind,
+    /// (command, rule) of the rules that have fired in it; empty at first.
+    pub fired: &'a mut Vec<(u32, u32)>,
+    pub result: &'a mut BatchResult,
+}
+
+/// Whether the mask includes the outcome of the comparison. A comparison with NaN has no outcome.
+#[inline]
+pub(crate) fn satisfies(mask: u8, value: f64, threshold: f64) -> bool {
+    let outcome = u8::from(value <= threshold) | u8::from(value >= threshold) << 1;
+    mask << 1 >> outcome & 1 != 0
+}
+
+/// Fires the rule, unless an earlier rule has fired with the same or the opposite command.
+pub(crate) fn fire(record: &mut DeviceRecord<'_>, index: usize, evaluation: &mut Evaluation<'_>) {
+    let Evaluation { at_ms, result, .. } = evaluation;
+    let at_ms = *at_ms;
+    let command = record.header.rule_layout.rules[index].command();
+    let device = record.header.number;
+    let rule = record.header.rule_number(record.words, index);
+    let opposite = match command {
+        ON => OFF,
+        OFF => ON,
+        other => other,
+    };
+    let mut earlier = evaluation.fired.iter();
+    match earlier.find(|(other, _)| *other == command || *other == opposite) {
+        Some((_, winner)) => result.suppressed.push((device, rule, at_ms, Some(*winner))),
+        None => {
+            record.set_last_fired(index, at_ms);
+            evaluation.fired.push((command, rule));
+            result.fired.push((device, rule, at_ms));
+        }
+    }
+}
+
+/// `changed`: the rule began or ceased to match.
+pub(crate) fn report_transition(
+    record: &DeviceRecord<'_>,
+    index: usize,
+    held_since: i64,
+    changed: bool,
+    evaluation: &mut Evaluation<'_>,
+) {
+    let (header, words) = (&*record.header, &*record.words);
+    let last_fired = header.last_fired(words, index);
+    evaluation.result.transitions.push(RuleTransition {
+        device: header.number,
+        rule: header.rule_number(words, index),
+        at_ms: evaluation.at_ms,
+        matched: header.matched(words, index),
+        held_since: (held_since != NEVER).then_some(held_since),
+        last_fired: (last_fired != NEVER).then_some(last_fired),
+        changed,
+    });
+}
