@@ -79,11 +79,12 @@ impl PyEngine {
                 messages.map(|message| (message.device, message.arrived_ms, &message.payload[..])),
             )
         });
-        PyIngestResult::new(result)
+        PyIngestResult { result }
     }
 
     fn tick(&self, py: Python<'_>, now_ms: i64) -> PyIngestResult {
-        PyIngestResult::new(py.detach(|| self.lock().tick(now_ms)))
+        let result = py.detach(|| self.lock().tick(now_ms));
+        PyIngestResult { result }
     }
 
     fn next_timer_ms(&self) -> Option<i64> {
@@ -107,16 +108,16 @@ impl PyEngine {
         let engine = self.lock();
         let latest = engine.latest(device_no).into_iter();
         latest
-            .map(|entry| {
+            .map(|(name, entry)| {
                 let value = match entry.value {
                     MetricValue::Number(value) => PyFloat::new(py, value).into_any(),
                     MetricValue::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
                     MetricValue::Text(text) => PyString::new(py, &text).into_any(),
                 };
                 Ok((
-                    entry.name.to_string(),
+                    name.to_owned(),
                     value,
-                    entry.unit.map(ToString::to_string),
+                    entry.unit.map(str::to_owned),
                     entry.ts_ms,
                     entry.received_ms,
                 ))

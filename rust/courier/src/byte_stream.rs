@@ -8,33 +8,21 @@ use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
 /// Connections opened while more than this are open carry one request and are not pooled.
 const MAX_POOLED: usize = 1024;
 
-pub enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A TCP or a TLS stream.
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
 /// True once a byte has arrived after the last byte sent; records of TLS itself do not count.
 #[derive(Clone, Default)]
-pub struct ResponseStarted(Arc<AtomicBool>);
-
-impl ResponseStarted {
-    pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, started: bool) {
-        self.0.store(started, Ordering::Relaxed);
-    }
-}
+pub struct ResponseStarted(pub Arc<AtomicBool>);
 
 pub struct ByteStream {
-    transport: Transport,
+    transport: Box<dyn Transport>,
     response_started: ResponseStarted,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
@@ -42,7 +30,7 @@ pub struct ByteStream {
 
 impl ByteStream {
     /// `open_connections` counts this one as long as it lives.
-    pub fn new(transport: Transport, open_connections: Arc<AtomicUsize>) -> Self {
+    pub fn new(transport: Box<dyn Transport>, open_connections: Arc<AtomicUsize>) -> Self {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
         Self {
             transport,
@@ -77,12 +65,9 @@ impl AsyncRead for ByteStream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let polled = match &mut this.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
+        let polled = Pin::new(&mut this.transport).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            this.response_started.set(true);
+            this.response_started.0.store(true, Ordering::Relaxed);
         }
         polled
     }
@@ -95,26 +80,17 @@ impl AsyncWrite for ByteStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.response_started.set(false);
-        match &mut this.transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        this.response_started.0.store(false, Ordering::Relaxed);
+        Pin::new(&mut this.transport).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        Pin::new(&mut self.get_mut().transport).poll_flush(context)
     }
 
     /// Does not wait: a receiver that does not read TLS's goodbye must not keep the connection open.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = match &mut self.get_mut().transport {
-            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        };
+        let polled = Pin::new(&mut self.get_mut().transport).poll_shutdown(context);
         Poll::Ready(match polled {
             Poll::Ready(result) => result,
             Poll::Pending => Ok(()),

@@ -56,10 +56,10 @@ impl GuardedConnector {
             AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string())
         })?;
         let _ = stream.set_nodelay(true);
-        let transport = if endpoint.https {
-            Transport::Tls(Box::new(self.handshake(stream, endpoint.host).await?))
+        let transport: Box<dyn Transport> = if endpoint.https {
+            Box::new(self.handshake(stream, endpoint.host).await?)
         } else {
-            Transport::Plain(stream)
+            Box::new(stream)
         };
         let open_connections = Arc::clone(&self.open_connections);
         Ok(TokioIo::new(ByteStream::new(transport, open_connections)))

@@ -7,6 +7,7 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,8 +116,8 @@ fn response_started(error: &legacy::Error) -> bool {
         connected.get_extras(&mut extras);
     }
     extras
-        .get::<ResponseStarted>()
-        .is_some_and(ResponseStarted::get)
+        .get()
+        .is_some_and(|started: &ResponseStarted| started.0.load(Ordering::Relaxed))
 }
 
 fn failure(error: &(dyn Error + 'static), response_started: bool) -> AttemptFailure {

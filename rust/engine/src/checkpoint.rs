@@ -6,27 +6,19 @@ use crate::compiled_rules::current_specs;
 use crate::device::{DeviceHeader, RareState};
 use crate::engine::Engine;
 use crate::metric_layout::{MetricLayout, MetricSlot};
-use crate::packing::{self, CheckpointEntry, DecodeError};
+use crate::packing::{self, DecodeError, LatestValue};
 use crate::payload_parser::MetricValue;
 
 /// Metrics of a device that a checkpoint may hold: many more than a device may report, far fewer than slots can be numbered.
 const MAX_RESTORED: usize = 4096;
-
-pub struct LatestValue<'a> {
-    pub name: &'a Arc<str>,
-    pub value: MetricValue<'a>,
-    pub unit: Option<&'a Arc<str>>,
-    pub ts_ms: i64,
-    pub received_ms: i64,
-}
 
 impl Engine {
     /// Replaces the device's values by those of a checkpoint. Fails if it is not readable or has a metric without a name.
     pub fn restore(&mut self, device: u32, checkpoint: &[u8]) -> Result<(), DecodeError> {
         let (newest_ms, metrics) = packing::read_checkpoint(checkpoint)?;
         let layout = self.checkpoint_layout(&metrics)?;
-        let layout = self.rule_layouts.without_rules(layout);
-        let handle = self.handle(device);
+        let layout = self.devices.rule_layouts.without_rules(layout);
+        let handle = self.devices.handle(device);
         let (header, words) = self.devices.view(handle);
         let specs = current_specs(header, words);
         let values = vec![f64::NAN.to_bits(); layout.slot_count()];
@@ -44,8 +36,7 @@ impl Engine {
             };
         }
         record.store_checkpoint(&metrics);
-        self.devices
-            .put_rules(handle, &specs, &mut self.rule_layouts);
+        self.devices.put_rules(handle, &specs);
         self.reset_deadlines(handle);
         Ok(())
     }
@@ -53,14 +44,14 @@ impl Engine {
     /// Of a checkpoint's metrics, in their order.
     fn checkpoint_layout(
         &mut self,
-        metrics: &[CheckpointEntry<'_>],
+        metrics: &[LatestValue<'_>],
     ) -> Result<Arc<MetricLayout>, DecodeError> {
         if metrics.len() > MAX_RESTORED {
             return Err(DecodeError(
                 "a checkpoint names more metrics than a device can have",
             ));
         }
-        let slot = |entry: &CheckpointEntry<'_>| {
+        let slot = |entry: &LatestValue<'_>| {
             Ok(MetricSlot {
                 metric: entry.metric,
                 name: self.metric_name(entry.metric)?,
@@ -68,7 +59,7 @@ impl Engine {
             })
         };
         let slots = metrics.iter().map(slot).collect::<Result<_, _>>()?;
-        Ok(self.metric_layouts.get_or_create(slots))
+        Ok(self.devices.metric_layouts.get_or_create(slots))
     }
 
     /// Takes over the values of a stored row without evaluating rules; ignores a row older than the device's newest.
@@ -78,7 +69,7 @@ impl Engine {
             let (metric, value) = reading?;
             readings.push((self.metric_name(metric)?, metric, value));
         }
-        let handle = self.handle(device);
+        let handle = self.devices.handle(device);
         let header = &self.devices.headers[handle as usize];
         if ts_ms < header.newest_ms {
             return Ok(());
@@ -88,9 +79,7 @@ impl Engine {
             return Err(DecodeError("more metrics than a device can have"));
         }
         if slots.len() != header.rule_layout.slot_count() {
-            let layout = self.metric_layouts.get_or_create(slots);
-            self.devices
-                .extend_metrics(handle, layout, &mut self.rule_layouts);
+            self.devices.extend_metrics(handle, slots);
         }
         let mut record = self.devices.record(handle);
         let metrics = record.header.rule_layout.metrics.clone();
@@ -122,15 +111,13 @@ impl Engine {
         checkpoints
     }
 
-    /// Of each metric that has a value.
-    pub fn latest(&self, device: u32) -> Vec<LatestValue<'_>> {
+    /// (name, latest value) of each metric that has a value.
+    pub fn latest(&self, device: u32) -> Vec<(&str, LatestValue<'_>)> {
         let Some(handle) = self.devices.handles.get(device) else {
             return Vec::new();
         };
         let (header, words) = self.devices.view(handle);
-        latest_values(header, words)
-            .map(|(_, value)| value)
-            .collect()
+        latest_values(header, words).collect()
     }
 
     fn metric_name(&self, metric: u32) -> Result<Arc<str>, DecodeError> {
@@ -158,22 +145,22 @@ fn extended_slots(
     slots
 }
 
-/// (metric, latest value) of the slots that have a value.
+/// (name, latest value) of the slots that have a value.
 fn latest_values<'a>(
     header: &'a DeviceHeader,
     words: &'a [u64],
-) -> impl Iterator<Item = (u32, LatestValue<'a>)> {
+) -> impl Iterator<Item = (&'a str, LatestValue<'a>)> {
     let slots = header.rule_layout.metrics.slots.iter().enumerate();
-    slots.filter_map(|(slot, metric)| {
-        let (ts_ms, received_ms) = header.times(slot);
+    slots.filter_map(|(index, slot)| {
+        let (ts_ms, received_ms) = header.times(index);
         let latest = LatestValue {
-            name: &metric.name,
-            value: header.value(words, slot)?,
-            unit: metric.unit.as_ref(),
+            metric: slot.metric,
+            value: header.value(words, index)?,
             ts_ms,
             received_ms,
+            unit: slot.unit.as_deref(),
         };
-        Some((metric.metric, latest))
+        Some((&*slot.name, latest))
     })
 }
 
@@ -181,15 +168,8 @@ fn packed(header: &DeviceHeader, words: &[u64]) -> Vec<u8> {
     let newest_ms = header.newest_ms;
     let mut checkpoint = Vec::new();
     packing::put_checkpoint_header(&mut checkpoint, newest_ms);
-    for (metric, latest) in latest_values(header, words) {
-        let entry = CheckpointEntry {
-            metric,
-            value: latest.value,
-            ts_ms: latest.ts_ms,
-            received_ms: latest.received_ms,
-            unit: latest.unit.map(|unit| &**unit),
-        };
-        packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &entry);
+    for (_, latest) in latest_values(header, words) {
+        packing::put_checkpoint_entry(&mut checkpoint, newest_ms, &latest);
     }
     checkpoint
 }

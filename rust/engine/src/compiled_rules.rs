@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use crate::device::DeviceHeader;
 use crate::device_table::DeviceTable;
-use crate::metric_layout::MetricLayout;
-use crate::rule_layout::{RuleLayout, RuleLayouts};
+use crate::metric_layout::{MetricLayout, MetricSlot};
+use crate::rule_layout::RuleLayout;
 use crate::rules::{
     BoundCondition, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile,
 };
 
 impl DeviceTable {
     /// Moves a device to metrics that begin with its present ones.
-    pub fn extend_metrics(
-        &mut self,
-        handle: u32,
-        metrics: Arc<MetricLayout>,
-        layouts: &mut RuleLayouts,
-    ) {
+    pub fn extend_metrics(&mut self, handle: u32, slots: Vec<MetricSlot>) {
+        let metrics = self.metric_layouts.get_or_create(slots);
         let (header, words) = self.view(handle);
         let specs = current_specs(header, words);
         let old_rules = header.rule_layout.rules.iter();
@@ -32,7 +28,7 @@ impl DeviceTable {
             let timed_rules = rare.timed_rules.iter();
             deadlines = timed_rules.map(|rule| rule.deadline_ms).collect();
         }
-        self.install(handle, metrics, &specs, layouts);
+        self.install(handle, metrics, &specs);
         self.restore_deadlines(handle, &was_timed, &deadlines);
     }
 
@@ -56,20 +52,15 @@ impl DeviceTable {
     }
 
     /// Replaces the rules; `specs` are in firing order.
-    pub fn put_rules(&mut self, handle: u32, specs: &[RuleSpec], layouts: &mut RuleLayouts) {
+    pub fn put_rules(&mut self, handle: u32, specs: &[RuleSpec]) {
         let metrics = self.headers[handle as usize].rule_layout.metrics.clone();
-        self.install(handle, metrics, specs, layouts);
+        self.install(handle, metrics, specs);
     }
 
-    fn install(
-        &mut self,
-        handle: u32,
-        metrics: Arc<MetricLayout>,
-        specs: &[RuleSpec],
-        layouts: &mut RuleLayouts,
-    ) {
+    fn install(&mut self, handle: u32, metrics: Arc<MetricLayout>, specs: &[RuleSpec]) {
         let compiled = compile(specs, &metrics);
-        let layout = layouts.get_or_create(metrics, &compiled.condition_codes, &compiled.rules);
+        let (codes, rules) = (&compiled.condition_codes, &compiled.rules);
+        let layout = self.rule_layouts.get_or_create(metrics, codes, rules);
         let (header, words) = self.view(handle);
         let old_slots = header.rule_layout.slot_count().min(words.len());
         let words = record_words(&words[..old_slots], &compiled.thresholds, specs, &layout);

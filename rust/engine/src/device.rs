@@ -40,7 +40,6 @@ pub struct DeviceHeader {
     pub number: u32,
     pub record_index: u32,
     pub record_lines: u16,
-    /// Slots that have a value.
     pub value_count: u16,
     /// Its readings are reported one by one, for live subscribers.
     pub watched: bool,

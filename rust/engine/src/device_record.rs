@@ -1,7 +1,7 @@
 //! A device with its record: stores values and their times, and the state of rules.
 
 use crate::device::{DeviceHeader, ValueKind};
-use crate::packing::CheckpointEntry;
+use crate::packing::LatestValue;
 use crate::payload_parser::MetricValue;
 use crate::rule_layout::WORD_BITS;
 use crate::rules::NO_DEADLINE;
@@ -110,7 +110,7 @@ impl DeviceRecord<'_> {
     }
 
     /// Stores a checkpoint whose metrics are those of the layout, in the same order.
-    pub fn store_checkpoint(&mut self, metrics: &[CheckpointEntry<'_>]) {
+    pub fn store_checkpoint(&mut self, metrics: &[LatestValue<'_>]) {
         for (slot, entry) in metrics.iter().enumerate() {
             self.store(slot, &entry.value);
         }

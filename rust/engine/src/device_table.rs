@@ -1,4 +1,4 @@
-//! All devices, and the index from a device's number to its handle.
+//! All devices with the layouts they share, and the index from a device's number to its handle.
 //!
 //! A handle is a device's position in the table. Device numbers are database keys, small and dense, so a paged table finds a handle in
 //! one step.
@@ -10,8 +10,9 @@ use foldhash::fast::RandomState;
 
 use crate::device::DeviceHeader;
 use crate::device_record::DeviceRecord;
+use crate::metric_layout::MetricLayouts;
 use crate::record_arena::{self, RecordArena};
-use crate::rule_layout::RuleLayout;
+use crate::rule_layout::{RuleLayout, RuleLayouts};
 
 const PAGE_BITS: u32 = 10;
 /// Numbers from here on are in a hash table, so that a single large number does not cost many empty pages.
@@ -59,28 +60,47 @@ impl HandleIndex {
     }
 }
 
-#[derive(Default)]
 pub struct DeviceTable {
     /// By handle.
     pub headers: Vec<DeviceHeader>,
     pub handles: HandleIndex,
+    pub metric_layouts: MetricLayouts,
+    pub rule_layouts: RuleLayouts,
+    /// Of a device without metrics and rules.
+    empty_layout: Arc<RuleLayout>,
     arena: RecordArena,
     free: Vec<u32>,
 }
 
+impl Default for DeviceTable {
+    fn default() -> Self {
+        let mut metric_layouts = MetricLayouts::default();
+        let mut rule_layouts = RuleLayouts::default();
+        Self {
+            headers: Vec::new(),
+            handles: HandleIndex::default(),
+            empty_layout: rule_layouts.without_rules(metric_layouts.get_or_create(Vec::new())),
+            metric_layouts,
+            rule_layouts,
+            arena: RecordArena::default(),
+            free: Vec::new(),
+        }
+    }
+}
+
 impl DeviceTable {
-    /// The device's handle; a new device gets the layout `empty`.
+    /// The device's handle; adds a new device.
     #[inline]
-    pub fn handle(&mut self, number: u32, empty: &Arc<RuleLayout>) -> u32 {
+    pub fn handle(&mut self, number: u32) -> u32 {
         match self.handles.get(number) {
             Some(handle) => handle,
-            None => self.add(number, empty),
+            None => self.add(number),
         }
     }
 
     #[cold]
-    fn add(&mut self, number: u32, empty: &Arc<RuleLayout>) -> u32 {
-        let header = DeviceHeader::new(number, empty.clone());
+    fn add(&mut self, number: u32) -> u32 {
+        let header = DeviceHeader::new(number, self.empty_layout.clone());
         let handle = match self.free.pop() {
             Some(handle) => {
                 self.headers[handle as usize] = header;
@@ -100,10 +120,10 @@ impl DeviceTable {
     }
 
     /// Another device may get the handle.
-    pub fn remove(&mut self, handle: u32, empty: &Arc<RuleLayout>) {
+    pub fn remove(&mut self, handle: u32) {
         self.resize(handle, 0);
         self.handles.remove(self.headers[handle as usize].number);
-        self.headers[handle as usize] = DeviceHeader::new(0, empty.clone());
+        self.headers[handle as usize] = DeviceHeader::new(0, self.empty_layout.clone());
         self.free.push(handle);
     }
 

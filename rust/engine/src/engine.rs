@@ -1,17 +1,14 @@
 //! The engine: messages in; rows, rule transitions and fired rules out. Defined by `domain/telemetry/reference.py`.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 use crate::batch_result::BatchResult;
 use crate::device_table::DeviceTable;
 use crate::evaluate::evaluate;
 use crate::fast_json::ScanBuffer;
 use crate::firing::{Evaluation, EvaluationKind, OFF, ON};
-use crate::metric_layout::MetricLayouts;
 use crate::metric_names::MetricNames;
 use crate::row_writer::RowWriter;
-use crate::rule_layout::{RuleLayout, RuleLayouts};
 use crate::rules::RuleSpec;
 use crate::timed_rules::reset_deadlines;
 use crate::timers::TimerQueue;
@@ -21,11 +18,7 @@ pub(crate) const PREFETCH_WINDOW: usize = 16;
 
 pub struct Engine {
     pub(crate) devices: DeviceTable,
-    /// Of a device without metrics and rules.
-    pub(crate) empty_layout: Arc<RuleLayout>,
     pub(crate) names: MetricNames,
-    pub(crate) metric_layouts: MetricLayouts,
-    pub(crate) rule_layouts: RuleLayouts,
     commands: HashMap<String, u32>,
     /// Handles of the devices that differ from their last checkpoint.
     pub(crate) changed: VecDeque<u32>,
@@ -41,14 +34,9 @@ pub struct Engine {
 
 impl Default for Engine {
     fn default() -> Self {
-        let mut metric_layouts = MetricLayouts::default();
-        let mut rule_layouts = RuleLayouts::default();
         Self {
             devices: DeviceTable::default(),
-            empty_layout: rule_layouts.without_rules(metric_layouts.get_or_create(Vec::new())),
             names: MetricNames::default(),
-            metric_layouts,
-            rule_layouts,
             commands: HashMap::from([("ON".to_owned(), ON), ("OFF".to_owned(), OFF)]),
             changed: VecDeque::new(),
             timers: TimerQueue::default(),
@@ -72,9 +60,8 @@ impl Engine {
     /// Replaces the device's rules.
     pub fn put_rules(&mut self, device: u32, mut specs: Vec<RuleSpec>) {
         specs.sort_by_key(|spec| (spec.priority, spec.rule));
-        let handle = self.handle(device);
-        self.devices
-            .put_rules(handle, &specs, &mut self.rule_layouts);
+        let handle = self.devices.handle(device);
+        self.devices.put_rules(handle, &specs);
         self.reset_deadlines(handle);
     }
 
@@ -83,12 +70,12 @@ impl Engine {
             return;
         };
         self.changed.retain(|changed| *changed != handle);
-        self.devices.remove(handle, &self.empty_layout);
+        self.devices.remove(handle);
     }
 
     /// Whether `BatchResult::watched` has the device's readings.
     pub fn watch(&mut self, device: u32, on: bool) {
-        let handle = self.handle(device);
+        let handle = self.devices.handle(device);
         self.devices.headers[handle as usize].watched = on;
     }
 
@@ -119,11 +106,6 @@ impl Engine {
     /// When to call `tick`.
     pub fn next_timer_ms(&mut self) -> Option<i64> {
         self.timers.next_deadline(&mut self.devices.headers)
-    }
-
-    #[inline]
-    pub(crate) fn handle(&mut self, device: u32) -> u32 {
-        self.devices.handle(device, &self.empty_layout)
     }
 
     #[inline]

@@ -87,7 +87,7 @@ pub fn scan_object(
     scan: &mut ScanBuffer,
 ) -> Option<Option<f64>> {
     scan.clear();
-    let (ts, end) = object(payload, 0, metrics, scan)?;
+    let (ts, end) = Scanner { payload, metrics }.object(0, scan)?;
     (skip_space(payload, end) == payload.len()).then_some(ts)
 }
 
@@ -96,7 +96,7 @@ pub fn scan_array(payload: &[u8], metrics: &MetricLayout, scan: &mut ScanBuffer)
     scan.clear();
     let mut at = expect_byte(payload, 0, b'[')?;
     loop {
-        let (ts, end) = object(payload, at, metrics, scan)?;
+        let (ts, end) = Scanner { payload, metrics }.object(at, scan)?;
         scan.messages.push(ScannedMessage {
             ts,
             readings_end: scan.readings.len(),
@@ -111,37 +111,6 @@ pub fn scan_array(payload: &[u8], metrics: &MetricLayout, scan: &mut ScanBuffer)
     }
 }
 
-/// The `ts` of the object that begins at `at`, and where it ends.
-#[inline(always)]
-fn object(
-    payload: &[u8],
-    at: usize,
-    metrics: &MetricLayout,
-    scan: &mut ScanBuffer,
-) -> Option<(Option<f64>, usize)> {
-    let mut at = expect_byte(payload, at, b'{')?;
-    let mut envelope = Envelope::default();
-    scan.begin_message();
-    loop {
-        at = skip_space(payload, at);
-        let is_plain = !envelope.has_values && !metrics.reports_envelope;
-        let expected = if is_plain {
-            expected_member(payload, at, metrics, scan)
-        } else {
-            None
-        };
-        at = match expected {
-            Some(end) => end,
-            None => envelope.member(payload, at, metrics, scan)?,
-        };
-        let end = member_end(payload, at)?;
-        at = end.at;
-        if end.is_last {
-            return (!scan.is_message_empty()).then_some((envelope.ts, at));
-        }
-    }
-}
-
 /// What an object contains beside its readings.
 #[derive(Default)]
 struct Envelope {
@@ -150,104 +119,124 @@ struct Envelope {
     has_values: bool,
 }
 
-impl Envelope {
-    /// Where the member at `at` ends, of any kind.
-    fn member(
-        &mut self,
-        payload: &[u8],
+/// Each method reads what begins at `at` and returns where it ends. By value, so that the fields stay in registers.
+#[derive(Clone, Copy)]
+struct Scanner<'a> {
+    payload: &'a [u8],
+    metrics: &'a MetricLayout,
+}
+
+impl Scanner<'_> {
+    /// The message's `ts`, and where the object ends.
+    #[inline(always)]
+    fn object(self, at: usize, scan: &mut ScanBuffer) -> Option<(Option<f64>, usize)> {
+        let mut at = expect_byte(self.payload, at, b'{')?;
+        let mut envelope = Envelope::default();
+        scan.begin_message();
+        loop {
+            at = skip_space(self.payload, at);
+            let is_plain = !envelope.has_values && !self.metrics.reports_envelope;
+            let expected = if is_plain {
+                self.expected_member(at, scan)
+            } else {
+                None
+            };
+            at = match expected {
+                Some(end) => end,
+                None => self.envelope_member(at, &mut envelope, scan)?,
+            };
+            let end = member_end(self.payload, at)?;
+            at = end.at;
+            if end.is_last {
+                return (!scan.is_message_empty()).then_some((envelope.ts, at));
+            }
+        }
+    }
+
+    /// A member of any kind.
+    fn envelope_member(
+        self,
         at: usize,
-        metrics: &MetricLayout,
+        envelope: &mut Envelope,
         scan: &mut ScanBuffer,
     ) -> Option<usize> {
+        let payload = self.payload;
         if payload.get(at..)?.starts_with(b"\"ts\"") {
             let begin = expect_byte(payload, at + 4, b':')?;
             let (value, end) = json_number::parse(payload, skip_space(payload, begin))?;
-            self.ts = Some(value);
+            envelope.ts = Some(value);
             return Some(end);
         }
         if let Some(inside) = open_object(payload, at, b'm') {
-            if self.has_values || !scan.is_message_empty() {
+            if envelope.has_values || !scan.is_message_empty() {
                 return None;
             }
-            self.has_values = true;
-            return members(payload, inside, metrics, scan);
+            envelope.has_values = true;
+            return self.members(inside, scan);
         }
         if let Some(inside) = open_object(payload, at, b'u') {
-            return units(payload, inside, metrics);
+            return units(payload, inside, self.metrics);
         }
-        if self.has_values {
+        if envelope.has_values {
             return None;
         }
-        member(payload, at, metrics, scan)
+        self.member(at, scan)
     }
-}
 
-#[inline]
-fn members(
-    payload: &[u8],
-    at: usize,
-    metrics: &MetricLayout,
-    scan: &mut ScanBuffer,
-) -> Option<usize> {
-    let mut at = at;
-    loop {
-        at = skip_space(payload, at);
-        at = match expected_member(payload, at, metrics, scan) {
-            Some(end) => end,
-            None => member(payload, at, metrics, scan)?,
-        };
-        let end = member_end(payload, at)?;
-        at = end.at;
-        if end.is_last {
-            return Some(at);
+    #[inline]
+    fn members(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
+        let mut at = at;
+        loop {
+            at = skip_space(self.payload, at);
+            at = match self.expected_member(at, scan) {
+                Some(end) => end,
+                None => self.member(at, scan)?,
+            };
+            let end = member_end(self.payload, at)?;
+            at = end.at;
+            if end.is_last {
+                return Some(at);
+            }
         }
     }
-}
 
-/// Where the member at `at` ends, if it is a number of the expected metric.
-#[inline(always)]
-fn expected_member(
-    payload: &[u8],
-    at: usize,
-    metrics: &MetricLayout,
-    scan: &mut ScanBuffer,
-) -> Option<usize> {
-    let slot = scan.expected_slot;
-    let colon = metrics.match_key(payload, at, slot)?;
-    let (value, end) = json_number::parse(payload, skip_space(payload, colon))?;
-    scan.push(slot, value)?;
-    Some(end)
-}
+    /// A number of the expected metric.
+    #[inline(always)]
+    fn expected_member(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
+        let slot = scan.expected_slot;
+        let colon = self.metrics.match_key(self.payload, at, slot)?;
+        let begin = skip_space(self.payload, colon);
+        let (value, end) = json_number::parse(self.payload, begin)?;
+        scan.push(slot, value)?;
+        Some(end)
+    }
 
-fn member(
-    payload: &[u8],
-    at: usize,
-    metrics: &MetricLayout,
-    scan: &mut ScanBuffer,
-) -> Option<usize> {
-    let (slot, colon) = metrics.find_key(payload, at)?;
-    let begin = skip_space(payload, colon);
-    let Some((value, end)) = json_number::parse(payload, begin) else {
-        return non_number(payload, begin, slot, scan);
-    };
-    scan.push(slot, value)?;
-    Some(end)
-}
+    fn member(self, at: usize, scan: &mut ScanBuffer) -> Option<usize> {
+        let (slot, colon) = self.metrics.find_key(self.payload, at)?;
+        let begin = skip_space(self.payload, colon);
+        let Some((value, end)) = json_number::parse(self.payload, begin) else {
+            return self.non_number(begin, slot, scan);
+        };
+        scan.push(slot, value)?;
+        Some(end)
+    }
 
-#[inline(never)]
-fn non_number(payload: &[u8], at: usize, slot: usize, scan: &mut ScanBuffer) -> Option<usize> {
-    let rest = payload.get(at..)?;
-    let (value, number, end) = if rest.starts_with(b"true") {
-        (NonNumber::Bool(true), 1.0, at + 4)
-    } else if rest.starts_with(b"false") {
-        (NonNumber::Bool(false), 0.0, at + 5)
-    } else {
-        let end = text(payload, at)?;
-        (NonNumber::Text(at + 1, end), f64::NAN, end + 1)
-    };
-    scan.non_numbers.push((scan.readings.len(), value));
-    scan.push(slot, number)?;
-    Some(end)
+    #[inline(never)]
+    fn non_number(self, at: usize, slot: usize, scan: &mut ScanBuffer) -> Option<usize> {
+        let rest = self.payload.get(at..)?;
+        let (value, number, end) = if rest.starts_with(b"true") {
+            (NonNumber::Bool(true), 1.0, at + 4)
+        } else if rest.starts_with(b"false") {
+            (NonNumber::Bool(false), 0.0, at + 5)
+        } else {
+            let end = text(self.payload, at)?;
+            (NonNumber::Text(at + 1, end), f64::NAN, end + 1)
+        };
+        let index = scan.readings.len();
+        scan.non_numbers.push((index, value));
+        scan.push(slot, number)?;
+        Some(end)
+    }
 }
 
 /// Where the text whose quote is at `at` ends; None if it has escapes, is too long or is not UTF-8.

@@ -15,6 +15,14 @@ use crate::payload_parser::{
     self, MAX_METRICS, MAX_PAYLOAD, MetricValue, ParsedReading, PayloadFault,
 };
 
+/// A message as it arrived, with the handle of its device.
+#[derive(Clone, Copy)]
+pub(crate) struct RawMessage<'a> {
+    pub handle: u32,
+    pub received_ms: i64,
+    pub payload: &'a [u8],
+}
+
 /// The state of up to this many devices stays in the processor's cache.
 const CACHED_DEVICES: usize = 4096;
 
@@ -36,33 +44,30 @@ impl Engine {
             }
             let handle = self.prefetched[index % PREFETCH_WINDOW];
             self.mark_seen(handle, received_ms, &mut result);
-            if payload.len() > MAX_PAYLOAD
-                || !self.ingest_fast(handle, received_ms, payload, &mut result)
-            {
-                self.ingest_parsed(handle, received_ms, payload, &mut result);
+            let raw = RawMessage {
+                handle,
+                received_ms,
+                payload,
+            };
+            if payload.len() > MAX_PAYLOAD || !self.ingest_fast(raw, &mut result) {
+                self.ingest_parsed(raw, &mut result);
             }
         }
         result
     }
 
     /// The general path, for every payload.
-    fn ingest_parsed(
-        &mut self,
-        handle: u32,
-        received_ms: i64,
-        payload: &[u8],
-        result: &mut BatchResult,
-    ) {
-        let parsed = payload_parser::parse(payload, received_ms);
+    fn ingest_parsed(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
+        let parsed = payload_parser::parse(raw.payload, raw.received_ms);
         for message in parsed.messages {
             result.messages += 1;
-            let accepted = self.assign_slots(handle, &message.readings, result);
+            let accepted = self.assign_slots(raw.handle, &message.readings, result);
             if !accepted.is_empty() {
-                self.store_message(handle, message.ts_ms, &accepted, received_ms, result);
+                self.store_message(raw, message.ts_ms, &accepted, result);
             }
         }
         for fault in parsed.faults {
-            result.count_fault(self.devices.headers[handle as usize].number, fault);
+            result.count_fault(self.devices.headers[raw.handle as usize].number, fault);
         }
     }
 
@@ -71,7 +76,7 @@ impl Engine {
     fn prefetch(&mut self, devices: impl Iterator<Item = u32>) {
         let mut count = 0;
         for (device, handle) in devices.zip(&mut self.prefetched) {
-            *handle = self.devices.handle(device, &self.empty_layout);
+            *handle = self.devices.handle(device);
             count += 1;
         }
         if self.devices.headers.len() > CACHED_DEVICES {
@@ -82,13 +87,12 @@ impl Engine {
     /// Stores a message's values, (slot, value) of any kind, and evaluates the rules.
     pub(crate) fn store_message<'a, V: Borrow<MetricValue<'a>>>(
         &mut self,
-        handle: u32,
+        raw: RawMessage<'_>,
         ts_ms: i64,
         values: &[(usize, V)],
-        received_ms: i64,
         result: &mut BatchResult,
     ) {
-        let mut record = self.devices.record(handle);
+        let mut record = self.devices.record(raw.handle);
         let header = &*record.header;
         let slots = &header.rule_layout.metrics.slots;
         result.readings += values.len() as u64;
@@ -109,24 +113,25 @@ impl Engine {
         for (slot, value) in values {
             record.store(*slot, value.borrow());
         }
-        record.store_times(values.iter().map(|(slot, _)| *slot), ts_ms, received_ms);
-        self.evaluate_rules(handle, received_ms, result);
+        let slots = values.iter().map(|(slot, _)| *slot);
+        record.store_times(slots, ts_ms, raw.received_ms);
+        self.evaluate_rules(raw, result);
     }
 
     /// After new values were stored.
     #[inline]
-    pub(crate) fn evaluate_rules(&mut self, handle: u32, at_ms: i64, result: &mut BatchResult) {
-        self.mark_changed(handle);
-        let mut record = self.devices.record(handle);
+    pub(crate) fn evaluate_rules(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) {
+        self.mark_changed(raw.handle);
+        let mut record = self.devices.record(raw.handle);
         self.fired.clear();
         let mut evaluation = Evaluation {
-            at_ms,
+            at_ms: raw.received_ms,
             kind: EvaluationKind::All,
             fired: &mut self.fired,
             result,
         };
         evaluate(&mut record, &mut evaluation);
-        self.timers.schedule(record.header, handle);
+        self.timers.schedule(record.header, raw.handle);
     }
 
     /// The readings with their slots, new ones included, without those that exceed the limit of metrics.
@@ -168,9 +173,7 @@ impl Engine {
             result.report_metric(header.number, &slots[index]);
         }
         if let Some(slots) = new_slots {
-            let layout = self.metric_layouts.get_or_create(slots);
-            self.devices
-                .extend_metrics(handle, layout, &mut self.rule_layouts);
+            self.devices.extend_metrics(handle, slots);
         }
         accepted
     }
@@ -190,10 +193,7 @@ impl Engine {
 }
 
 fn metric_number(names: &mut MetricNames, name: &str, result: &mut BatchResult) -> (u32, Arc<str>) {
-    if let Some(known) = names
-        .number(name)
-        .and_then(|number| Some((number, names.name(number)?.clone())))
-    {
+    if let Some(known) = names.find(name) {
         return known;
     }
     let (number, name) = names.add(name);

@@ -271,26 +271,12 @@ mod tests {
 
     #[test]
     fn broken_payloads_are_malformed() {
-        let deep = "[".repeat(33) + &"]".repeat(33);
-        for text in [
-            "",
-            "{",
-            "{\"a\"}",
-            "[1,]",
-            "{\"a\":1,}",
-            "\"\\ud800\"",
-            "\"\\udc00\"",
-            "\"\\x\"",
-            "nul",
-            "1 2",
-            "\u{feff}{}",
-            "\"\n\"",
-            deep.as_str(),
-            "-",
-            "'a'",
-        ] {
+        let texts = r#"|{|{"a"}|[1,]|{"a":1,}|"\ud800"|"\udc00"|"\x"|nul|1 2|-|'a'"#;
+        for text in texts.split('|').chain(["\u{feff}{}", "\"\n\""]) {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
+        let too_deep = "[".repeat(33) + &"]".repeat(33);
+        assert!(parse(too_deep.as_bytes()).is_err());
         assert!(parse(b"\"\xff\"").is_err());
     }
 

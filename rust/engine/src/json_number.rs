@@ -198,21 +198,9 @@ mod tests {
 
     #[test]
     fn numbers_round_as_the_standard_library_rounds_them() {
-        for text in [
-            "0",
-            "-0",
-            "21.4",
-            "1e22",
-            "1e23",
-            "9007199254740993",
-            "123456789012345678901234567890",
-            "0.1e-5",
-            "1E+2",
-            "-1.7976931348623157e308",
-            "5e-324",
-            "2.2250738585072011e-308",
-            "1e999",
-        ] {
+        let texts = "0 -0 21.4 1e22 1e23 9007199254740993 123456789012345678901234567890 0.1e-5 1E+2 \
+            -1.7976931348623157e308 5e-324 2.2250738585072011e-308 1e999";
+        for text in texts.split(' ') {
             let expected: f64 = text.parse().unwrap();
             let (value, end) = parse(text.as_bytes(), 0).unwrap();
             assert_eq!(
@@ -220,15 +208,6 @@ mod tests {
                 (expected.to_bits(), text.len()),
                 "{text}"
             );
-        }
-    }
-
-    #[test]
-    fn text_that_is_not_a_json_number_is_none() {
-        for text in [
-            "", "-", "01", "1.", ".5", "+1", "1e", "1e+", "x", "-x", "00",
-        ] {
-            assert_eq!(parse(text.as_bytes(), 0), None, "{text}");
         }
     }
 
@@ -267,9 +246,7 @@ mod tests {
 
     #[test]
     fn text_that_is_not_a_number_is_none_whatever_follows() {
-        for text in [
-            "-", "01", "1.", ".5", "+1", "1e", "1e+", "x", "-x", "00.5", "-.5", "1.e5",
-        ] {
+        for text in " - 01 1. .5 +1 1e 1e+ x -x 00 00.5 -.5 1.e5".split(' ') {
             for suffix in SUFFIXES {
                 let text = format!("{text}{suffix}");
                 assert_eq!(parse(text.as_bytes(), 0), None, "{text}");

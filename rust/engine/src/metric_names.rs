@@ -20,8 +20,10 @@ impl MetricNames {
         self.highest = self.highest.max(number);
     }
 
-    pub fn number(&self, name: &str) -> Option<u32> {
-        self.numbers.get(name).copied()
+    /// (number, name)
+    pub fn find(&self, name: &str) -> Option<(u32, Arc<str>)> {
+        let (name, number) = self.numbers.get_key_value(name)?;
+        Some((*number, name.clone()))
     }
 
     pub fn name(&self, number: u32) -> Option<&Arc<str>> {

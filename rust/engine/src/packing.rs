@@ -9,9 +9,9 @@ const TAG_TEXT: u64 = 3;
 pub(crate) const TAG_INTEGER: u64 = 4;
 const CHECKPOINT_VERSION: u8 = 1;
 
-/// One metric in a checkpoint: the latest value with its time, its arrival and its unit.
+/// A metric's latest value, with its time and its arrival, as a checkpoint has it.
 #[derive(Debug, PartialEq)]
-pub struct CheckpointEntry<'a> {
+pub struct LatestValue<'a> {
     pub metric: u32,
     pub value: MetricValue<'a>,
     pub ts_ms: i64,
@@ -59,7 +59,7 @@ pub fn put_checkpoint_header(out: &mut Vec<u8>, newest_ms: i64) {
     put_varint(out, zigzag(newest_ms));
 }
 
-pub fn put_checkpoint_entry(out: &mut Vec<u8>, newest_ms: i64, entry: &CheckpointEntry<'_>) {
+pub fn put_checkpoint_entry(out: &mut Vec<u8>, newest_ms: i64, entry: &LatestValue<'_>) {
     put_value(out, entry.metric, &entry.value);
     put_varint(out, zigzag(entry.ts_ms - newest_ms));
     put_varint(out, zigzag(entry.received_ms - newest_ms));
@@ -68,7 +68,7 @@ pub fn put_checkpoint_entry(out: &mut Vec<u8>, newest_ms: i64, entry: &Checkpoin
 }
 
 /// The time of the newest message, and the metrics, of a checkpoint.
-pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<CheckpointEntry<'_>>), DecodeError> {
+pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<LatestValue<'_>>), DecodeError> {
     let mut cursor = Cursor { data: checkpoint };
     if cursor.take(1)? != [CHECKPOINT_VERSION] {
         return Err(DecodeError("this version does not read this checkpoint"));
@@ -83,7 +83,7 @@ pub fn read_checkpoint(checkpoint: &[u8]) -> Result<(i64, Vec<CheckpointEntry<'_
             0 => None,
             size => Some(cursor.text(size - 1)?),
         };
-        metrics.push(CheckpointEntry {
+        metrics.push(LatestValue {
             metric,
             value,
             ts_ms,
@@ -209,16 +209,10 @@ mod tests {
 
     #[test]
     fn readings_survive_packing_and_unpacking() {
-        let values = [
-            MetricValue::Number(21.4),
-            MetricValue::Number(-3.0),
-            MetricValue::Number(-0.0),
-            MetricValue::Number(2147483648.0),
-            MetricValue::Number(-2147483648.0),
-            MetricValue::Bool(true),
-            MetricValue::Bool(false),
-            MetricValue::Text("é".into()),
-        ];
+        let numbers = [21.4, -3.0, -0.0, 2147483648.0, -2147483648.0].map(MetricValue::Number);
+        let mut values = numbers.to_vec();
+        values.extend([true, false].map(MetricValue::Bool));
+        values.push(MetricValue::Text("é".into()));
         let mut packed = Vec::new();
         for (i, value) in values.iter().enumerate() {
             put_value(&mut packed, i as u32 * 1000, value);

@@ -41,23 +41,13 @@ mod tests {
 
     #[test]
     fn the_last_use_is_allowed_and_the_next_is_not() {
-        let used = [1_000, 2_000];
-        assert_eq!(
-            check_rate_limit(&used, 3, 3_000),
-            RateLimitDecision {
-                is_allowed: true,
-                remaining: 0,
-                next_free_ms: 61_000
-            }
-        );
-        assert_eq!(
-            check_rate_limit(&used, 2, 3_000),
-            RateLimitDecision {
-                is_allowed: false,
-                remaining: 0,
-                next_free_ms: 61_000
-            }
-        );
+        let decide = |limit| {
+            let decision = check_rate_limit(&[1_000, 2_000], limit, 3_000);
+            let remaining = decision.remaining;
+            (decision.is_allowed, remaining, decision.next_free_ms)
+        };
+        assert_eq!(decide(3), (true, 0, 61_000));
+        assert_eq!(decide(2), (false, 0, 61_000));
     }
 
     #[test]

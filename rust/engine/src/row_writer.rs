@@ -91,17 +91,8 @@ mod tests {
 
     #[test]
     fn the_bytes_equal_those_of_packing_one_by_one() {
-        let values = [
-            21.4,
-            -3.0,
-            -0.0,
-            0.0,
-            f64::NAN,
-            2147483647.0,
-            2147483648.0,
-            -2147483648.0,
-            1e300,
-        ];
+        let max = 2f64.powi(31);
+        let values = [21.4, -3.0, -0.0, 0.0, f64::NAN, max - 1.0, max, -max, 1e300];
         let mut writer = RowWriter::default();
         for metric in [0, 1, 15, 16, 2047, 2048, 262_143, 262_144, u32::MAX] {
             writer.clear();

@@ -8,15 +8,9 @@ use sha2::{Digest, Sha256, compress256};
 
 const BLOCK_BYTES: usize = 64;
 /// Initial hash value of SHA-256 (FIPS 180-4, 5.3.3).
+#[rustfmt::skip]
 const INITIAL_STATE: [u32; 8] = [
-    0x6a09_e667,
-    0xbb67_ae85,
-    0x3c6e_f372,
-    0xa54f_f53a,
-    0x510e_527f,
-    0x9b05_688c,
-    0x1f83_d9ab,
-    0x5be0_cd19,
+    0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19,
 ];
 const SECRET_PREFIX: &str = "whsec_";
 

@@ -20,8 +20,8 @@ pub struct GrantWindow {
     current_offset: OffsetSpan,
 }
 
-/// From `since` up to `until` (Unix seconds) the local clock is `offset` seconds ahead of UTC.
-#[derive(Clone, Copy)]
+/// From `start_s` up to `end_s` (Unix seconds) the local clock is `offset` seconds ahead of UTC.
+#[derive(Clone, Copy, Default)]
 struct OffsetSpan {
     start_s: i64,
     end_s: i64,
@@ -42,11 +42,7 @@ impl GrantWindow {
             days,
             minutes,
             zone,
-            current_offset: OffsetSpan {
-                start_s: 0,
-                end_s: 0,
-                offset: 0,
-            },
+            current_offset: OffsetSpan::default(),
         })
     }
 
@@ -82,11 +78,7 @@ impl GrantWindow {
     /// Instants outside jiff's calendar count as UTC.
     fn offset_span_at(&self, at_s: i64) -> OffsetSpan {
         let Ok(at) = Timestamp::from_second(at_s) else {
-            return OffsetSpan {
-                start_s: at_s,
-                end_s: at_s,
-                offset: 0,
-            };
+            return OffsetSpan::default();
         };
         let offset = i64::from(self.zone.to_offset(at).seconds());
         // `preceding` is strict: a span also begins at an instant that is itself a transition.

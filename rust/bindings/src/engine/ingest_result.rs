@@ -16,13 +16,7 @@ type WatchedTuple<'a> = (
 
 #[pyclass(module = "adapters.engine._native", name = "Ingested", frozen)]
 pub struct PyIngestResult {
-    result: BatchResult,
-}
-
-impl PyIngestResult {
-    pub fn new(result: BatchResult) -> Self {
-        Self { result }
-    }
+    pub result: BatchResult,
 }
 
 #[pymethods]
