@@ -248,6 +248,28 @@ async def test_the_deadline_covers_a_request_that_is_not_read(courier: CourierCl
     assert "No complete answer within 0.4 seconds" in str(reply.error)
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_after_the_deadline_nothing_more_is_sent_to_a_receiver_that_reads_on() -> None:
+    read = 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal read
+        await asyncio.sleep(2 * SHORT_S)
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1_000_000):
+                read += len(data)
+        writer.close()
+
+    courier = NativeCourier(clock=CLOCK, guard=AddressGuard(allow_private=True))
+    async with await asyncio.start_server(slow, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        large = replace(post(f"http://127.0.0.1:{port}/", SHORT_S), body=bytes(50_000_000))
+        assert (await CourierClient(courier).send(large)).status is None
+        await asyncio.sleep(4 * SHORT_S)
+    await courier.close()
+    assert 0 < read < 50_000_000
+
+
 async def test_a_receiver_that_speaks_only_http_2_is_a_failure_in_words(courier: CourierClient) -> None:
     settings = b"\0\0\0\x04\0\0\0\0\0"
     async with webhook_receiver(send_and_close(settings)) as receiver:
@@ -323,9 +345,19 @@ def hangs_up_after(count: int) -> Behaviour:
     return behave
 
 
-async def test_a_kept_connection_that_ends_without_a_word_costs_no_attempt(courier: CourierClient) -> None:
+async def test_a_request_that_is_lost_with_its_pooled_connection_is_not_sent_again(courier: CourierClient) -> None:
     async with webhook_receiver(hangs_up_after(1)) as receiver:
-        assert [(await courier.send(post(receiver.url))).status for _ in range(4)] == [200] * 4
+        replies = [await courier.send(post(receiver.url)) for _ in range(4)]
+        assert len(receiver.requests) == 4
+    assert all(reply.status == 200 or "without an answer" in str(reply.error) for reply in replies)
+
+
+async def test_a_pooled_connection_that_is_closed_while_idle_costs_no_attempt(courier: CourierClient) -> None:
+    async with webhook_receiver(send_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")) as receiver:
+        for _ in range(4):
+            assert (await courier.send(post(receiver.url))).status == 200
+            await asyncio.sleep(0.05)
+        assert len(receiver.requests) == 4
 
 
 async def test_a_new_connection_that_ends_without_a_word_is_a_failure_and_is_not_tried_again(courier: CourierClient) -> None:

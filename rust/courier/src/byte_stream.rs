@@ -17,13 +17,38 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 
-/// True once a byte has arrived after the last byte sent; records of TLS itself do not count.
+/// Shared by a connection and the request that uses it.
 #[derive(Clone, Default)]
-pub struct ResponseStarted(pub Arc<AtomicBool>);
+pub struct ConnectionState(Arc<Flags>);
+
+#[derive(Default)]
+struct Flags {
+    response_started: AtomicBool,
+    aborted: AtomicBool,
+}
+
+impl ConnectionState {
+    /// A byte has arrived after the last byte sent; records of TLS itself do not count.
+    pub fn response_started(&self) -> bool {
+        self.0.response_started.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more is sent. The connection closes when its task runs next.
+    pub fn abort(&self) {
+        self.0.aborted.store(true, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.0.aborted.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+}
 
 pub struct ByteStream {
     transport: Box<dyn Transport>,
-    response_started: ResponseStarted,
+    state: ConnectionState,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
 }
@@ -34,7 +59,7 @@ impl ByteStream {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
         Self {
             transport,
-            response_started: ResponseStarted::default(),
+            state: ConnectionState::default(),
             open_connections,
             is_pooled: others < MAX_POOLED,
         }
@@ -49,7 +74,7 @@ impl Drop for ByteStream {
 
 impl Connection for ByteStream {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().extra(self.response_started.clone());
+        let connected = Connected::new().extra(self.state.clone());
         if !self.is_pooled {
             connected.poison();
         }
@@ -67,7 +92,7 @@ impl AsyncRead for ByteStream {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.transport).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            this.response_started.0.store(true, Ordering::Relaxed);
+            this.state.0.response_started.store(true, Ordering::Relaxed);
         }
         polled
     }
@@ -80,15 +105,19 @@ impl AsyncWrite for ByteStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.response_started.0.store(false, Ordering::Relaxed);
+        this.state.check()?;
+        let flags = &this.state.0;
+        flags.response_started.store(false, Ordering::Relaxed);
         Pin::new(&mut this.transport).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().transport).poll_flush(context)
+        let this = self.get_mut();
+        this.state.check()?;
+        Pin::new(&mut this.transport).poll_flush(context)
     }
 
-    /// Does not wait: a receiver that does not read TLS's goodbye must not keep the connection open.
+    /// Does not wait: a receiver that does not read TLS's last record must not keep the connection open.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.get_mut().transport).poll_shutdown(context);
         Poll::Ready(match polled {

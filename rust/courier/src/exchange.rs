@@ -4,22 +4,24 @@
 //! write it, the receiver cannot have seen it, and the client sends it on another connection (`retry_canceled_requests`: hyper hands
 //! such a request back, and no other). If any of it has been written, the receiver may have processed it: it is not sent again
 //! (RFC 9110, 9.2.2) but the attempt fails, and the delivery's own schedule decides about the next.
+//!
+//! hyper goes on sending a request that was cancelled, for as long as the receiver takes. `AbortOnDrop` ends that.
 
 use std::error::Error;
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::Extensions;
-use hyper::{Method, Request, Response, Uri};
-use hyper_util::client::legacy::{self, Client};
+use hyper::{Method, Request, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::byte_stream::ResponseStarted;
+use crate::byte_stream::ConnectionState;
 use crate::connector::GuardedConnector;
 use crate::error::AttemptFailure;
 use crate::model::{Endpoint, MAX_EXCERPT, WebhookRequest, WebhookResponse};
@@ -48,9 +50,53 @@ pub async fn exchange(
     client: &HttpClient,
     request: &WebhookRequest,
 ) -> Result<WebhookResponse, AttemptFailure> {
-    let response = client.request(http_request(request)?).await;
-    let response = response.map_err(|error| failure(&error, response_started(&error)))?;
-    read(response).await.map_err(|error| failure(&error, true))
+    let mut request = http_request(request)?;
+    let connection = capture_connection(&mut request);
+    let mut response = client.request(request);
+    let mut guard = AbortOnDrop(Some(connection));
+    let response = match (&mut response).await {
+        Ok(response) => response,
+        Err(error) => return Err(failure(&error, guard.response_started())),
+    };
+    let (head, mut body) = response.into_parts();
+    let mut guard = AbortOnDrop(guard.0.take());
+    let read = read_excerpt(&mut body).await;
+    let (excerpt, is_complete) = read.map_err(|error| failure(&error, true))?;
+    if is_complete {
+        guard.0 = None;
+    }
+    Ok(WebhookResponse {
+        status: head.status.as_u16(),
+        excerpt,
+        retry_after: retry_after(&head.headers),
+    })
+}
+
+/// Closes the request's connection at once, unless the response was read to its end. To be declared after the future or body that it
+/// guards: dropped before them, it marks the connection before hyper learns of the cancellation.
+struct AbortOnDrop(Option<CaptureConnection>);
+
+impl AbortOnDrop {
+    /// None before the request has a connection.
+    fn connection(&self) -> Option<ConnectionState> {
+        let connected = self.0.as_ref()?.connection_metadata();
+        let mut extras = Extensions::new();
+        connected.as_ref()?.get_extras(&mut extras);
+        extras.remove()
+    }
+
+    fn response_started(&self) -> bool {
+        self.connection()
+            .is_some_and(|connection| connection.response_started())
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection() {
+            connection.abort();
+        }
+    }
 }
 
 fn http_request(request: &WebhookRequest) -> Result<Request<Full<Bytes>>, AttemptFailure> {
@@ -83,41 +129,24 @@ fn invalid(error: impl std::fmt::Display) -> AttemptFailure {
     AttemptFailure::InvalidRequest(error.to_string())
 }
 
-async fn read(response: Response<Incoming>) -> Result<WebhookResponse, hyper::Error> {
-    let retry_after = response
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok())
-        .filter(|value| value.len() <= MAX_RETRY_AFTER)
-        .map(str::to_owned);
-    let status = response.status().as_u16();
-    let mut body = response.into_body();
+/// The first bytes of the body, and whether it has no more.
+async fn read_excerpt(body: &mut Incoming) -> Result<(Vec<u8>, bool), hyper::Error> {
     let mut excerpt = Vec::new();
-    // A body that is dropped before its end takes its connection with it.
     while !body.is_end_stream() && excerpt.len() < MAX_EXCERPT {
         let Some(frame) = body.frame().await else {
-            break;
+            return Ok((excerpt, true));
         };
         if let Some(data) = frame?.data_ref() {
             let room = MAX_EXCERPT - excerpt.len();
             excerpt.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
-    Ok(WebhookResponse {
-        status,
-        excerpt,
-        retry_after,
-    })
+    Ok((excerpt, body.is_end_stream()))
 }
 
-fn response_started(error: &legacy::Error) -> bool {
-    let mut extras = Extensions::new();
-    if let Some(connected) = error.connect_info() {
-        connected.get_extras(&mut extras);
-    }
-    extras
-        .get()
-        .is_some_and(|started: &ResponseStarted| started.0.load(Ordering::Relaxed))
+fn retry_after(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    (value.len() <= MAX_RETRY_AFTER).then(|| value.to_owned())
 }
 
 fn failure(error: &(dyn Error + 'static), response_started: bool) -> AttemptFailure {
