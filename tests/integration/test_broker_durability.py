@@ -40,23 +40,6 @@ async def test_nothing_is_confirmed_before_its_batch_is() -> None:
         assert await raw.next_packet() == (0x40, b"\x00\x06")
 
 
-async def test_qos_2_is_received_when_its_batch_is_durable_and_a_repeat_is_not_taken_twice() -> None:
-    async with broker(consume=False) as world:
-        device = await world.device()
-        raw = await world.login(device)
-        await raw.send(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9))
-        batches = await everything(world, 1)
-        await raw.send(publish_packet(device.topic("state"), b"ON", qos=2, packet_id=9, dup=True))
-        await raw.send(PING)
-        assert await raw.next_packet() == PONG
-        for batch in batches:
-            batch.ack()
-        assert await raw.next_packet() == (0x50, b"\x00\x09")
-        await raw.send(b"\x62\x02\x00\x09")
-        assert await raw.next_packet() == (0x70, b"\x00\x09")
-        assert world.link.stats()["inbound_publish"] == 1
-
-
 async def test_a_batch_that_is_given_up_cuts_those_who_wait_for_it_and_only_those() -> None:
     async with broker(consume=False) as world:
         device, other = await world.device(), await world.device()

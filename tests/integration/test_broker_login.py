@@ -148,14 +148,29 @@ async def test_a_device_is_gone_when_its_last_connection_is() -> None:
         assert sum(isinstance(event, DeviceDisconnected) for event in world.events_of(device)) == 1
 
 
-async def test_a_device_has_a_bounded_number_of_connections() -> None:
+async def test_a_connection_too_many_closes_the_one_that_was_silent_for_the_longest_time() -> None:
     async with broker(max_connections_per_device=2) as world:
         device = await world.device()
-        for name in "ab":
-            await world.login(device, name)
-        third = await world.open(connect_packet(device, "c"))
-        assert await third.next_packet() == (0x20, b"\x00\x03")
-        assert await third.wait_closed()
+        forgotten, silent = await world.login(device, "a"), await world.login(device, "b")
+        await forgotten.say(b"\xc0\x00")
+        assert await forgotten.packet() == (0xD0, b"")
+        newest = await world.login(device, "c")
+        assert await silent.closed()
+        for alive in (forgotten, newest):
+            await alive.say(b"\xc0\x00")
+            assert await alive.packet() == (0xD0, b"")
+        assert world.link.stats()["closed_evicted"] == 1
+        assert not any(isinstance(event, DeviceDisconnected) for event in world.events)
+
+
+async def test_a_device_that_reboots_with_a_new_client_id_each_time_is_never_locked_out() -> None:
+    async with broker() as world:
+        device = await world.device()
+        for number in range(20):
+            await world.login(device, f"ESP-{number:06x}", will=(device.topic("status"), b"offline"))
+        await world.until(lambda: world.link.stats()["connections"] == 4)
+        assert world.link.stats()["closed_evicted"] == 16
+        assert not any(isinstance(event, InboundMessage) for event in world.events), "no will: the device is connected"
 
 
 async def test_a_lost_device_leaves_its_will_and_one_that_says_goodbye_does_not() -> None:

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_broker::{
-    Broker, BrokerStartError, FirmwareProfile, Limits, ListenAddress, OutboundMessage,
-    ServerCertificate, TransportKind,
+    Broker, BrokerStartError, EnqueueResult, FirmwareProfile, Limits, ListenAddress,
+    OutboundMessage, ServerCertificate, TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -196,6 +196,10 @@ impl PyBroker {
         self.broker.last_subscribed_ms(device_id)
     }
 
+    fn max_packet_size(&self, device_id: &str) -> Option<u32> {
+        self.broker.max_packet_size(device_id)
+    }
+
     #[pyo3(signature = (device_id, topic, payload, qos=1, retain=false, expiry_s=None))]
     fn publish(
         &self,
@@ -205,19 +209,14 @@ impl PyBroker {
         qos: u8,
         retain: bool,
         expiry_s: Option<u32>,
-    ) -> PyResult<bool> {
-        Ok(self.broker.publish(outbound_message((
-            device_id, topic, payload, qos, retain, expiry_s,
-        ))?))
-    }
-
-    fn publish_many(&self, messages: Vec<MessageTuple<'_>>) -> PyResult<Vec<bool>> {
-        let messages: Vec<OutboundMessage> = messages
-            .into_iter()
-            .map(outbound_message)
-            .collect::<PyResult<_>>()?;
-        let queued = messages.into_iter();
-        Ok(queued.map(|message| self.broker.publish(message)).collect())
+    ) -> PyResult<&'static str> {
+        let message = outbound_message((device_id, topic, payload, qos, retain, expiry_s))?;
+        Ok(match self.broker.publish(message) {
+            EnqueueResult::Queued => "queued",
+            EnqueueResult::NotSubscribed => "not_subscribed",
+            EnqueueResult::QueueFull => "queue_full",
+            EnqueueResult::TooLarge => "too_large",
+        })
     }
 
     /// At most `limit` messages and events; None when there are none.

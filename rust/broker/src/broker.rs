@@ -161,8 +161,14 @@ impl Broker {
         device.map_or(0, |device| device.last_subscribed_ms())
     }
 
-    /// Whether the message was queued for at least one open connection of the device.
-    pub fn publish(&self, message: OutboundMessage) -> bool {
+    /// Bytes; the Maximum Packet Size that the device's last connection announced. None without a limit.
+    pub fn max_packet_size(&self, device_id: &str) -> Option<u32> {
+        let device = self.shared.registry.find(device_id);
+        device.and_then(|device| device.max_packet_size())
+    }
+
+    /// `Queued` when the message was queued for at least one open connection of the device.
+    pub fn publish(&self, message: OutboundMessage) -> EnqueueResult {
         let OutboundMessage {
             device_id,
             topic,
@@ -176,21 +182,28 @@ impl Broker {
             payload,
             qos: qos.min(1),
             retain,
-            dup: false,
             expires: expiry.map(|expiry| Instant::now() + expiry),
         };
         let device = self.shared.registry.find(&device_id);
         let results = device.map_or_else(Vec::new, |device| {
             device.publish(&topic, &publish, &self.shared.limits)
         });
-        if results.contains(&EnqueueResult::QueueFull) {
-            self.shared.stats.outbound_queue_full.increment();
+        let (counts, any) = (&self.shared.stats, |result| results.contains(&result));
+        if any(EnqueueResult::QueueFull) {
+            counts.outbound_queue_full.increment();
         }
-        let queued = results.contains(&EnqueueResult::Queued);
-        if !queued {
-            self.shared.stats.outbound_no_subscriber.increment();
+        if any(EnqueueResult::Queued) {
+            EnqueueResult::Queued
+        } else if any(EnqueueResult::TooLarge) {
+            counts.outbound_too_large.increment();
+            EnqueueResult::TooLarge
+        } else {
+            counts.outbound_no_subscriber.increment();
+            results
+                .first()
+                .copied()
+                .unwrap_or(EnqueueResult::NotSubscribed)
         }
-        queued
     }
 
     /// At most `limit` messages and events; None when there are none.

@@ -15,6 +15,8 @@ use crate::topics::filter_matches;
 pub enum CloseReason {
     /// Another connection of the device uses the same client id (MQTT 5.0, 3.1.4).
     TakenOver,
+    /// The device has opened more connections than it may have, and this one was silent for the longest time.
+    Evicted,
     /// The device was removed or disconnected by the service, or its credentials changed.
     Revoked,
     /// The service rejected the batch that holds a message of this connection.
@@ -29,13 +31,26 @@ pub struct OutboundPublish {
     pub payload: Bytes,
     pub qos: u8,
     pub retain: bool,
-    pub dup: bool,
     pub expires: Option<Instant>,
 }
 
 impl OutboundPublish {
     pub fn has_expired(&self, now: Instant) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// Bytes of the PUBLISH to an MQTT 5 client (MQTT 5.0, 2.1.4 and 3.3.2).
+    fn packet_size(&self, qos: u8) -> usize {
+        let packet_id = if qos > 0 { 2 } else { 0 };
+        let properties = if self.expires.is_some() { 6 } else { 1 };
+        let remaining = 2 + self.topic.len() + packet_id + properties + self.payload.len();
+        let length_bytes = match remaining {
+            0..=0x7f => 1,
+            0x80..=0x3fff => 2,
+            0x4000..=0x1f_ffff => 3,
+            _ => 4,
+        };
+        1 + length_bytes + remaining
     }
 }
 
@@ -55,13 +70,22 @@ pub struct Mailbox {
     pub pending_out: VecDeque<OutboundPublish>,
     /// Sent at QoS 1 and not acknowledged by the client, with their packet ids.
     pub inflight_out: VecDeque<(u16, OutboundPublish)>,
+    /// Sent to an earlier connection of the session and not acknowledged; to be sent again with the same packet ids.
+    pub resend: VecDeque<(u16, OutboundPublish)>,
     pub subscriptions: Vec<Subscription>,
     pub close: Option<CloseReason>,
+    /// When the client last sent bytes.
+    pub last_received: Option<Instant>,
     pub waker: Option<Waker>,
 }
 
 pub struct Connection {
     pub client_id: ByteString,
+    /// Bytes; the largest packet that the client accepts. None without a limit.
+    pub max_packet_size: Option<u32>,
+    /// Unix milliseconds; 0 for a new session. Until then the resumed session was connected: what was sent to it before is
+    /// acknowledged, or the broker sends it again.
+    pub session_held_until_ms: i64,
     pub mailbox: Mutex<Mailbox>,
 }
 
@@ -71,6 +95,8 @@ pub enum EnqueueResult {
     Queued,
     NotSubscribed,
     QueueFull,
+    /// The packet is larger than the client's maximum packet size.
+    TooLarge,
 }
 
 impl Connection {
@@ -116,17 +142,26 @@ impl Connection {
         }) else {
             return EnqueueResult::NotSubscribed;
         };
+        let qos = qos.min(message.qos);
+        if !self.accepts(message, qos) {
+            return EnqueueResult::TooLarge;
+        }
         if mailbox.pending_out.len() >= limit {
             return EnqueueResult::QueueFull;
         }
         let copy = OutboundPublish {
-            qos: qos.min(message.qos),
+            qos,
             retain: retain && message.retain,
             ..message.clone()
         };
         mailbox.pending_out.push_back(copy);
         wake(mailbox);
         EnqueueResult::Queued
+    }
+
+    fn accepts(&self, message: &OutboundPublish, qos: u8) -> bool {
+        let fits = |limit| message.packet_size(qos) <= limit as usize;
+        self.max_packet_size.is_none_or(fits)
     }
 }
 
@@ -139,22 +174,39 @@ fn wake(mut mailbox: MutexGuard<'_, Mailbox>) {
     }
 }
 
-/// What the next connection of this session must send: first what was sent and not acknowledged, with DUP set, then the rest.
-pub fn take_undelivered(mailbox: &mut Mailbox) -> VecDeque<OutboundPublish> {
-    let resent = mailbox
-        .inflight_out
-        .drain(..)
-        .map(|(_, message)| OutboundPublish {
-            dup: true,
-            ..message
-        });
-    let mut messages: VecDeque<_> = resent.collect();
-    // A QoS-0 message is not kept for a later connection.
-    messages.extend(
-        mailbox
-            .pending_out
-            .drain(..)
-            .filter(|message| message.qos > 0),
-    );
-    messages
+/// What a session passes on to the client's next connection (MQTT 5.0, 4.1).
+#[derive(Default)]
+pub struct SessionState {
+    pub subscriptions: Vec<Subscription>,
+    pub resend: VecDeque<(u16, OutboundPublish)>,
+    pub pending: VecDeque<OutboundPublish>,
+}
+
+impl SessionState {
+    /// Take the session out of a connection. A QoS-0 message is not kept for a later connection.
+    pub fn take(mailbox: &mut Mailbox) -> Self {
+        let mut resend = std::mem::take(&mut mailbox.inflight_out);
+        resend.append(&mut mailbox.resend);
+        let mut pending = std::mem::take(&mut mailbox.pending_out);
+        pending.retain(|message| message.qos > 0);
+        Self {
+            subscriptions: std::mem::take(&mut mailbox.subscriptions),
+            resend,
+            pending,
+        }
+    }
+
+    /// Messages that the client has not acknowledged.
+    pub fn undelivered(&self) -> impl Iterator<Item = &OutboundPublish> {
+        let sent = self.resend.iter().map(|(_, message)| message);
+        sent.chain(&self.pending)
+    }
+
+    /// Whether every undelivered message fits into a packet of this size.
+    pub fn fits(&self, max_packet_size: Option<u32>) -> bool {
+        max_packet_size.is_none_or(|limit| {
+            self.undelivered()
+                .all(|message| message.packet_size(message.qos) <= limit as usize)
+        })
+    }
 }

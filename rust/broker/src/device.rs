@@ -2,42 +2,31 @@
 //!
 //! Law: a client id is looked up within its device only, so two devices that choose the same one do not affect each other.
 
+mod attach;
+mod delayed_will;
 mod state;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
-use bytestring::ByteString;
 use parking_lot::Mutex;
 
-use self::state::{DeviceState, StoredSession};
-use crate::connection::{
-    CloseReason, Connection, EnqueueResult, Mailbox, OutboundPublish, Subscription,
-    take_undelivered,
-};
+use self::state::DeviceState;
+use crate::connection::{CloseReason, Connection, EnqueueResult, OutboundPublish, Subscription};
 use crate::drop_reason::DropReason;
+use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
 use crate::rate_limit::TokenBucket;
 use crate::stats::QueueDepths;
 
+pub use self::attach::{AttachedConnection, SessionEnd, SessionRequest};
+pub use self::delayed_will::DelayedWill;
 pub use self::state::CredentialSnapshot;
 
 pub struct RegisteredDevice {
     pub id: Arc<str>,
     state: Mutex<DeviceState>,
-}
-
-pub enum AttachError {
-    /// The password has changed, or the device was removed, since authentication.
-    CredentialsChanged,
-    TooManyConnections,
-}
-
-pub struct AttachedConnection {
-    pub connection: Arc<Connection>,
-    pub session_present: bool,
-    pub took_over: bool,
 }
 
 const DROP_REPORT_INTERVAL_MS: i64 = 60_000;
@@ -52,6 +41,7 @@ impl RegisteredDevice {
             rate: TokenBucket::full(limits.rate_burst),
             last_reports_ms: [i64::MIN / 2; 3],
             last_subscribed_ms: 0,
+            max_packet_size: None,
         };
         Self {
             id,
@@ -100,81 +90,14 @@ impl RegisteredDevice {
             .any(|connection| connection.is_open())
     }
 
-    /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
-    /// device's lock, so the connect event precedes every other event of the connection.
-    pub fn attach(
-        &self,
-        credentials: CredentialSnapshot,
-        client_id: ByteString,
-        clean_start: bool,
-        limits: &Limits,
-        announce: impl FnOnce(),
-    ) -> Result<AttachedConnection, AttachError> {
-        let mut state = self.state.lock();
-        if state.credentials != Some(credentials) {
-            return Err(AttachError::CredentialsChanged);
-        }
-        let taken_over = state.take_over(&client_id);
-        let took_over = taken_over.is_some();
-        if !took_over && state.connections.len() >= limits.max_connections_per_device {
-            return Err(AttachError::TooManyConnections);
-        }
-        let stored = state.resume(&client_id, Instant::now());
-        let session = taken_over.or(stored).filter(|_| !clean_start);
-        let session_present = session.is_some();
-        let (subscriptions, pending_out) = session.unwrap_or_default();
-        if !subscriptions.is_empty() {
-            state.mark_subscribed();
-        }
-        let mailbox = Mailbox {
-            subscriptions,
-            pending_out,
-            ..Mailbox::default()
-        };
-        let connection = Arc::new(Connection {
-            client_id,
-            mailbox: Mutex::new(mailbox),
-        });
-        state.connections.push(Arc::clone(&connection));
-        announce();
-        Ok(AttachedConnection {
-            connection,
-            session_present,
-            took_over,
-        })
+    /// Bytes; the Maximum Packet Size of the device's last connection. None without a limit.
+    pub fn max_packet_size(&self) -> Option<u32> {
+        self.state.lock().max_packet_size
     }
 
-    /// Remove a connection from the device, unless another has taken it over. The session is stored for `session_expiry`. `announce`
-    /// runs under the device's lock; its argument says whether the device has no connection left.
-    pub fn detach(
-        &self,
-        connection: &Arc<Connection>,
-        session_expiry: Duration,
-        limits: &Limits,
-        announce: impl FnOnce(bool),
-    ) {
-        let mut state = self.state.lock();
-        let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
-        let Some(index) = state.connections.iter().position(same) else {
-            return;
-        };
-        state.connections.swap_remove(index);
-        let max_stored = limits.max_stored_sessions_per_device;
-        if !session_expiry.is_zero() && state.credentials.is_some() && max_stored > 0 {
-            let mut mailbox = connection.mailbox.lock();
-            let stored = StoredSession {
-                client_id: connection.client_id.clone(),
-                subscriptions: std::mem::take(&mut mailbox.subscriptions),
-                undelivered: take_undelivered(&mut mailbox),
-                expires: Instant::now() + session_expiry,
-            };
-            drop(mailbox);
-            if state.stored_sessions.len() >= max_stored {
-                state.stored_sessions.remove(0);
-            }
-            state.stored_sessions.push(stored);
-        }
-        announce(state.connections.is_empty());
+    /// Drop expired sessions, and publish every will whose delay is over.
+    pub fn end_sessions(&self, queue: &InboundQueue) {
+        self.state.lock().end_sessions(Instant::now(), queue);
     }
 
     /// Take one message from the device's rate limit: None when it may pass, else how long to wait before the next attempt.
@@ -246,12 +169,12 @@ impl RegisteredDevice {
         for connection in &state.connections {
             let mailbox = connection.mailbox.lock();
             depths.outbound_pending += mailbox.pending_out.len() as u64;
-            depths.outbound_inflight += mailbox.inflight_out.len() as u64;
+            depths.outbound_inflight += (mailbox.inflight_out.len() + mailbox.resend.len()) as u64;
         }
         depths.stored_sessions += state.stored_sessions.len() as u64;
-        let undelivered = state.stored_sessions.iter();
-        depths.outbound_pending += undelivered
-            .map(|stored| stored.undelivered.len() as u64)
+        let stored = state.stored_sessions.iter();
+        depths.outbound_pending += stored
+            .map(|stored| stored.session.undelivered().count() as u64)
             .sum::<u64>();
     }
 

@@ -29,6 +29,7 @@ pub mod transport;
 mod wire;
 
 pub use broker::{Broker, BrokerStartError, OutboundMessage};
+pub use connection::EnqueueResult;
 pub use inbound_queue::{DeviceEvent, InboundBatch, TelemetryMessage};
 pub use limits::Limits;
 pub use listener::{ListenAddress, ServerCertificate, TransportKind};

@@ -23,6 +23,7 @@ from domain.devices.link import (
     InboundEvent,
     InboundMessage,
     InboundTelemetry,
+    SendResult,
 )
 from domain.kernel.errors import Unavailable
 
@@ -33,6 +34,12 @@ _EVENT_TYPES: dict[str, Callable[..., InboundEvent]] = {
     "disconnect": DeviceDisconnected,
     "subscribe": DeviceSubscribed,
     "publish": InboundMessage,
+}
+_SEND_RESULTS = {
+    "queued": SendResult.SENT,
+    "not_subscribed": SendResult.NOT_SENT,
+    "queue_full": SendResult.NOT_SENT,
+    "too_large": SendResult.TOO_LARGE,
 }
 _FAULT_MESSAGES = {
     "forbidden": "published where it may not; dropped. Check the topics against its config block.",
@@ -177,8 +184,13 @@ class EmbeddedDeviceLink:
     async def remove_device(self, device_id: str) -> None:
         self._broker.remove_device(device_id)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> bool:
-        return self._broker.publish(device_id, message.topic, message.payload, message.qos, message.retain, message.expiry_s)
+    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+        result = self._broker.publish(device_id, message.topic, message.payload, message.qos, message.retain, message.expiry_s)
+        return _SEND_RESULTS[result]
+
+    def max_packet_size(self, device_id: str) -> int | None:
+        """Bytes; what the device's last connection announced. None without a limit."""
+        return self._broker.max_packet_size(device_id)
 
     def is_connected(self, device_id: str) -> bool:
         return self._broker.is_connected(device_id)

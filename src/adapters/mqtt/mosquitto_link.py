@@ -31,7 +31,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from adapters.mqtt.inbound_queue import AckHandle, InboundQueue, MosquittoInboundBatch, TelemetryBatchFactory
 from adapters.mqtt.mosquitto_credentials import DEVICE_PUBLISH_TOPICS, MosquittoCredentialStore
 from domain.devices.codec import OutboundMessage
-from domain.devices.link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage
+from domain.devices.link import LOST, REVOKED, DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundMessage, SendResult
 from domain.kernel.backoff import Backoff
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
@@ -234,19 +234,19 @@ class MosquittoDeviceLink:
         if self._connected_since.pop(device_id, None) is not None:
             self._queue.put(DeviceDisconnected(self._devices[device_id][0], device_id, REVOKED, self._clock.now_ms()))
 
-    async def send(self, device_id: str, message: OutboundMessage) -> bool:
+    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
         if message.retain:
             self._retained_topics.setdefault(device_id, set()).add(message.topic)
         here = device_id in self._connected_since
         if not here and not message.retain:
             self._counters["outbound_no_subscriber"] += 1
-            return False
+            return SendResult.NOT_SENT
         code = await self._publish(device_id, message)
         delivered = here and code is not None and code < 0x80 and code != _NO_MATCHING_SUBSCRIBERS
         self._counters["outbound_sent" if delivered else "outbound_no_subscriber"] += 1
         if here and code == _NO_MATCHING_SUBSCRIBERS:
             self._schedule_retry(device_id)
-        return delivered
+        return SendResult.SENT if delivered else SendResult.NOT_SENT
 
     async def _publish(self, device_id: str, message: OutboundMessage) -> int | None:
         """The broker's reason code, or None when it gave none in time."""

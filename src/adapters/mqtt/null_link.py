@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 
 from domain.devices.codec import OutboundMessage
-from domain.devices.link import InboundBatch
+from domain.devices.link import InboundBatch, SendResult
 from domain.kernel.errors import Unavailable
 
 
@@ -33,8 +33,8 @@ class NullDeviceLink:
     async def remove_device(self, device_id: str) -> None:
         """As `admit`."""
 
-    async def send(self, device_id: str, message: OutboundMessage) -> bool:
-        return False
+    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+        return SendResult.NOT_SENT
 
     def is_connected(self, device_id: str) -> bool:
         return False

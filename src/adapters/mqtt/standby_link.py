@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from domain.devices.codec import OutboundMessage
-from domain.devices.link import DeviceLink, InboundBatch
+from domain.devices.link import DeviceLink, InboundBatch, SendResult
 
 
 class StandbyDeviceLink:
@@ -40,8 +40,8 @@ class StandbyDeviceLink:
         if self.is_active:
             await self._link.remove_device(device_id)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> bool:
-        return self.is_active and await self._link.send(device_id, message)
+    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+        return await self._link.send(device_id, message) if self.is_active else SendResult.NOT_SENT
 
     def is_connected(self, device_id: str) -> bool:
         return self.is_active and self._link.is_connected(device_id)

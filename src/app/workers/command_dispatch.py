@@ -24,10 +24,10 @@ class CommandDispatchWorker(DueWorker):
         self._clock = clock
         self._last_rescan_at = monotonic()
 
-    def on_devices_ready(self, devices: Sequence[tuple[int, int]]) -> None:
-        """`devices`: (device number, Unix ms since when) of devices that have subscribed to their commands."""
-        for device_no, since_ms in devices:
-            self._dispatch.on_device_ready(device_no, since_ms)
+    def on_devices_ready(self, devices: Sequence[tuple[int, int, int]]) -> None:
+        """`devices`: (device number, Unix ms since when, `held_until_ms`) of devices that have subscribed to their commands."""
+        for device_no, since_ms, held_until_ms in devices:
+            self._dispatch.on_device_ready(device_no, since_ms, held_until_ms)
 
     def on_devices_subscribed(self, devices: Sequence[tuple[int, int]]) -> None:
         """`devices`: (device number, Unix ms) of devices that have subscribed to another topic."""

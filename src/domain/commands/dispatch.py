@@ -20,9 +20,9 @@ from domain.commands.device_reports import build_result, command_result_event, e
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
-from domain.commands.subscription_state import CommandSubscriptions
+from domain.commands.subscription_state import CommandSubscriptions, LossWindow
 from domain.devices.codec import DeviceCodec, DeviceCommand
-from domain.devices.link import DeviceLink
+from domain.devices.link import DeviceLink, SendResult
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
 from domain.kernel.clock import Clock
@@ -35,8 +35,11 @@ MAX_READY_PER_ROUND = 50
 MAX_RECENTLY_SENT = 5 * PAGE_SIZE
 """Ids of the last sent commands. A queued command may arrive after a database scan has already found it."""
 
-DispatchItem = tuple[Device, Sequence[Execution], int | None]
-"""A device, its commands to send, and when (Unix ms) it subscribed, if it has just subscribed."""
+DispatchItem = tuple[Device, Sequence[Execution], LossWindow | None]
+"""A device, its commands to send, and which of the sent ones may be lost, if it has just subscribed."""
+
+_FAILURES: Mapping[SendResult | None, str] = {None: "UNSUPPORTED", SendResult.TOO_LARGE: "TOO_LARGE_FOR_DEVICE"}
+"""Result codes of commands that no later attempt can deliver."""
 
 
 class DispatchTx(Transaction, HasDevices, HasExecutions, Protocol): ...
@@ -75,12 +78,12 @@ class CommandDispatchService:
         self.sent = 0
         self.resent = 0
 
-    def on_device_ready(self, device_no: int, since_ms: int) -> None:
-        """The device has subscribed to its commands."""
-        self.on_subscribed(device_no, since_ms, to_commands=True)
+    def on_device_ready(self, device_no: int, since_ms: int, held_until_ms: int = 0) -> None:
+        """The device has subscribed to its commands. `held_until_ms` as in `DeviceSubscribed`."""
+        self.on_subscribed(device_no, since_ms, to_commands=True, held_until_ms=held_until_ms)
 
-    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool = False) -> None:
-        if self._subscriptions.on_subscribed(device_no, at_ms, to_commands=to_commands):
+    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool = False, held_until_ms: int = 0) -> None:
+        if self._subscriptions.on_subscribed(device_no, at_ms, to_commands=to_commands, held_until_ms=held_until_ms):
             self.rescan()
         elif not to_commands:
             return
@@ -125,7 +128,7 @@ class CommandDispatchService:
             self._next_expiry_ms = found
         return self._next_expiry_ms
 
-    async def _dispatch_round(self, ready: Mapping[int, int]) -> bool:
+    async def _dispatch_round(self, ready: Mapping[int, LossWindow]) -> bool:
         if self._dispatch_queue.has_overflowed:
             self._dispatch_queue.has_overflowed = False
             self._rescan_after_seq = self._rescan_after_seq or 0
@@ -138,12 +141,12 @@ class CommandDispatchService:
                     items = await self._connected_only(tx, group_by_device(commands))
             else:
                 items = await self._connected_only(None, group_by_device(commands))
-        for device, executions, since_ms in items:
-            await self._deliver(device, executions, since_ms)
+        for device, executions, window in items:
+            await self._deliver(device, executions, window)
         await self._record_sent()
         return self._rescan_after_seq is not None
 
-    async def _load_backlog(self, ready: Mapping[int, int]) -> Sequence[DispatchItem]:
+    async def _load_backlog(self, ready: Mapping[int, LossWindow]) -> Sequence[DispatchItem]:
         """The open commands of newly subscribed devices, and the next page of a running scan. A new command must not overtake
         older ones on a later page, nor wait for a long scan: its device gets its whole backlog."""
         items: list[DispatchItem] = []
@@ -155,8 +158,8 @@ class CommandDispatchService:
                 open_executions = await tx.executions.list_open_by_devices(
                     {device.device_id for device in ready_devices.values()}
                 )
-                listening = [(ready_devices[number], since_ms) for number, since_ms in ready.items() if number in ready_devices]
-                items = [(device, open_executions.get(device.device_id, ()), since_ms) for device, since_ms in listening]
+                listening = [(ready_devices[number], window) for number, window in ready.items() if number in ready_devices]
+                items = [(device, open_executions.get(device.device_id, ()), window) for device, window in listening]
             if self._rescan_after_seq is not None:
                 page = await tx.executions.list_queued(PAGE_SIZE, self._rescan_after_seq)
                 commands = await _as_queued_commands(tx, page)
@@ -202,27 +205,28 @@ class CommandDispatchService:
                 self.rescan()
         return items
 
-    async def _deliver(self, device: Device, executions: Sequence[Execution], since_ms: int | None) -> None:
-        """Send in order and stop at the first command that is not taken. A command sent before `since_ms`, the time of the
-        subscription, may have been lost with an earlier connection and is sent again."""
+    async def _deliver(self, device: Device, executions: Sequence[Execution], window: LossWindow | None) -> None:
+        """Send in order and stop at the first command that is not taken. A command sent within `window` may have been lost
+        with an earlier connection and is sent again."""
         self._needs_backlog.discard(device.device_id)
         now_ms = self._clock.now_ms()
         for execution in executions:
             was_sent = execution.status is ExecutionStatus.SENT
-            if was_sent and not _can_be_lost(device, execution, since_ms):
+            if was_sent and not _can_be_lost(device, execution, window):
                 continue
             if execution.expires_ms <= now_ms or not device.is_active:
                 continue
-            if not self._subscriptions.can_send(device, since_ms):
+            if not self._subscriptions.can_send(device, window):
                 self._needs_backlog.add(device.device_id)
                 return
-            was_delivered = await self._send(device, execution, now_ms)
-            if was_delivered is False:
+            result = await self._send(device, execution, now_ms)
+            failure = _FAILURES.get(result)
+            if failure is None and not result:
                 self._needs_backlog.add(device.device_id)
                 return
             self._remember_sent(execution)
-            if was_delivered is None:
-                self._add_transition(execution, ExecutionStatus.FAILED, now_ms, build_result("UNSUPPORTED"))
+            if failure is not None:
+                self._add_transition(execution, ExecutionStatus.FAILED, now_ms, build_result(failure))
             elif was_sent:
                 self.resent += 1
             else:
@@ -253,16 +257,17 @@ class CommandDispatchService:
         while len(self._recently_sent) > MAX_RECENTLY_SENT:
             del self._recently_sent[next(iter(self._recently_sent))]
 
-    async def _send(self, device: Device, execution: Execution, now_ms: int) -> bool | None:
-        """Whether the device took the command; None when its firmware cannot express it."""
+    async def _send(self, device: Device, execution: Execution, now_ms: int) -> SendResult | None:
+        """None when the device's firmware cannot express the command."""
         command = DeviceCommand(execution.execution_id, execution.cmd, execution.params, execution.expires_ms)
         messages = self._codec.encode_command(device.profile, device.device_id, command, now_ms)
         if not messages:
             return None
         for message in messages:
-            if not await self._link.send(device.device_id, message):
-                return False
-        return True
+            result = await self._link.send(device.device_id, message)
+            if not result:
+                return result
+        return SendResult.SENT
 
     async def _record_sent(self) -> None:
         """Record the sent commands. Until this succeeds, nothing else is sent."""
@@ -294,6 +299,6 @@ async def _as_queued_commands(tx: DispatchTx, page: Sequence[Execution]) -> Sequ
     return [QueuedCommand(devices[one.device_id], one) for one in page if one.device_id in devices]
 
 
-def _can_be_lost(device: Device, execution: Execution, since_ms: int | None) -> bool:
-    before = since_ms is not None and (execution.sent_ms or 0) < since_ms
-    return before and policy.can_resend(device.profile, execution.cmd)
+def _can_be_lost(device: Device, execution: Execution, window: LossWindow | None) -> bool:
+    within = window is not None and window.from_ms <= (execution.sent_ms or 0) < window.until_ms
+    return within and policy.can_resend(device.profile, execution.cmd)

@@ -8,17 +8,33 @@ would overtake them, and the relay would end in the wrong state.
 from __future__ import annotations
 
 from itertools import islice
+from typing import NamedTuple
 
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device
 
 
+class LossWindow(NamedTuple):
+    """A command sent from `from_ms` on and before `until_ms` (Unix ms) may be lost with an earlier connection."""
+
+    from_ms: int
+    until_ms: int
+
+    @classmethod
+    def before(cls, subscribed_ms: int, held_until_ms: int) -> LossWindow:
+        """`held_until_ms` as in `DeviceSubscribed`."""
+        return cls(held_until_ms + 1 if held_until_ms else 0, subscribed_ms)
+
+    def merge(self, other: LossWindow | None) -> LossWindow:
+        return self if other is None else LossWindow(min(self.from_ms, other.from_ms), max(self.until_ms, other.until_ms))
+
+
 class CommandSubscriptions:
     def __init__(self, link: DeviceLink) -> None:
         self._link = link
-        self._ready: dict[int, int] = {}
-        """Device number → when (Unix ms) it subscribed to commands; its backlog is still to be sent."""
-        self._deferred: dict[int, int] = {}
+        self._ready: dict[int, LossWindow] = {}
+        """Device number → which of its commands may be lost; its backlog is still to be sent."""
+        self._deferred: dict[int, LossWindow] = {}
         """The same for devices with a later subscription whose notification is still outstanding."""
         self._reported_ms: dict[int, int] = {}
         """Device number → time of its last notified subscription."""
@@ -26,30 +42,34 @@ class CommandSubscriptions:
         """Device number → time of the subscription whose notification a command waits for."""
         self._previously_awaited_ms: dict[int, int] = {}
 
-    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool) -> bool:
+    def on_subscribed(self, device_no: int, at_ms: int, *, to_commands: bool, held_until_ms: int = 0) -> bool:
         """Record a notified subscription. True when a command waits for it."""
         self._reported_ms[device_no] = max(at_ms, self._reported_ms.get(device_no, 0))
         if to_commands:
-            self._deferred.pop(device_no, None)
-            self._ready[device_no] = at_ms
+            deferred = self._deferred.pop(device_no, None)
+            window = LossWindow.before(at_ms, held_until_ms)
+            if held_until_ms:
+                window = window.merge(deferred).merge(self._ready.get(device_no))
+            self._ready[device_no] = window
         elif device_no in self._deferred:
             self._ready.setdefault(device_no, self._deferred.pop(device_no))
         return self._awaited_ms.pop(device_no, None) is not None
 
-    def pop_ready(self, limit: int) -> dict[int, int]:
+    def pop_ready(self, limit: int) -> dict[int, LossWindow]:
         taken = dict(islice(self._ready.items(), limit))
         for device_no in taken:
             del self._ready[device_no]
         return taken
 
-    def requeue(self, taken: dict[int, int]) -> None:
-        self._ready = taken | self._ready
+    def requeue(self, taken: dict[int, LossWindow]) -> None:
+        for device_no, window in taken.items():
+            self._ready[device_no] = window.merge(self._ready.get(device_no))
 
     def __len__(self) -> int:
         return len(self._ready)
 
-    def can_send(self, device: Device, since_ms: int | None) -> bool:
-        """False while a subscription notification is outstanding; the device is served when it arrives. `since_ms`: the
+    def can_send(self, device: Device, window: LossWindow | None) -> bool:
+        """False while a subscription notification is outstanding; the device is served when it arrives. `window`: the
         device's value from `pop_ready`, if any."""
         if device.device_no in self._ready:
             return False
@@ -57,8 +77,8 @@ class CommandSubscriptions:
         if last_ms <= self._reported_ms.get(device.device_no, 0):
             return True
         self._awaited_ms[device.device_no] = last_ms
-        if since_ms is not None:
-            self._deferred[device.device_no] = since_ms
+        if window is not None:
+            self._deferred[device.device_no] = window
         return False
 
     def expire_pending(self) -> None:

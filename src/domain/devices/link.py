@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from domain.devices.codec import OutboundMessage
@@ -31,11 +32,16 @@ class DeviceConnected:
     protocol: str  # "mqtt/3.1.1", "mqtt/5", "ws/mqtt/5", …; "unknown" if the broker does not report it
     address: str
     at_ms: int
+    max_packet_size: int | None = None
+    """Bytes; the largest packet the client accepts. None: no limit, or not known."""
+    session_present: bool = False
+    """The connection resumes a stored session."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceDisconnected:
-    """The device has no connection left. Its will, if any, arrives as an `InboundMessage` right before."""
+    """The device has no connection left. Its will, if any, arrives as an `InboundMessage` right before, or after the
+    will's delay."""
 
     device_no: int
     device_id: str
@@ -51,6 +57,9 @@ class DeviceSubscribed:
     device_id: str
     topic_filter: str  # below the device's prefix: "cmd", "#"
     at_ms: int
+    held_until_ms: int = 0
+    """Unix ms; 0 for a new subscription. In a resumed session the broker itself redelivers what was sent until then and not
+    acknowledged, so the service does not send it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,19 @@ class InboundMessage:
 
 
 InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage
+
+
+class SendResult(StrEnum):
+    """True exactly when the message was handed to a live connection."""
+
+    SENT = "sent"
+    NOT_SENT = "not_sent"
+    """No live connection subscribes to the topic, or its queue is full."""
+    TOO_LARGE = "too_large"
+    """Larger than the Maximum Packet Size of each connection that subscribes to the topic; the device cannot receive it."""
+
+    def __bool__(self) -> bool:
+        return self is SendResult.SENT
 
 
 class InboundTelemetry(Protocol):
@@ -121,12 +143,10 @@ class DeviceLink(Protocol):
         """Reject the device from now on, close its connections within a second, and delete its retained messages."""
         ...
 
-    async def send(self, device_id: str, message: OutboundMessage) -> bool:
-        """Publish to `message.topic` below the device's prefix. False: the device has no live subscription to it; the caller
-        keeps a command and sends it again.
+    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
+        """Publish to `message.topic` below the device's prefix. After NOT_SENT the caller keeps a command and sends it again.
 
-        True: handed to a live connection, which does not yet confirm that it arrived. The broker stores a retained message
-        in both cases and delivers it at each subscription; an empty retained payload clears it.
+        SENT does not yet confirm that the message arrived. The broker stores a retained message in any case and delivers it at each subscription; an empty retained payload clears it.
         """
         ...
 

@@ -84,8 +84,8 @@ class FollowUps:
     """What to do after the commit."""
 
     messages: list[tuple[DeviceId, OutboundMessage]] = field(default_factory=list)
-    ready_devices: list[tuple[int, int]] = field(default_factory=list)
-    """(device number, since when in Unix ms) of devices that now receive their commands."""
+    ready_devices: list[tuple[int, int, int]] = field(default_factory=list)
+    """(device number, since when in Unix ms, `DeviceSubscribed.held_until_ms`) of devices that now receive their commands."""
     subscribed_devices: list[tuple[int, int]] = field(default_factory=list)
     """(device number, when in Unix ms) of devices that have subscribed to other topics."""
 
@@ -150,11 +150,11 @@ class DeviceMessageService:
                 self._presence.on_connected(context.presence, device, at_ms)
             case DeviceDisconnected(reason=reason, at_ms=at_ms):
                 self._presence.on_disconnected(context.presence, device, reason, at_ms)
-            case DeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms):
-                is_command = self._codec.is_command_subscription(device.profile, topic_filter)
-                follow_ups = context.follow_ups
-                devices = follow_ups.ready_devices if is_command else follow_ups.subscribed_devices
-                devices.append((device.device_no, at_ms))
+            case DeviceSubscribed(topic_filter=topic_filter, at_ms=at_ms, held_until_ms=held_until_ms):
+                if self._codec.is_command_subscription(device.profile, topic_filter):
+                    context.follow_ups.ready_devices.append((device.device_no, at_ms, held_until_ms))
+                else:
+                    context.follow_ups.subscribed_devices.append((device.device_no, at_ms))
             case InboundMessage(at_ms=at_ms):
                 for report in message.reports:
                     await self._apply_report(context, device, report, at_ms)

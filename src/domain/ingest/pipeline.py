@@ -19,6 +19,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
 
 BatchFactory = Callable[[list[tuple[int, int, bytes]]], TelemetryBatch]
+ReadyDevicesCallback = Callable[[Sequence[tuple[int, int, int]]], None]
 DeviceTimesCallback = Callable[[Sequence[tuple[int, int]]], None]
 """Takes (device number, Unix ms) pairs."""
 
@@ -66,7 +67,7 @@ class IngestPipeline:
         make_batch: BatchFactory,
         device_messages: DeviceMessageService,
         ingest: IngestService,
-        on_devices_ready: DeviceTimesCallback,
+        on_devices_ready: ReadyDevicesCallback,
         on_devices_subscribed: DeviceTimesCallback,
     ) -> None:
         self._uow = uow

@@ -100,11 +100,11 @@ class FakePipeline:
         assert self.batch.answers == []
         self.fail(batch)
         self.stored.append(list(batch.messages))
-        return FollowUps(ready_devices=[(ord(str(each)), 0) for each in batch.messages])
+        return FollowUps(ready_devices=[(ord(str(each)), 0, 0) for each in batch.messages])
 
     async def follow_up(self, follow_ups: FollowUps) -> None:
         assert self.batch.answers == ["ack"]
-        self.followed_up += [chr(number) for number, _ in follow_ups.ready_devices]
+        self.followed_up += [chr(number) for number, _, _ in follow_ups.ready_devices]
 
 
 async def process(batch: Batch, pipeline: FakePipeline) -> IngestWorker:

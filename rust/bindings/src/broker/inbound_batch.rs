@@ -8,19 +8,19 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::batch::{Message, TelemetryBatch};
 
-/// An event as a tuple: its kind, the device's number and id, the fields of the kind, and the time in Unix milliseconds.
+/// An event as a tuple: its kind, the device's number and id, and the fields of the kind in the order of `domain.devices.link`.
 // Easier to read as a table of five rows.
 #[rustfmt::skip]
 fn event_tuple<'py>(py: Python<'py>, event: &DeviceEvent) -> PyResult<Bound<'py, PyTuple>> {
     match event {
-        DeviceEvent::Connect { source, protocol, address, at_ms } => {
-            ("connect", source.device, &*source.device_id, *protocol, address, at_ms).into_pyobject(py)
+        DeviceEvent::Connect { source, protocol, address, at_ms, max_packet_size, session_present } => {
+            ("connect", source.device, &*source.device_id, *protocol, address, at_ms, max_packet_size, session_present).into_pyobject(py)
         }
         DeviceEvent::Disconnect { source, reason, at_ms } => {
             ("disconnect", source.device, &*source.device_id, *reason, at_ms).into_pyobject(py)
         }
-        DeviceEvent::Subscribe { source, filter, at_ms } => {
-            ("subscribe", source.device, &*source.device_id, filter, at_ms).into_pyobject(py)
+        DeviceEvent::Subscribe { source, filter, at_ms, held_until_ms } => {
+            ("subscribe", source.device, &*source.device_id, filter, at_ms, held_until_ms).into_pyobject(py)
         }
         DeviceEvent::Publish { source, topic, payload, qos, retain, at_ms } => {
             let payload = PyBytes::new(py, payload);

@@ -1,14 +1,15 @@
 //! What the broker holds for one device, under that device's one lock.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use blake3::Hash;
 use bytestring::ByteString;
 
+use super::delayed_will::DelayedWill;
 use crate::clock::now_ms;
-use crate::connection::{CloseReason, Connection, OutboundPublish, Subscription, take_undelivered};
+use crate::connection::{CloseReason, Connection, OutboundPublish, SessionState, Subscription};
+use crate::inbound_queue::InboundQueue;
 use crate::rate_limit::TokenBucket;
 use crate::topics::{FirmwareProfile, filter_matches};
 
@@ -24,9 +25,11 @@ pub struct CredentialSnapshot {
 /// A session that outlives its connection (MQTT 5.0, 4.1).
 pub(super) struct StoredSession {
     pub(super) client_id: ByteString,
-    pub(super) subscriptions: Vec<Subscription>,
-    pub(super) undelivered: VecDeque<OutboundPublish>,
+    pub(super) session: SessionState,
+    /// Unix milliseconds: when its connection ended.
+    pub(super) detached_ms: i64,
     pub(super) expires: Instant,
+    pub(super) will: Option<DelayedWill>,
 }
 
 pub(super) struct DeviceState {
@@ -41,10 +44,9 @@ pub(super) struct DeviceState {
     pub(super) last_reports_ms: [i64; 3],
     /// Unix milliseconds; every subscription gets a later one.
     pub(super) last_subscribed_ms: i64,
+    /// Bytes; what the device's last connection announced. None without a limit.
+    pub(super) max_packet_size: Option<u32>,
 }
-
-/// What a session passes on to the client's next connection.
-pub(super) type SessionState = (Vec<Subscription>, VecDeque<OutboundPublish>);
 
 impl DeviceState {
     pub(super) fn mark_subscribed(&mut self) {
@@ -62,23 +64,57 @@ impl DeviceState {
         let same = |other: &Arc<Connection>| other.client_id == *client_id;
         let index = self.connections.iter().position(same)?;
         let old = self.connections.swap_remove(index);
-        let mut mailbox = old.mailbox.lock();
-        let session = (
-            mailbox.subscriptions.clone(),
-            take_undelivered(&mut mailbox),
-        );
-        drop(mailbox);
+        let session = SessionState::take(&mut old.mailbox.lock());
         old.close(CloseReason::TakenOver);
         Some(session)
     }
 
-    /// Take the stored session of this client id, if there is one; expired sessions are dropped.
-    pub(super) fn resume(&mut self, client_id: &ByteString, now: Instant) -> Option<SessionState> {
-        self.stored_sessions.retain(|stored| stored.expires > now);
+    /// Take the stored session of this client id, if there is one.
+    pub(super) fn resume(&mut self, client_id: &ByteString) -> Option<StoredSession> {
         let same = |stored: &StoredSession| stored.client_id == *client_id;
         let index = self.stored_sessions.iter().position(same)?;
-        let stored = self.stored_sessions.swap_remove(index);
-        Some((stored.subscriptions, stored.undelivered))
+        Some(self.stored_sessions.swap_remove(index))
+    }
+
+    /// Drop expired sessions, and publish every will whose delay is over.
+    pub(super) fn end_sessions(&mut self, now: Instant, queue: &InboundQueue) {
+        for stored in &mut self.stored_sessions {
+            let due =
+                stored.expires <= now || stored.will.as_ref().is_some_and(|will| will.due <= now);
+            if let Some(will) = stored.will.take_if(|_| due) {
+                will.publish(queue);
+            }
+        }
+        self.stored_sessions.retain(|stored| stored.expires > now);
+    }
+
+    /// Store a session. When the device has too many, the oldest one ends.
+    pub(super) fn store(
+        &mut self,
+        session: StoredSession,
+        max_stored: usize,
+        queue: &InboundQueue,
+    ) {
+        if self.stored_sessions.len() >= max_stored {
+            let ended = self.stored_sessions.remove(0);
+            ended.will.into_iter().for_each(|will| will.publish(queue));
+        }
+        self.stored_sessions.push(session);
+    }
+
+    /// Close the connections that were silent for the longest time until a new one finds a place.
+    pub(super) fn evict(&self, max_connections: usize) -> usize {
+        let mut open: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|each| each.is_open())
+            .collect();
+        let count = (open.len() + 1).saturating_sub(max_connections.max(1));
+        open.sort_by_key(|connection| connection.mailbox.lock().last_received);
+        for connection in &open[..count] {
+            connection.close(CloseReason::Evicted);
+        }
+        count
     }
 
     pub(super) fn retained_for(

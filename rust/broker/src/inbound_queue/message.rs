@@ -31,6 +31,9 @@ pub enum DeviceEvent {
         protocol: &'static str,
         address: String,
         at_ms: i64,
+        /// Bytes; None without a limit.
+        max_packet_size: Option<u32>,
+        session_present: bool,
     },
     /// The last connection of the device has ended.
     Disconnect {
@@ -42,6 +45,8 @@ pub enum DeviceEvent {
         source: EventSource,
         filter: String,
         at_ms: i64,
+        /// Unix milliseconds; 0 for a new subscription. A resumed session holds what was sent to it before then.
+        held_until_ms: i64,
     },
     Publish {
         source: EventSource,

@@ -10,7 +10,7 @@ use bytestring::ByteString;
 use super::socket::{poll_read, write_final};
 use crate::clock::now_ms;
 use crate::connection::Connection;
-use crate::device::{AttachError, CredentialSnapshot, RegisteredDevice};
+use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::Limits;
 use crate::shared::Shared;
@@ -78,33 +78,32 @@ pub(super) async fn accept_connect(
     peer: PeerInfo,
 ) -> Result<AcceptedConnection, u8> {
     let (device, credentials) = authenticate(shared, &connect)?;
+    let level = connect.protocol_level;
     let will = match connect.will.take() {
         None => None,
-        Some(will) => Some(authorize_will(shared, will, &device, credentials)?),
+        Some(will) => Some(authorize_will(shared, will, &device, credentials, level)?),
     };
     let (connect_permit, final_permit) =
         reserve_permits(shared, will.as_ref(), peer.connect_deadline).await?;
     let assigned = assign_client_id(shared, &connect);
     let client_id = assigned.clone().unwrap_or(connect.client_id.clone());
     let queue = &shared.inbound_queue;
-    let level = connect.protocol_level;
-    let announce = || {
-        let event = connect_event(&device.id, credentials, level, peer);
+    let (limits, request) = (&shared.limits, session_request(&connect, client_id));
+    let max_packet_size = request.max_packet_size;
+    let announce = |session_present| {
+        let event = DeviceEvent::Connect {
+            source: event_source(&device, credentials),
+            protocol: protocol_name(level, peer.over_websocket),
+            address: peer.address,
+            at_ms: now_ms(),
+            max_packet_size,
+            session_present,
+        };
         queue.push_low_priority(event, connect_permit);
     };
-    let limits = &shared.limits;
-    let attached = device
-        .attach(
-            credentials,
-            client_id,
-            connect.clean_start,
-            limits,
-            announce,
-        )
-        .map_err(|error| attach_refused(&shared.stats, &error))?;
-    shared.stats.connects.increment();
-    shared.stats.connections.increment();
-    shared.stats.takeovers.add(u64::from(attached.took_over));
+    let attached = device.attach(credentials, request, limits, queue, announce);
+    let attached = attached.map_err(|_| credentials_changed(&shared.stats))?;
+    count_connect(&shared.stats, &attached);
     let properties = connack_properties(&connect, limits, attached.session_present, assigned);
     codec.accept(output, properties, limits.max_packet_size());
     Ok(AcceptedConnection {
@@ -123,20 +122,10 @@ fn assign_client_id(shared: &Shared, connect: &Connect) -> Option<ByteString> {
     (connect.client_id.is_empty()).then(|| shared.assign_client_id())
 }
 
-fn connect_event(
-    device_id: &Arc<str>,
-    credentials: CredentialSnapshot,
-    level: u8,
-    peer: PeerInfo,
-) -> DeviceEvent {
-    DeviceEvent::Connect {
-        source: EventSource {
-            device: credentials.number,
-            device_id: Arc::clone(device_id),
-        },
-        protocol: protocol_name(level, peer.over_websocket),
-        address: peer.address,
-        at_ms: now_ms(),
+fn event_source(device: &RegisteredDevice, credentials: CredentialSnapshot) -> EventSource {
+    EventSource {
+        device: credentials.number,
+        device_id: Arc::clone(&device.id),
     }
 }
 
@@ -172,13 +161,19 @@ fn authenticate(
     })
 }
 
-/// The will with its topic relative to the device's prefix; an error if the device may not publish it.
+/// The will with its topic relative to the device's prefix; an error if the device may not publish it. MQTT 3.1.1 has no way to
+/// announce Maximum QoS 1, so there a will at QoS 2 is accepted: it goes to the service only, once.
 fn authorize_will(
     shared: &Shared,
     will: Will,
     device: &RegisteredDevice,
     credentials: CredentialSnapshot,
+    level: u8,
 ) -> Result<Will, u8> {
+    if will.qos > 1 && level == 5 {
+        shared.stats.refused_will.increment();
+        return Err(reason::QOS_NOT_SUPPORTED);
+    }
     let fits = will.topic.len() <= shared.limits.max_topic;
     let topic = topics::authorize_publish(&will.topic, &device.id, credentials.profile);
     let Some(topic) = topic.filter(|_| fits) else {
@@ -215,17 +210,24 @@ async fn reserve_permits(
     Ok((connect_permit, final_permit))
 }
 
-fn attach_refused(stats: &Stats, error: &AttachError) -> u8 {
-    match error {
-        AttachError::CredentialsChanged => {
-            stats.refused_credentials.increment();
-            reason::BAD_USER_NAME_OR_PASSWORD
-        }
-        AttachError::TooManyConnections => {
-            stats.refused_full.increment();
-            reason::QUOTA_EXCEEDED
-        }
+fn credentials_changed(stats: &Stats) -> u8 {
+    stats.refused_credentials.increment();
+    reason::BAD_USER_NAME_OR_PASSWORD
+}
+
+fn session_request(connect: &Connect, client_id: ByteString) -> SessionRequest {
+    SessionRequest {
+        client_id,
+        clean_start: connect.clean_start,
+        max_packet_size: connect.max_packet_size,
     }
+}
+
+fn count_connect(stats: &Stats, attached: &AttachedConnection) {
+    stats.connects.increment();
+    stats.connections.increment();
+    stats.takeovers.add(u64::from(attached.took_over));
+    stats.closed_evicted.add(attached.evicted as u64);
 }
 
 fn session_expiry(connect: &Connect, limits: &Limits) -> Duration {

@@ -1,12 +1,15 @@
 //! How a connection ends, and what the client and the service learn of it.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::state::Session;
 use crate::clock::now_ms;
 use crate::connection::CloseReason;
+use crate::device::{DelayedWill, RegisteredDevice, SessionEnd};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD};
-use crate::wire::{ProtocolViolation, Will, reason};
+use crate::shared::Shared;
+use crate::wire::{ProtocolViolation, reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DisconnectCause {
@@ -32,13 +35,17 @@ impl DisconnectCause {
         }
     }
 
-    /// The will is published for a lost connection; not for one that the broker revoked, took over or closed at shutdown.
+    /// The will is published for a lost connection; not for one that the broker revoked or closed at
+    /// shutdown, nor for one whose device has a newer connection.
     fn publishes_will(self) -> bool {
         !matches!(
             self,
             Self::ClientDisconnect { with_will: false }
                 | Self::ClosedByBroker(
-                    CloseReason::Revoked | CloseReason::ShuttingDown | CloseReason::TakenOver
+                    CloseReason::Revoked
+                        | CloseReason::ShuttingDown
+                        | CloseReason::TakenOver
+                        | CloseReason::Evicted
                 )
         )
     }
@@ -50,6 +57,7 @@ impl DisconnectCause {
             Self::KeepAliveTimeout => Some(reason::KEEP_ALIVE_TIMEOUT),
             Self::ProtocolError(code) => Some(code),
             Self::ClosedByBroker(CloseReason::TakenOver) => Some(reason::SESSION_TAKEN_OVER),
+            Self::ClosedByBroker(CloseReason::Evicted) => Some(reason::QUOTA_EXCEEDED),
             Self::ClosedByBroker(CloseReason::Revoked) => Some(reason::ADMINISTRATIVE_ACTION),
             Self::ClosedByBroker(CloseReason::BatchRejected) => Some(reason::SERVER_BUSY),
             Self::ClosedByBroker(CloseReason::ShuttingDown) => Some(reason::SERVER_SHUTTING_DOWN),
@@ -71,28 +79,39 @@ impl Session {
         };
         let will = self.will.take().filter(|_| cause.publishes_will());
         self.count(cause);
-        let source = self.source();
         let expiry = if cause == DisconnectCause::ClosedByBroker(CloseReason::Revoked) {
             Duration::ZERO
         } else {
             self.session_expiry
         };
-        let (queue, limits) = (&self.shared.inbound_queue, &self.shared.limits);
-        self.device
-            .detach(&self.connection, expiry, limits, |last| {
-                let disconnect_permit = permit.split(MESSAGE_OVERHEAD);
-                if let Some(will) = will {
-                    queue.push_low_priority(will_event(source.clone(), will), permit);
-                }
-                if let Some(permit) = disconnect_permit.filter(|_| last) {
-                    let event = DeviceEvent::Disconnect {
-                        source,
-                        reason: cause.event_reason(),
-                        at_ms: now_ms(),
-                    };
-                    queue.push_low_priority(event, permit);
-                }
-            });
+        let disconnect_permit = permit.split(MESSAGE_OVERHEAD);
+        let source = self.source();
+        let mut will = will.map(|will| DelayedWill {
+            due: Instant::now() + will.delay.min(expiry),
+            source: source.clone(),
+            will,
+            permit,
+        });
+        let delayed = will.take_if(|will| !will.will.delay.min(expiry).is_zero());
+        let queue = &self.shared.inbound_queue;
+        let announce = |last| {
+            will.into_iter().for_each(|will| will.publish(queue));
+            if let Some(permit) = disconnect_permit.filter(|_| last) {
+                let event = disconnect_event(source, cause);
+                queue.push_low_priority(event, permit);
+            }
+        };
+        let ending = SessionEnd {
+            expiry,
+            will: delayed,
+        };
+        let (connection, limits) = (&self.connection, &self.shared.limits);
+        let due = self
+            .device
+            .detach(connection, ending, limits, queue, announce);
+        if let Some(due) = due {
+            publish_will_later(&self.shared, &self.device, due);
+        }
     }
 
     fn count(&self, cause: DisconnectCause) {
@@ -118,13 +137,21 @@ impl Drop for Session {
     }
 }
 
-fn will_event(source: EventSource, will: Will) -> DeviceEvent {
-    DeviceEvent::Publish {
+fn disconnect_event(source: EventSource, cause: DisconnectCause) -> DeviceEvent {
+    DeviceEvent::Disconnect {
         source,
-        topic: will.topic.to_string(),
-        payload: will.payload,
-        qos: will.qos,
-        retain: will.retain,
+        reason: cause.event_reason(),
         at_ms: now_ms(),
+    }
+}
+
+/// Publish the stored will when its delay is over. Without a runtime the broker is shutting down, and publishes no will.
+fn publish_will_later(shared: &Arc<Shared>, device: &Arc<RegisteredDevice>, due: Instant) {
+    let (shared, device) = (Arc::clone(shared), Arc::clone(device));
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move {
+            tokio::time::sleep_until(due.into()).await;
+            device.end_sessions(&shared.inbound_queue);
+        });
     }
 }

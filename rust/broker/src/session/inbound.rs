@@ -19,7 +19,7 @@ impl Session {
     /// Acknowledge a publish that is not queued, after those that came before it.
     fn acknowledge(&mut self, packet_id: u16, qos: u8, code: u8) {
         if qos > 0 {
-            let sequence = self.inflight_in.push(packet_id, qos);
+            let sequence = self.inflight_in.push(packet_id);
             self.inflight_in.complete(sequence, code);
         }
     }
@@ -45,9 +45,6 @@ impl Session {
 
     pub(super) async fn publish(&mut self, publish: Publish) -> Result<(), DisconnectCause> {
         self.throttle(publish.qos).await?;
-        if publish.qos == 2 && !self.is_first_delivery(publish.packet_id)? {
-            return Ok(());
-        }
         if publish.dup {
             self.shared.stats.inbound_duplicates.increment();
         }
@@ -70,31 +67,12 @@ impl Session {
             return Ok(());
         };
         let ack = (publish.qos > 0).then(|| AckHandle {
-            sequence: self.inflight_in.push(publish.packet_id, publish.qos),
+            sequence: self.inflight_in.push(publish.packet_id),
             connection: Arc::clone(&self.connection),
         });
-        if publish.qos == 2 {
-            self.qos2_received.push(publish.packet_id);
-        }
         let message = self.inbound_message(topic, &publish.payload, publish.qos, publish.retain);
         self.shared.inbound_queue.push(message, ack, permit);
         Ok(())
-    }
-
-    /// Whether this QoS-2 publish was not received before. A repeated one is acknowledged again, or its acknowledgement is still to
-    /// come. A client that never sends PUBREL is disconnected.
-    fn is_first_delivery(&mut self, packet_id: u16) -> Result<bool, DisconnectCause> {
-        if self.qos2_received.contains(&packet_id) {
-            self.shared.stats.inbound_duplicates.increment();
-            if !self.inflight_in.contains_qos2(packet_id) {
-                self.acknowledge(packet_id, 2, reason::SUCCESS);
-            }
-            return Ok(false);
-        }
-        if self.qos2_received.len() >= self.shared.limits.receive_maximum {
-            return Err(DisconnectCause::ProtocolError(reason::QUOTA_EXCEEDED));
-        }
-        Ok(true)
     }
 
     /// Drop and count a publish, and acknowledge it all the same: otherwise the device would send it again and again.
@@ -106,21 +84,16 @@ impl Session {
             DropReason::QueueFull => stats.dropped_queue_full.increment(),
         }
         self.report_drop(why);
-        // A PUBREC of MQTT 3.1.1 cannot refuse, so a PUBREL will follow.
-        if publish.qos == 2 && !self.codec.is_v5() {
-            self.qos2_received.push(publish.packet_id);
-        }
         self.acknowledge(publish.packet_id, publish.qos, code);
     }
 
-    /// The end of a QoS-2 exchange (MQTT 5.0, 4.3.3).
+    /// The broker takes no QoS-2 publish, so there is nothing to release. The answer ends an exchange that a client remembers.
     pub(super) fn handle_pubrel(&mut self, packet_id: u16) {
-        let known = self.qos2_received.iter().position(|id| *id == packet_id);
-        let code = known.map_or(reason::PACKET_IDENTIFIER_NOT_FOUND, |index| {
-            self.qos2_received.swap_remove(index);
-            reason::SUCCESS
-        });
-        self.codec.pubcomp(&mut self.output, packet_id, code);
+        self.codec.pubcomp(
+            &mut self.output,
+            packet_id,
+            reason::PACKET_IDENTIFIER_NOT_FOUND,
+        );
     }
 
     /// The payload is copied: a slice would keep the whole read buffer in memory.

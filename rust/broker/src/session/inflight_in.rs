@@ -1,4 +1,4 @@
-//! QoS-1 and QoS-2 publishes that were received and not acknowledged.
+//! QoS-1 publishes that were received and not acknowledged.
 //!
 //! Law: acknowledgements leave in the order of the publishes (MQTT 5.0, 4.6).
 
@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 
 struct UnacknowledgedPublish {
     packet_id: u16,
-    qos: u8,
     /// The reason code to acknowledge with, once it is known.
     reason: Option<u8>,
 }
@@ -26,10 +25,9 @@ impl InflightIn {
 
     /// Returns the sequence number for `complete`.
     #[inline]
-    pub(super) fn push(&mut self, packet_id: u16, qos: u8) -> u64 {
+    pub(super) fn push(&mut self, packet_id: u16) -> u64 {
         self.publishes.push_back(UnacknowledgedPublish {
             packet_id,
-            qos,
             reason: None,
         });
         self.first + self.publishes.len() as u64 - 1
@@ -43,18 +41,13 @@ impl InflightIn {
         }
     }
 
-    /// `(packet id, qos, reason)` of the first publish, if its reason is known.
+    /// `(packet id, reason)` of the first publish, if its reason is known.
     #[inline]
-    pub(super) fn pop_completed(&mut self) -> Option<(u16, u8, u8)> {
+    pub(super) fn pop_completed(&mut self) -> Option<(u16, u8)> {
         let first = self.publishes.front()?;
-        let completed = (first.packet_id, first.qos, first.reason?);
+        let completed = (first.packet_id, first.reason?);
         self.publishes.pop_front();
         self.first += 1;
         Some(completed)
-    }
-
-    pub(super) fn contains_qos2(&self, packet_id: u16) -> bool {
-        let mut publishes = self.publishes.iter();
-        publishes.any(|publish| publish.qos == 2 && publish.packet_id == packet_id)
     }
 }

@@ -26,6 +26,7 @@ use self::connect::{accept_connect, receive_connect};
 use self::disconnect::DisconnectCause;
 use self::socket::write_final;
 use self::state::Session;
+use crate::connection::Subscription;
 use crate::drop_reason::DropReason;
 use crate::shared::Shared;
 use crate::transport::TransportStream;
@@ -86,14 +87,20 @@ impl Session {
 
     /// A client whose session is present does not subscribe again, so the broker announces the subscriptions that it has.
     async fn announce_resumed(&mut self) -> Result<(), DisconnectCause> {
-        let filters: Vec<String> = {
+        let held_until_ms = self.connection.session_held_until_ms;
+        // What was sent at QoS 0 is not held.
+        let held = |each: &Subscription| if each.qos > 0 { held_until_ms } else { 0 };
+        let filters: Vec<(String, i64)> = {
             let mailbox = self.connection.mailbox.lock();
             let subscriptions = mailbox.subscriptions.iter();
-            subscriptions.map(|each| each.filter.to_string()).collect()
+            subscriptions
+                .map(|each| (each.filter.to_string(), held(each)))
+                .collect()
         };
         let at_ms = self.device.last_subscribed_ms();
-        for filter in filters {
-            self.announce_subscription(filter, at_ms).await?;
+        for (filter, held_until_ms) in filters {
+            self.announce_subscription(filter, at_ms, held_until_ms)
+                .await?;
         }
         Ok(())
     }
@@ -145,6 +152,10 @@ impl Session {
                 session_expiry_s,
             } => {
                 if let Some(seconds) = session_expiry_s {
+                    if self.session_expiry.is_zero() && seconds > 0 {
+                        // A session that was to end with its connection cannot be kept (MQTT 5.0, 3.14.2.2.2).
+                        return Err(DisconnectCause::ProtocolError(reason::PROTOCOL_ERROR));
+                    }
                     self.session_expiry = Duration::from_secs(u64::from(seconds))
                         .min(self.shared.limits.max_session_expiry);
                 }

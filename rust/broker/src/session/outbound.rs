@@ -3,22 +3,41 @@
 use std::time::Instant;
 
 use super::state::Session;
-use crate::connection::OutboundPublish;
+use crate::connection::{Mailbox, OutboundPublish};
 use crate::wire::Publish;
 
 impl Session {
+    /// Send the next message: first those that an earlier connection of the session sent, with DUP and the same packet id
+    /// (MQTT-4.4.0-1). False when there is none.
+    pub(super) fn send_next(&mut self, mailbox: &mut Mailbox) -> bool {
+        let sent = if let Some((packet_id, message)) = mailbox.resend.pop_front() {
+            self.send(message, packet_id, true)
+        } else if let Some(message) = mailbox.pending_out.pop_front() {
+            let packet_id = if message.qos == 0 {
+                0
+            } else {
+                self.next_packet_id(mailbox)
+            };
+            self.send(message, packet_id, false)
+        } else {
+            return false;
+        };
+        mailbox.inflight_out.extend(sent);
+        true
+    }
+
     /// Encode one message; a QoS-1 message is returned with its packet id, for the list of messages in flight.
-    pub(super) fn send(&mut self, message: OutboundPublish) -> Option<(u16, OutboundPublish)> {
+    fn send(
+        &mut self,
+        message: OutboundPublish,
+        packet_id: u16,
+        dup: bool,
+    ) -> Option<(u16, OutboundPublish)> {
         let now = Instant::now();
         if message.has_expired(now) {
             self.shared.stats.outbound_expired.increment();
             return None;
         }
-        let packet_id = if message.qos == 0 {
-            0
-        } else {
-            self.next_packet_id()
-        };
         let seconds_left = message
             .expires
             .map(|expires| (expires - now).as_secs_f64().ceil() as u32);
@@ -27,7 +46,7 @@ impl Session {
             payload: message.payload.clone(),
             qos: message.qos,
             retain: message.retain,
-            dup: message.dup,
+            dup,
             packet_id,
             message_expiry_s: seconds_left,
         };
@@ -40,10 +59,15 @@ impl Session {
         (message.qos > 0).then_some((packet_id, message))
     }
 
-    /// 1 to 65,535, then 1 again. At most `send_quota` ids are in flight, so the next one is free.
-    fn next_packet_id(&mut self) -> u16 {
-        self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
-        self.last_packet_id
+    /// The next id from 1 to 65,535, then from 1 again, that no unacknowledged message has (MQTT-2.2.1-4).
+    fn next_packet_id(&mut self, mailbox: &Mailbox) -> u16 {
+        let taken = |id: u16| mailbox.inflight_out.iter().any(|(other, _)| *other == id);
+        loop {
+            self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
+            if !taken(self.last_packet_id) {
+                return self.last_packet_id;
+            }
+        }
     }
 
     pub(super) fn handle_puback(&mut self, packet_id: u16) {

@@ -125,13 +125,11 @@ impl Session {
         while self.output.len() < MAX_UNWRITTEN_OUTPUT
             && mailbox.inflight_out.len() < self.send_quota
         {
-            let Some(message) = mailbox.pending_out.pop_front() else {
+            if !self.send_next(&mut mailbox) {
                 break;
-            };
-            if let Some(sent) = self.send(message) {
-                mailbox.inflight_out.push_back(sent);
             }
         }
+        mailbox.last_received = Some(self.last_received);
         let waker = mailbox.waker.as_ref();
         if !waker.is_some_and(|waker| waker.will_wake(cx.waker())) {
             mailbox.waker = Some(cx.waker().clone());
@@ -141,12 +139,8 @@ impl Session {
     }
 
     fn write_acknowledgements(&mut self) {
-        while let Some((packet_id, qos, reason)) = self.inflight_in.pop_completed() {
-            if qos == 1 {
-                self.codec.puback(&mut self.output, packet_id, reason);
-            } else {
-                self.codec.pubrec(&mut self.output, packet_id, reason);
-            }
+        while let Some((packet_id, reason)) = self.inflight_in.pop_completed() {
+            self.codec.puback(&mut self.output, packet_id, reason);
         }
     }
 

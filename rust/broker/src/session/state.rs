@@ -28,8 +28,6 @@ pub(super) struct Session {
     pub(super) connection: Arc<Connection>,
     pub(super) credentials: CredentialSnapshot,
     pub(super) inflight_in: InflightIn,
-    /// Packet ids of QoS-2 publishes that were received and not released (MQTT 5.0, 4.3.3).
-    pub(super) qos2_received: Vec<u16>,
     pub(super) last_packet_id: u16,
     /// How many QoS-1 publishes may be sent and not acknowledged (MQTT 5.0, 4.9).
     pub(super) send_quota: usize,
@@ -65,7 +63,6 @@ impl Session {
             connection: accepted.connection,
             credentials: accepted.credentials,
             inflight_in: InflightIn::default(),
-            qos2_received: Vec::new(),
             last_packet_id: 0,
             send_quota: accepted.send_quota,
             keep_alive: accepted.keep_alive,

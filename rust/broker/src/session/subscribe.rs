@@ -45,7 +45,7 @@ impl Session {
         self.shared.stats.retained_left_out.add(left_out as u64);
         let at_ms = self.device.last_subscribed_ms();
         for filter in new {
-            self.announce_subscription(filter, at_ms).await?;
+            self.announce_subscription(filter, at_ms, 0).await?;
         }
         Ok(())
     }
@@ -86,6 +86,7 @@ impl Session {
         &mut self,
         filter: String,
         at_ms: i64,
+        held_until_ms: i64,
     ) -> Result<(), DisconnectCause> {
         self.shared.stats.subscribes.increment();
         let bytes = MESSAGE_OVERHEAD + filter.len();
@@ -94,6 +95,7 @@ impl Session {
                 source: self.source(),
                 filter,
                 at_ms,
+                held_until_ms,
             };
             self.shared.inbound_queue.push_low_priority(event, permit);
         }

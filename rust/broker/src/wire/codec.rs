@@ -113,6 +113,9 @@ impl PacketCodec {
         };
         let qos = (input[0] >> 1) & 3;
         let needed = header + 2 + topic + if qos == 0 { 0 } else { 2 };
+        if qos == 2 {
+            return Err(ProtocolViolation(reason::QOS_NOT_SUPPORTED));
+        }
         if qos == 3 || needed > header + remaining {
             return Err(ProtocolViolation(reason::MALFORMED_PACKET));
         }

@@ -1,6 +1,7 @@
 //! The CONNECT of a connection. Any other first byte is refused at once.
 
 use bytes::BytesMut;
+use rmqtt_codec::error::DecodeError;
 use rmqtt_codec::version::{ProtocolVersion, VersionCodec};
 use rmqtt_codec::{v3, v5};
 use tokio_util::codec::Decoder;
@@ -17,6 +18,26 @@ pub type ConnectError = (Option<PacketCodec>, ProtocolViolation);
 
 fn not_mqtt() -> ConnectError {
     (None, ProtocolViolation(reason::PROTOCOL_ERROR))
+}
+
+/// The bytes after the fixed header of the largest packet of `size` bytes (MQTT 5.0, 2.1.4).
+fn max_content(size: u32) -> u32 {
+    match size {
+        0..=129 => size.saturating_sub(2),
+        130..=16_386 => (size - 3).max(127),
+        16_387..=2_097_155 => (size - 4).max(16_383),
+        _ => size - 5,
+    }
+}
+
+/// A CONNECT with an unknown protocol level is answered in the form of MQTT 3.1.1, which every client reads (MQTT-3.1.2-2).
+fn version_error(body: &[u8]) -> ConnectError {
+    if body.starts_with(b"\x00\x04MQTT") {
+        let codec = PacketCodec::new(VersionedCodec::V3(v3::Codec::default()));
+        let violation = ProtocolViolation(reason::UNSUPPORTED_PROTOCOL_VERSION);
+        return (Some(codec), violation);
+    }
+    not_mqtt()
 }
 
 /// Read the CONNECT from the first bytes of a connection; None while it is incomplete. `max_size` bounds it in bytes.
@@ -36,7 +57,10 @@ pub fn read_connect(
         return Err(not_mqtt());
     }
     let complete = input.len() >= header + remaining;
-    match VersionCodec.decode(input).map_err(|_| not_mqtt())? {
+    match VersionCodec
+        .decode(input)
+        .map_err(|_| version_error(&input[header..]))?
+    {
         None if complete => Err(not_mqtt()),
         Some(version) if complete => decode(version, input).map(Some),
         _ => Ok(None),
@@ -65,7 +89,8 @@ fn decode(
             if let Ok(Some(connect)) = &decoded
                 && let Some(size) = connect.max_packet_size
             {
-                codec.set_max_outbound_size(size.get());
+                // The codec subtracts the longest fixed header, 5 bytes.
+                codec.set_max_outbound_size(max_content(size.get()).max(1) + 5);
             }
             let decoded = decoded.map(|connect| connect.map(|connect| connect_from_v5(*connect)));
             (VersionedCodec::V5(codec), decoded)
@@ -73,8 +98,18 @@ fn decode(
     };
     let codec = PacketCodec::new(codec);
     match decoded {
-        Ok(Some(connect)) => Ok((codec, connect)),
-        Ok(None) => Err(not_mqtt()),
-        Err(error) => Err((Some(codec), error.into())),
+        Ok(Some(connect))
+            if codec.is_v5() || connect.username.is_some() || connect.password.is_none() =>
+        {
+            Ok((codec, connect))
+        }
+        Ok(_) => Err(not_mqtt()),
+        // Only a client id is refused with a CONNACK in MQTT 3.1.1 (MQTT-3.1.4-1); a reserved flag in no version (MQTT-3.1.2-3).
+        Err(error) => {
+            let reserved = matches!(error, DecodeError::ConnectReservedFlagSet);
+            let violation = ProtocolViolation::from(error);
+            let answered = codec.is_v5() || violation.0 == reason::CLIENT_IDENTIFIER_NOT_VALID;
+            Err(((answered && !reserved).then_some(codec), violation))
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! From the packets of `rmqtt-codec`, in either version, to those of `packet`.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
 
 use bytestring::ByteString;
 use rmqtt_codec::types::{Publish as CodecPublish, QoS};
@@ -22,9 +23,11 @@ pub(super) fn connect_from_v3(connect: v3::Connect) -> Connect {
             payload: will.message,
             qos: will.qos.value(),
             retain: will.retain,
+            delay: Duration::ZERO,
         }),
         session_expiry_s: if connect.clean_session { 0 } else { u32::MAX },
         receive_maximum: u16::MAX,
+        max_packet_size: None,
         enhanced_auth: false,
     }
 }
@@ -42,9 +45,11 @@ pub(super) fn connect_from_v5(connect: v5::Connect) -> Connect {
             payload: will.message,
             qos: will.qos.value(),
             retain: will.retain,
+            delay: Duration::from_secs(u64::from(will.will_delay_interval_sec.unwrap_or(0))),
         }),
         session_expiry_s: connect.session_expiry_interval_secs,
         receive_maximum: connect.receive_max.map_or(u16::MAX, NonZeroU16::get),
+        max_packet_size: connect.max_packet_size.map(NonZeroU32::get),
         enhanced_auth: connect.auth_method.is_some(),
     }
 }
@@ -53,6 +58,13 @@ fn inbound_publish(publish: CodecPublish) -> Result<Packet, ProtocolViolation> {
     // The broker announces no topic aliases, so a client that leaves the topic empty breaks the protocol.
     if publish.topic.is_empty() {
         return Err(ProtocolViolation(reason::PROTOCOL_ERROR));
+    }
+    if publish.topic.contains(['+', '#', '\0']) {
+        return Err(ProtocolViolation(reason::TOPIC_NAME_INVALID));
+    }
+    // The broker announces Maximum QoS 1.
+    if publish.qos == QoS::ExactlyOnce {
+        return Err(ProtocolViolation(reason::QOS_NOT_SUPPORTED));
     }
     Ok(Packet::Publish(Publish {
         topic: publish.topic,

@@ -62,6 +62,7 @@ impl PacketCodec {
             || {
                 let return_code = match code {
                     reason::SUCCESS => V3Reason::ConnectionAccepted,
+                    reason::UNSUPPORTED_PROTOCOL_VERSION => V3Reason::UnacceptableProtocolVersion,
                     reason::CLIENT_IDENTIFIER_NOT_VALID => V3Reason::IdentifierRejected,
                     reason::BAD_USER_NAME_OR_PASSWORD => V3Reason::BadUserNameOrPassword,
                     reason::NOT_AUTHORIZED => V3Reason::NotAuthorized,
@@ -78,6 +79,7 @@ impl PacketCodec {
                     reason_code: v5::ConnectAckReason::try_from(code)
                         .unwrap_or(v5::ConnectAckReason::UnspecifiedError),
                     session_expiry_interval_secs: properties.session_expiry_s,
+                    max_qos: QoS::AtLeastOnce,
                     receive_max: NonZeroU16::new(properties.receive_maximum)
                         .unwrap_or(NonZeroU16::MAX),
                     max_packet_size: (properties.maximum_packet_size > 0)
@@ -146,12 +148,6 @@ impl PacketCodec {
     pub fn puback(&mut self, out: &mut BytesMut, packet_id: u16, code: u8) {
         let v3 = |packet_id| v3::Packet::PublishAck { packet_id };
         let v5 = |packet_id| v5::Packet::PublishAck(publish_ack(packet_id, code));
-        self.encode_ack(out, packet_id, v3, v5);
-    }
-
-    pub fn pubrec(&mut self, out: &mut BytesMut, packet_id: u16, code: u8) {
-        let v3 = |packet_id| v3::Packet::PublishReceived { packet_id };
-        let v5 = |packet_id| v5::Packet::PublishReceived(publish_ack(packet_id, code));
         self.encode_ack(out, packet_id, v3, v5);
     }
 

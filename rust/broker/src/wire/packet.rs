@@ -2,6 +2,8 @@
 //!
 //! Fields that only MQTT 5 has hold the value that means the same in MQTT 3.1.1. Names follow MQTT 5.0, chapter 3.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use bytestring::ByteString;
 use rmqtt_codec::error::DecodeError;
@@ -14,6 +16,8 @@ pub struct Will {
     pub payload: Bytes,
     pub qos: u8,
     pub retain: bool,
+    /// How long after the end of the connection it is published; 0 in MQTT 3.1.1.
+    pub delay: Duration,
 }
 
 pub struct Connect {
@@ -28,6 +32,8 @@ pub struct Connect {
     /// How long the session outlives the connection; `u32::MAX` means that it does not expire.
     pub session_expiry_s: u32,
     pub receive_maximum: u16,
+    /// Bytes; None without a limit, as in MQTT 3.1.1.
+    pub max_packet_size: Option<u32>,
     /// Whether the client asks for enhanced authentication (MQTT 5.0, 4.12), which the broker does not offer.
     pub enhanced_auth: bool,
 }

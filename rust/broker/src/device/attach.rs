@@ -1,0 +1,172 @@
+//! How a connection joins its device and leaves it, and what happens to its session.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytestring::ByteString;
+use parking_lot::Mutex;
+
+use super::RegisteredDevice;
+use super::delayed_will::DelayedWill;
+use super::state::{CredentialSnapshot, DeviceState, StoredSession};
+use crate::clock::now_ms;
+use crate::connection::{Connection, Mailbox, SessionState};
+use crate::inbound_queue::InboundQueue;
+use crate::limits::Limits;
+
+/// The password has changed, or the device was removed, since authentication.
+pub struct CredentialsChanged;
+
+/// What a CONNECT asks of a session.
+pub struct SessionRequest {
+    pub client_id: ByteString,
+    pub clean_start: bool,
+    pub max_packet_size: Option<u32>,
+}
+
+/// How a session outlives its connection: for how long, and with which delayed will.
+pub struct SessionEnd {
+    pub expiry: Duration,
+    pub will: Option<DelayedWill>,
+}
+
+pub struct AttachedConnection {
+    pub connection: Arc<Connection>,
+    pub session_present: bool,
+    pub took_over: bool,
+    /// How many connections of the device were closed to make room.
+    pub evicted: usize,
+}
+
+impl RegisteredDevice {
+    /// Add a connection to the device, taking over or resuming the client's session unless `clean_start`. `announce` runs under the
+    /// device's lock, so the connect event precedes every other event of the connection; its argument is session present.
+    pub fn attach(
+        &self,
+        credentials: CredentialSnapshot,
+        request: SessionRequest,
+        limits: &Limits,
+        queue: &InboundQueue,
+        announce: impl FnOnce(bool),
+    ) -> Result<AttachedConnection, CredentialsChanged> {
+        let mut state = self.state.lock();
+        if state.credentials != Some(credentials) {
+            return Err(CredentialsChanged);
+        }
+        let taken_over = state.take_over(&request.client_id);
+        let took_over = taken_over.is_some();
+        let evicted = if took_over {
+            0
+        } else {
+            state.evict(limits.max_connections_per_device)
+        };
+        let session = state.session(taken_over, &request, queue);
+        let session_present = session.is_some();
+        let connection = Arc::new(open_connection(request, session));
+        if !connection.mailbox.lock().subscriptions.is_empty() {
+            state.mark_subscribed();
+        }
+        state.max_packet_size = connection.max_packet_size;
+        state.connections.push(Arc::clone(&connection));
+        announce(session_present);
+        Ok(AttachedConnection {
+            connection,
+            session_present,
+            took_over,
+            evicted,
+        })
+    }
+
+    /// Remove a connection from the device, unless another has taken it over. `announce` runs under the
+    /// device's lock; its argument says whether the device has no connection left. Returns when a stored will is due.
+    pub fn detach(
+        &self,
+        connection: &Arc<Connection>,
+        ending: SessionEnd,
+        limits: &Limits,
+        queue: &InboundQueue,
+        announce: impl FnOnce(bool),
+    ) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
+        let Some(index) = state.connections.iter().position(same) else {
+            return None;
+        };
+        state.connections.swap_remove(index);
+        let max_stored = limits.max_stored_sessions_per_device;
+        let mut due = None;
+        if !ending.expiry.is_zero() && state.credentials.is_some() && max_stored > 0 {
+            due = ending.will.as_ref().map(|will| will.due);
+            let stored = StoredSession {
+                client_id: connection.client_id.clone(),
+                session: SessionState::take(&mut connection.mailbox.lock()),
+                detached_ms: now_ms(),
+                expires: Instant::now() + ending.expiry,
+                will: ending.will,
+            };
+            state.store(stored, max_stored, queue);
+        } else if let Some(will) = ending.will {
+            will.publish(queue);
+        }
+        announce(state.connections.is_empty());
+        due
+    }
+}
+
+/// A session with the time until which it was connected.
+struct ResumedSession {
+    state: SessionState,
+    held_until_ms: i64,
+}
+
+fn open_connection(request: SessionRequest, session: Option<ResumedSession>) -> Connection {
+    // A message that no longer fits is dropped when it is sent; without `held_until_ms` the service sends it again, and learns that.
+    let held_until_ms = session
+        .as_ref()
+        .filter(|session| session.state.fits(request.max_packet_size))
+        .map_or(0, |session| session.held_until_ms);
+    let session = session.map(|session| session.state).unwrap_or_default();
+    let mailbox = Mailbox {
+        subscriptions: session.subscriptions,
+        resend: session.resend,
+        pending_out: session.pending,
+        last_received: Some(Instant::now()),
+        ..Mailbox::default()
+    };
+    Connection {
+        client_id: request.client_id,
+        max_packet_size: request.max_packet_size,
+        session_held_until_ms: held_until_ms,
+        mailbox: Mutex::new(mailbox),
+    }
+}
+
+impl DeviceState {
+    /// The session that a new connection continues; None for a new session. A stored session that is not continued ends, and its will
+    /// is published; the will of one that is continued is not (MQTT 5.0, 3.1.3.2.2).
+    fn session(
+        &mut self,
+        taken_over: Option<SessionState>,
+        request: &SessionRequest,
+        queue: &InboundQueue,
+    ) -> Option<ResumedSession> {
+        self.end_sessions(Instant::now(), queue);
+        let stored = self.resume(&request.client_id);
+        if request.clean_start {
+            let will = stored.and_then(|stored| stored.will);
+            will.into_iter().for_each(|will| will.publish(queue));
+            return None;
+        }
+        if let Some(state) = taken_over {
+            let held_until_ms = now_ms();
+            return Some(ResumedSession {
+                state,
+                held_until_ms,
+            });
+        }
+        stored.map(|stored| ResumedSession {
+            state: stored.session,
+            held_until_ms: stored.detached_ms,
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! A will that waits for its delay (MQTT 5.0, 3.1.3.2.2).
+
+use std::time::Instant;
+
+use crate::clock::now_ms;
+use crate::inbound_queue::{DeviceEvent, EventSource, InboundQueue, QueuePermit};
+use crate::wire::Will;
+
+pub struct DelayedWill {
+    pub source: EventSource,
+    pub will: Will,
+    pub permit: QueuePermit,
+    pub due: Instant,
+}
+
+impl DelayedWill {
+    pub fn publish(self, queue: &InboundQueue) {
+        let event = DeviceEvent::Publish {
+            source: self.source,
+            topic: self.will.topic.to_string(),
+            payload: self.will.payload,
+            qos: self.will.qos,
+            retain: self.will.retain,
+            at_ms: now_ms(),
+        };
+        queue.push_low_priority(event, self.permit);
+    }
+}
