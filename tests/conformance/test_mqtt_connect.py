@@ -9,28 +9,28 @@ import time
 import pytest
 
 from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
-from support import wire
-from support.broker import Device, Raw, World, broker, connect_packet, publish_packet
+from support import mqtt_packets as wire
+from support.broker import BrokerDevice, BrokerWorld, RawConnection, broker, connect_packet, publish_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 SESSION_EXPIRY, WILL_DELAY, AUTH_METHOD, MAX_PACKET = 0x11, 0x18, 0x15, 0x27
 
 
-def connect(device: Device, version: int, client_id: str = "raw", *, clean: bool = True, keep_alive: int = 60) -> bytes:
+def connect(device: BrokerDevice, version: int, client_id: str = "raw", *, clean: bool = True, keep_alive: int = 60) -> bytes:
     if version == 4:
         return connect_packet(device, client_id, clean=clean, keep_alive=keep_alive)
     return wire.connect(device.device_id, device.password, client_id, clean=clean, keep_alive=keep_alive)
 
 
-async def connect_v5(world: World, device: Device, client_id: str = "raw", **options: object) -> Raw:
+async def connect_v5(world: BrokerWorld, device: BrokerDevice, client_id: str = "raw", **options: object) -> RawConnection:
     raw = await world.open(wire.connect(device.device_id, device.password, client_id, **options))  # type: ignore[arg-type]
-    head, body = await raw.packet()
+    head, body = await raw.next_packet()
     assert (head, body[1]) == (wire.CONNACK, 0), body
     raw.resumed = body[0] == 1
     return raw
 
 
-async def is_closed_without_a_packet(raw: Raw) -> bool:
+async def is_closed_without_a_packet(raw: RawConnection) -> bool:
     async with asyncio.timeout(5):
         return await raw.reader.read() == b""
 
@@ -45,9 +45,9 @@ async def test_a_second_connect_closes_the_connection(version: int) -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.open(connect(device, version))
-        assert (await raw.packet())[0] == wire.CONNACK
-        await raw.say(connect(device, version))
-        assert await raw.closed()
+        assert (await raw.next_packet())[0] == wire.CONNACK
+        await raw.send(connect(device, version))
+        assert await raw.wait_closed()
 
 
 async def test_another_protocol_name_closes_the_connection_without_a_connack() -> None:
@@ -62,8 +62,8 @@ async def test_an_unknown_protocol_level_is_refused_with_return_code_1(level: in
     async with broker() as world:
         device = await world.device()
         raw = await world.open(connect_packet(device).replace(b"MQTT\x04", b"MQTT" + bytes([level])))
-        assert await raw.packet() == (wire.CONNACK, b"\x00\x01")
-        assert await raw.closed()
+        assert await raw.next_packet() == (wire.CONNACK, b"\x00\x01")
+        assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -91,8 +91,8 @@ async def test_an_empty_client_id_needs_a_clean_session_in_mqtt_3_1_1() -> None:
     async with broker() as world:
         device = await world.device()
         refused = await world.open(connect_packet(device, "", clean=False))
-        assert await refused.packet() == (wire.CONNACK, b"\x00\x02")
-        assert await refused.closed()
+        assert await refused.next_packet() == (wire.CONNACK, b"\x00\x02")
+        assert await refused.wait_closed()
         await world.login(device, "", clean=True)
         await world.login(device, "", clean=True)
         assert world.link.stats()["connections"] == 2, "each gets a client id of its own"
@@ -102,7 +102,7 @@ async def test_an_empty_client_id_gets_one_assigned_in_mqtt_5() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.open(wire.connect(device.device_id, device.password, ""))
-        head, body = await raw.packet()
+        head, body = await raw.next_packet()
         assert (head, body[:2]) == (wire.CONNACK, b"\x00\x00")
         assert b"\x12\x00\x06auto-" in body
 
@@ -110,28 +110,28 @@ async def test_an_empty_client_id_gets_one_assigned_in_mqtt_5() -> None:
 async def test_wrong_credentials_are_refused_and_the_connection_closed() -> None:
     async with broker() as world:
         device = await world.device()
-        wrong = Device(device.device_id, device.number, "wrong")
+        wrong = BrokerDevice(device.device_id, device.number, "wrong")
         for version, code in ((4, 0x04), (5, 0x86)):
             raw = await world.open(connect(wrong, version))
-            head, body = await raw.packet()
+            head, body = await raw.next_packet()
             assert (head, body[:2]) == (wire.CONNACK, bytes([0, code]))
-            assert await raw.closed()
+            assert await raw.wait_closed()
 
 
 async def test_enhanced_authentication_is_refused() -> None:
     async with broker() as world:
         device = await world.device()
-        more = bytes([AUTH_METHOD]) + wire.text("SCRAM-SHA-256")
+        more = bytes([AUTH_METHOD]) + wire.utf8_string("SCRAM-SHA-256")
         raw = await world.open(wire.connect(device.device_id, device.password, more=more))
-        assert (await raw.packet())[1][1] == 0x8C
-        assert await raw.closed()
+        assert (await raw.next_packet())[1][1] == 0x8C
+        assert await raw.wait_closed()
 
 
 async def test_a_connack_announces_maximum_qos_1_and_what_else_is_not_offered() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.open(wire.connect(device.device_id, device.password))
-        _, body = await raw.packet()
+        _, body = await raw.next_packet()
         properties = body[3:]
         assert b"\x24\x01" in properties, "Maximum QoS"
         assert b"\x29\x00" in properties, "Subscription Identifiers Available"
@@ -146,18 +146,18 @@ async def test_a_clean_start_discards_the_session_and_session_present_tells() ->
         for clean, expected in ((False, False), (False, True), (True, False), (False, True), (True, False)):
             raw = await connect_v5(world, device, clean=clean, more=kept)
             assert raw.resumed == expected
-            event = await world.event(DeviceConnected, session_present=expected)
+            event = await world.wait_for_event(DeviceConnected, session_present=expected)
             assert event.protocol == "mqtt/5"
             world.events.clear()
             await raw.close()
-            await world.event(DeviceDisconnected)
+            await world.wait_for_event(DeviceDisconnected)
 
 
 async def test_a_session_ends_with_its_connection_when_its_expiry_is_0() -> None:
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, clean=False)).close()
-        await world.event(DeviceDisconnected)
+        await world.wait_for_event(DeviceDisconnected)
         assert not (await connect_v5(world, device, clean=False)).resumed
 
 
@@ -166,7 +166,7 @@ async def test_a_session_ends_after_its_expiry_interval() -> None:
         device = await world.device()
         kept = bytes([SESSION_EXPIRY]) + struct.pack(">I", 1)
         await (await connect_v5(world, device, clean=False, more=kept)).close()
-        await world.event(DeviceDisconnected)
+        await world.wait_for_event(DeviceDisconnected)
         await asyncio.sleep(1.2)
         assert not (await connect_v5(world, device, clean=False, more=kept)).resumed
 
@@ -175,8 +175,8 @@ async def test_a_disconnect_cannot_keep_a_session_that_was_to_end() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await connect_v5(world, device)
-        await raw.say(wire.frame(0xE0, b"\x00" + wire.properties(bytes([SESSION_EXPIRY]) + struct.pack(">I", 60))))
-        head, body = await raw.packet()
+        await raw.send(wire.packet(0xE0, b"\x00" + wire.properties(bytes([SESSION_EXPIRY]) + struct.pack(">I", 60))))
+        head, body = await raw.next_packet()
         assert (head, body[0]) == (wire.DISCONNECT, 0x82)
 
 
@@ -185,13 +185,13 @@ async def test_a_takeover_closes_the_older_connection(version: int) -> None:
     async with broker() as world:
         device = await world.device()
         old = await world.open(connect(device, version))
-        await old.packet()
+        await old.next_packet()
         new = await world.open(connect(device, version))
-        assert (await new.packet())[1][1] == 0
+        assert (await new.next_packet())[1][1] == 0
         if version == 5:
-            head, body = await old.packet()
+            head, body = await old.next_packet()
             assert (head, body[0]) == (wire.DISCONNECT, 0x8E)
-        assert await old.closed()
+        assert await old.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -199,14 +199,14 @@ async def test_a_client_that_is_silent_for_one_and_a_half_times_its_keep_alive_i
     async with broker() as world:
         device = await world.device()
         raw = await world.open(connect(device, version, keep_alive=1))
-        await raw.packet()
+        await raw.next_packet()
         began = time.monotonic()
         if version == 5:
-            head, body = await raw.packet()
+            head, body = await raw.next_packet()
             assert (head, body[0]) == (wire.DISCONNECT, 0x8D)
-        assert await raw.closed()
+        assert await raw.wait_closed()
         assert 1.3 <= time.monotonic() - began < 4
-        await world.event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(DeviceDisconnected, reason="lost")
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -214,14 +214,14 @@ async def test_any_packet_keeps_a_client_alive(version: int) -> None:
     async with broker() as world:
         device = await world.device()
         raw = await world.open(connect(device, version, keep_alive=1))
-        await raw.packet()
+        await raw.next_packet()
         for _ in range(4):
             await asyncio.sleep(0.6)
-            await raw.say(PING)
-            assert await raw.packet() == PONG
+            await raw.send(PING)
+            assert await raw.next_packet() == PONG
 
 
-def v5_with_will(device: Device, delay_s: int, *, expiry_s: int = 60, clean: bool = False) -> dict[str, object]:
+def v5_with_will(device: BrokerDevice, delay_s: int, *, expiry_s: int = 60, clean: bool = False) -> dict[str, object]:
     return {
         "will": (device.topic("status"), b"offline"),
         "will_more": bytes([WILL_DELAY]) + struct.pack(">I", delay_s),
@@ -230,7 +230,7 @@ def v5_with_will(device: Device, delay_s: int, *, expiry_s: int = 60, clean: boo
     }
 
 
-def wills(world: World) -> list[InboundMessage]:
+def wills(world: BrokerWorld) -> list[InboundMessage]:
     return [event for event in world.events if isinstance(event, InboundMessage) and event.payload == b"offline"]
 
 
@@ -240,9 +240,9 @@ async def test_a_will_is_published_after_its_delay() -> None:
         raw = await connect_v5(world, device, **v5_with_will(device, 1))
         began = time.monotonic()
         await raw.close()
-        await world.event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(DeviceDisconnected, reason="lost")
         assert not wills(world)
-        await world.event(InboundMessage, topic="status", payload=b"offline", retain=True)
+        await world.wait_for_event(InboundMessage, topic="status", payload=b"offline", retain=True)
         assert 0.9 <= time.monotonic() - began < 4
 
 
@@ -250,7 +250,7 @@ async def test_a_client_that_reconnects_within_the_delay_leaves_no_will() -> Non
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, **v5_with_will(device, 1))).close()
-        await world.event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(DeviceDisconnected, reason="lost")
         assert (await connect_v5(world, device, **v5_with_will(device, 60))).resumed
         await asyncio.sleep(1.3)
         assert not wills(world)
@@ -260,18 +260,18 @@ async def test_a_will_is_published_when_its_session_ends_before_the_delay() -> N
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, **v5_with_will(device, 60, expiry_s=1))).close()
-        await world.event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(DeviceDisconnected, reason="lost")
         assert not wills(world)
-        await world.event(InboundMessage, topic="status", payload=b"offline")
+        await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
 
 
 async def test_a_clean_start_ends_the_session_and_so_publishes_its_delayed_will() -> None:
     async with broker() as world:
         device = await world.device()
         await (await connect_v5(world, device, **v5_with_will(device, 60))).close()
-        await world.event(DeviceDisconnected, reason="lost")
+        await world.wait_for_event(DeviceDisconnected, reason="lost")
         await connect_v5(world, device, clean=True)
-        await world.event(InboundMessage, topic="status", payload=b"offline")
+        await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
         assert len(wills(world)) == 1
 
 
@@ -280,8 +280,8 @@ async def test_a_delay_of_0_or_no_stored_session_publishes_the_will_at_once() ->
         for delay_s, expiry_s in ((0, 60), (60, 0)):
             device = await world.device()
             await (await connect_v5(world, device, **v5_with_will(device, delay_s, expiry_s=expiry_s))).close()
-            lost = await world.event(DeviceDisconnected, device_id=device.device_id)
-            will = await world.event(InboundMessage, device_id=device.device_id, payload=b"offline")
+            lost = await world.wait_for_event(DeviceDisconnected, device_id=device.device_id)
+            will = await world.wait_for_event(InboundMessage, device_id=device.device_id, payload=b"offline")
             assert world.events.index(will) < world.events.index(lost)
 
 
@@ -290,9 +290,9 @@ async def test_a_normal_disconnect_leaves_no_will_and_reason_4_asks_for_it() -> 
         device = await world.device()
         for reason in (0x00, 0x04):
             raw = await connect_v5(world, device, **v5_with_will(device, 0))
-            await raw.say(wire.frame(0xE0, bytes([reason])))
-            assert await raw.closed()
-            await world.event(DeviceDisconnected, reason="disconnected")
+            await raw.send(wire.packet(0xE0, bytes([reason])))
+            assert await raw.wait_closed()
+            await world.wait_for_event(DeviceDisconnected, reason="disconnected")
             assert len(wills(world)) == (1 if reason else 0)
             world.events.clear()
 
@@ -302,8 +302,8 @@ async def test_a_will_above_the_maximum_qos_is_refused_in_mqtt_5() -> None:
         device = await world.device()
         packet = wire.connect(device.device_id, device.password, will=(device.topic("status"), b"offline"))
         raw = await world.open(packet.replace(b"MQTT\x05\xee", b"MQTT\x05\xf6"))
-        assert (await raw.packet())[1][1] == 0x9B
-        assert await raw.closed()
+        assert (await raw.next_packet())[1][1] == 0x9B
+        assert await raw.wait_closed()
 
 
 async def test_a_will_at_qos_2_is_accepted_in_mqtt_3_1_1() -> None:
@@ -311,9 +311,9 @@ async def test_a_will_at_qos_2_is_accepted_in_mqtt_3_1_1() -> None:
         device = await world.device()
         packet = connect_packet(device, will=(device.topic("status"), b"offline"))
         raw = await world.open(packet.replace(b"MQTT\x04\xee", b"MQTT\x04\xf6"))
-        assert (await raw.packet())[1][1] == 0
+        assert (await raw.next_packet())[1][1] == 0
         await raw.close()
-        await world.event(InboundMessage, topic="status", payload=b"offline")
+        await world.wait_for_event(InboundMessage, topic="status", payload=b"offline")
 
 
 async def test_a_taken_over_connection_leaves_no_will() -> None:
@@ -321,9 +321,9 @@ async def test_a_taken_over_connection_leaves_no_will() -> None:
         device = await world.device()
         old = await world.login(device, will=(device.topic("status"), b"offline"))
         new = await world.login(device)
-        assert await old.closed()
-        await new.say(publish_packet(device.topic("state"), b"ON", qos=1))
-        await world.event(InboundMessage, topic="state")
+        assert await old.wait_closed()
+        await new.send(publish_packet(device.topic("state"), b"ON", qos=1))
+        await world.wait_for_event(InboundMessage, topic="state")
         assert not wills(world)
 
 
@@ -332,6 +332,6 @@ async def test_the_maximum_packet_size_and_the_version_of_a_client_are_known() -
         device = await world.device()
         assert world.link.max_packet_size(device.device_id) is None
         await connect_v5(world, device, more=bytes([MAX_PACKET]) + struct.pack(">I", 256))
-        event = await world.event(DeviceConnected)
+        event = await world.wait_for_event(DeviceConnected)
         assert (event.protocol, event.max_packet_size, event.session_present) == ("mqtt/5", 256, False)
         assert world.link.max_packet_size(device.device_id) == 256

@@ -6,18 +6,18 @@ import pytest
 
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import InboundMessage
-from support import wire
-from support.broker import Device, Raw, World, broker, publish_packet, subscribe_packet
+from support import mqtt_packets as wire
+from support.broker import BrokerDevice, BrokerWorld, RawConnection, broker, publish_packet, subscribe_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 PUBACK, PUBCOMP, UNSUBACK = 0x40, 0x70, 0xB0
 
 
-async def login(world: World, device: Device, version: int) -> Raw:
+async def login(world: BrokerWorld, device: BrokerDevice, version: int) -> RawConnection:
     if version == 4:
         return await world.login(device)
     raw = await world.open(wire.connect(device.device_id, device.password))
-    assert (await raw.packet())[1][1] == 0
+    assert (await raw.next_packet())[1][1] == 0
     return raw
 
 
@@ -28,12 +28,12 @@ def publish(version: int, topic: str | bytes, *, qos: int, packet_id: int = 1) -
     return wire.publish(topic, b"x", qos=qos, packet_id=packet_id)
 
 
-async def refuses(raw: Raw, version: int, code: int) -> bool:
+async def refuses(raw: RawConnection, version: int, code: int) -> bool:
     """Whether the broker closes the connection; in MQTT 5 with this reason code."""
     if version == 5:
-        head, body = await raw.packet()
+        head, body = await raw.next_packet()
         assert (head, body[0]) == (wire.DISCONNECT, code)
-        return await raw.closed()
+        return await raw.wait_closed()
     return await raw.reader.read() == b""
 
 
@@ -42,7 +42,7 @@ async def test_a_qos_2_publish_closes_the_connection_and_is_not_stored(version: 
     async with broker() as world:
         device = await world.device()
         raw = await login(world, device, version)
-        await raw.say(publish(version, device.topic("state"), qos=2))
+        await raw.send(publish(version, device.topic("state"), qos=2))
         assert await refuses(raw, version, 0x9B)
         assert not any(isinstance(event, InboundMessage) for event in world.events)
 
@@ -53,7 +53,7 @@ async def test_an_oversize_qos_2_publish_closes_the_connection_too(version: int)
         device = await world.device()
         raw = await login(world, device, version)
         head = publish(version, device.topic("state"), qos=2)
-        await raw.say(bytes([head[0]]) + b"\xff\xff\x03" + head[2:] + bytes(100))
+        await raw.send(bytes([head[0]]) + b"\xff\xff\x03" + head[2:] + bytes(100))
         assert await refuses(raw, version, 0x9B)
 
 
@@ -61,8 +61,8 @@ async def test_an_oversize_qos_2_publish_closes_the_connection_too(version: int)
 async def test_a_pubrel_is_answered_so_that_a_client_can_end_an_exchange_it_remembers(version: int) -> None:
     async with broker() as world:
         raw = await login(world, await world.device(), version)
-        await raw.say(b"\x62\x02\x00\x09")
-        head, body = await raw.packet()
+        await raw.send(b"\x62\x02\x00\x09")
+        head, body = await raw.next_packet()
         assert (head, body[:2]) == (PUBCOMP, b"\x00\x09")
         assert version == 4 or body[2] == 0x92
 
@@ -72,8 +72,8 @@ async def test_qos_3_closes_the_connection(version: int) -> None:
     async with broker() as world:
         device = await world.device()
         raw = await login(world, device, version)
-        await raw.say(bytes([0x36]) + publish(version, device.topic("state"), qos=1)[1:])
-        assert await raw.closed()
+        await raw.send(bytes([0x36]) + publish(version, device.topic("state"), qos=1)[1:])
+        assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -81,7 +81,7 @@ async def test_qos_3_closes_the_connection(version: int) -> None:
 async def test_a_topic_name_with_a_wildcard_or_a_null_character_closes_the_connection(version: int, topic: str) -> None:
     async with broker() as world:
         raw = await login(world, await world.device(), version)
-        await raw.say(publish(version, topic, qos=1))
+        await raw.send(publish(version, topic, qos=1))
         assert await refuses(raw, version, 0x90)
 
 
@@ -90,8 +90,8 @@ async def test_packet_id_0_closes_the_connection(version: int) -> None:
     async with broker() as world:
         device = await world.device()
         raw = await login(world, device, version)
-        await raw.say(publish(version, device.topic("state"), qos=1, packet_id=0))
-        assert await raw.closed()
+        await raw.send(publish(version, device.topic("state"), qos=1, packet_id=0))
+        assert await raw.wait_closed()
 
 
 async def test_a_topic_that_is_not_utf_8_closes_the_connection() -> None:
@@ -99,8 +99,8 @@ async def test_a_topic_that_is_not_utf_8_closes_the_connection() -> None:
         device = await world.device()
         for packet in (wire.publish(b"devices/\xff", qos=0), wire.publish(b"\xed\xa0\x80", qos=0)):
             raw = await login(world, device, 5)
-            await raw.say(packet)
-            assert await raw.closed()
+            await raw.send(packet)
+            assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -109,8 +109,8 @@ async def test_a_puback_has_the_packet_id_of_its_publish_and_pubacks_keep_their_
         device = await world.device()
         raw = await login(world, device, version)
         ids = [7, 3, 65_535, 1]
-        await raw.say(b"".join(publish(version, device.topic("state"), qos=1, packet_id=each) for each in ids))
-        answers = [await raw.packet() for _ in ids]
+        await raw.send(b"".join(publish(version, device.topic("state"), qos=1, packet_id=each) for each in ids))
+        answers = [await raw.next_packet() for _ in ids]
         assert [(head, int.from_bytes(body[:2])) for head, body in answers] == [(PUBACK, each) for each in ids]
 
 
@@ -119,8 +119,8 @@ async def test_a_publish_that_is_not_allowed_is_acknowledged_and_dropped(version
     async with broker() as world:
         device, other = await world.device(), await world.device()
         raw = await login(world, device, version)
-        await raw.say(publish(version, other.topic("state"), qos=1))
-        head, body = await raw.packet()
+        await raw.send(publish(version, other.topic("state"), qos=1))
+        head, body = await raw.next_packet()
         assert (head, body[:2]) == (PUBACK, b"\x00\x01")
         assert version == 4 or body[2] == 0x87
         assert not any(isinstance(event, InboundMessage) for event in world.events)
@@ -129,8 +129,8 @@ async def test_a_publish_that_is_not_allowed_is_acknowledged_and_dropped(version
 async def test_a_topic_alias_closes_the_connection_since_none_is_offered() -> None:
     async with broker() as world:
         raw = await login(world, await world.device(), 5)
-        await raw.say(wire.publish("", qos=1, more=b"\x23\x00\x01"))
-        assert await raw.closed()
+        await raw.send(wire.publish("", qos=1, more=b"\x23\x00\x01"))
+        assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -140,8 +140,8 @@ async def test_a_suback_has_the_packet_id_and_one_code_for_each_filter(version: 
         raw = await login(world, device, version)
         filters = (device.topic("cmd"), other.topic("cmd"), device.topic("#"), "#")
         packet = subscribe_packet(*filters, packet_id=77) if version == 4 else wire.subscribe(*filters, packet_id=77)
-        await raw.say(packet)
-        head, body = await raw.packet()
+        await raw.send(packet)
+        head, body = await raw.next_packet()
         refused = 0x80 if version == 4 else 0x87
         codes = body[2:] if version == 4 else body[3:]
         assert (head, body[:2], list(codes)) == (wire.SUBACK, b"\x00\x4d", [1, refused, 1, refused])
@@ -153,18 +153,18 @@ async def test_a_subscription_at_qos_2_is_granted_qos_1(version: int) -> None:
         device = await world.device()
         raw = await login(world, device, version)
         packet = subscribe_packet(device.topic("cmd")) if version == 4 else wire.subscribe(device.topic("cmd"))
-        await raw.say(packet[:-1] + b"\x02")
-        assert (await raw.packet())[1][-1] == 1
+        await raw.send(packet[:-1] + b"\x02")
+        assert (await raw.next_packet())[1][-1] == 1
 
 
 async def test_shared_subscriptions_and_subscription_ids_are_refused() -> None:
     async with broker() as world:
         device = await world.device()
         raw = await login(world, device, 5)
-        await raw.say(wire.subscribe("$share/group/" + device.topic("cmd")))
-        assert (await raw.packet())[1][-1] == 0x9E
-        await raw.say(wire.subscribe(device.topic("cmd"), more=b"\x0b\x01"))
-        assert (await raw.packet())[1][-1] == 0xA1
+        await raw.send(wire.subscribe("$share/group/" + device.topic("cmd")))
+        assert (await raw.next_packet())[1][-1] == 0x9E
+        await raw.send(wire.subscribe(device.topic("cmd"), more=b"\x0b\x01"))
+        assert (await raw.next_packet())[1][-1] == 0xA1
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -172,12 +172,12 @@ async def test_an_unsuback_follows_an_unsubscribe_and_nothing_is_sent_after_it(v
     async with broker() as world:
         device = await world.device()
         raw = await login(world, device, version)
-        await raw.say(subscribe_packet(device.topic("cmd")) if version == 4 else wire.subscribe(device.topic("cmd")))
-        await raw.packet()
+        await raw.send(subscribe_packet(device.topic("cmd")) if version == 4 else wire.subscribe(device.topic("cmd")))
+        await raw.next_packet()
         properties = b"" if version == 4 else b"\x00"
         body = b"\x00\x09" + properties
-        await raw.say(wire.frame(0xA2, body + wire.text(device.topic("cmd")) + wire.text(device.topic("other"))))
-        head, answer = await raw.packet()
+        await raw.send(wire.packet(0xA2, body + wire.utf8_string(device.topic("cmd")) + wire.utf8_string(device.topic("other"))))
+        head, answer = await raw.next_packet()
         assert (head, answer[:2]) == (UNSUBACK, b"\x00\x09")
         assert version == 4 or list(answer[3:]) == [0x00, 0x11]
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
@@ -188,8 +188,8 @@ async def test_an_unsuback_follows_an_unsubscribe_and_nothing_is_sent_after_it(v
 async def test_a_subscribe_or_unsubscribe_without_a_filter_closes_the_connection(version: int, head: int) -> None:
     async with broker() as world:
         raw = await login(world, await world.device(), version)
-        await raw.say(wire.frame(head, b"\x00\x01" + (b"" if version == 4 else b"\x00")))
-        assert await raw.closed()
+        await raw.send(wire.packet(head, b"\x00\x01" + (b"" if version == 4 else b"\x00")))
+        assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -198,8 +198,8 @@ async def test_wrong_flags_in_a_fixed_header_and_reserved_types_close_the_connec
     async with broker() as world:
         raw = await login(world, await world.device(), version)
         body = {b"\xc1": b"", b"\xe1": b""}.get(packet, b"\x00\x01")
-        await raw.say(packet + bytes([len(body)]) + body)
-        assert await raw.closed()
+        await raw.send(packet + bytes([len(body)]) + body)
+        assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -208,13 +208,13 @@ async def test_a_packet_that_only_a_server_sends_closes_the_connection(version: 
         device = await world.device()
         for packet in (b"\x20\x02\x00\x00", b"\xd0\x00", b"\x90\x03\x00\x01\x00"):
             raw = await login(world, device, version)
-            await raw.say(packet)
-            assert await raw.closed()
+            await raw.send(packet)
+            assert await raw.wait_closed()
 
 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_a_pingreq_is_answered(version: int) -> None:
     async with broker() as world:
         raw = await login(world, await world.device(), version)
-        await raw.say(PING)
-        assert await raw.packet() == PONG
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG

@@ -8,34 +8,34 @@ import pytest
 
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceDisconnected, DeviceSubscribed, SendResult
-from support import wire
-from support.broker import Device, Raw, World, broker, connect_packet, subscribe_packet
+from support import mqtt_packets as wire
+from support.broker import BrokerDevice, BrokerWorld, RawConnection, broker, connect_packet, subscribe_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 SESSION_EXPIRY, RECEIVE_MAXIMUM, MAX_PACKET = b"\x11\x00\x00\x00\x3c", b"\x21", b"\x27"
 
 
-async def resume(world: World, device: Device, version: int, *, more: bytes = b"") -> Raw:
+async def resume(world: BrokerWorld, device: BrokerDevice, version: int, *, more: bytes = b"") -> RawConnection:
     """A connection with client id "raw" that keeps its session."""
     packet = connect_packet(device, clean=False)
     if version == 5:
         packet = wire.connect(device.device_id, device.password, clean=False, more=SESSION_EXPIRY + more)
     raw = await world.open(packet)
-    head, body = await raw.packet()
+    head, body = await raw.next_packet()
     assert (head, body[1]) == (wire.CONNACK, 0), body
     raw.resumed = body[0] == 1
     return raw
 
 
-async def subscribe(raw: Raw, device: Device, version: int, *, qos: int = 1) -> None:
+async def subscribe(raw: RawConnection, device: BrokerDevice, version: int, *, qos: int = 1) -> None:
     packet = subscribe_packet(device.topic("cmd")) if version == 4 else wire.subscribe(device.topic("cmd"))
-    await raw.say(packet[:-1] + bytes([qos]))
-    assert (await raw.packet())[0] == wire.SUBACK
+    await raw.send(packet[:-1] + bytes([qos]))
+    assert (await raw.next_packet())[0] == wire.SUBACK
 
 
-async def published(raw: Raw, version: int) -> tuple[bool, int, bytes]:
+async def published(raw: RawConnection, version: int) -> tuple[bool, int, bytes]:
     """DUP, packet id and payload of the next PUBLISH at QoS 1."""
-    head, body = await raw.packet()
+    head, body = await raw.next_packet()
     assert head & 0xF6 == 0x32, hex(head)
     offset = 2 + struct.unpack(">H", body[:2])[0]
     packet_id = struct.unpack(">H", body[offset : offset + 2])[0]
@@ -47,14 +47,14 @@ def puback(packet_id: int) -> bytes:
     return b"\x40\x02" + struct.pack(">H", packet_id)
 
 
-async def command(world: World, device: Device, payload: bytes) -> None:
+async def command(world: BrokerWorld, device: BrokerDevice, payload: bytes) -> None:
     assert await world.link.send(device.device_id, OutboundMessage("cmd", payload)) is SendResult.SENT
 
 
-async def lost(world: World, raw: Raw) -> None:
+async def lost(world: BrokerWorld, raw: RawConnection) -> None:
     world.events.clear()
     await raw.close()
-    await world.event(DeviceDisconnected)
+    await world.wait_for_event(DeviceDisconnected)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -67,15 +67,15 @@ async def test_a_resumed_session_redelivers_with_the_same_packet_id_and_dup(vers
             await command(world, device, payload)
         sent = [await published(raw, version) for _ in range(3)]
         assert [dup for dup, _, _ in sent] == [False] * 3
-        await raw.say(puback(sent[1][1]))
-        await world.stat("outbound_acked", 1)
+        await raw.send(puback(sent[1][1]))
+        await world.wait_for_stat("outbound_acked", 1)
         await lost(world, raw)
         raw = await resume(world, device, version)
         assert raw.resumed
         expected = [(True, packet_id, payload) for _, packet_id, payload in (sent[0], sent[2])]
         assert [await published(raw, version) for _ in range(2)] == expected
-        await raw.say(PING)
-        assert await raw.packet() == PONG, "nothing else is sent"
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG, "nothing else is sent"
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -90,12 +90,12 @@ async def test_a_redelivery_that_is_lost_again_keeps_its_packet_id(version: int)
             await lost(world, raw)
             raw = await resume(world, device, version)
             assert await published(raw, version) == (True, packet_id, b"once")
-        await raw.say(puback(packet_id))
-        await world.stat("outbound_acked", 1)
+        await raw.send(puback(packet_id))
+        await world.wait_for_stat("outbound_acked", 1)
         await lost(world, raw)
         raw = await resume(world, device, version)
-        await raw.say(PING)
-        assert await raw.packet() == PONG
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -139,9 +139,9 @@ async def test_a_redelivery_respects_the_receive_maximum_of_the_new_connection()
         raw = await resume(world, device, 5, more=RECEIVE_MAXIMUM + b"\x00\x01")
         for _, packet_id, payload in sent:
             assert await published(raw, 5) == (True, packet_id, payload)
-            await raw.say(PING)
-            assert await raw.packet() == PONG, "one at a time"
-            await raw.say(puback(packet_id))
+            await raw.send(PING)
+            assert await raw.next_packet() == PONG, "one at a time"
+            await raw.send(puback(packet_id))
         _, _, payload = await published(raw, 5)
         assert payload == b"3"
 
@@ -152,12 +152,12 @@ async def test_a_resumed_session_keeps_its_subscriptions_and_says_what_it_redeli
         device = await world.device()
         raw = await resume(world, device, version)
         await subscribe(raw, device, version)
-        first = await world.event(DeviceSubscribed, topic_filter="cmd")
+        first = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
         assert first.held_until_ms == 0, "a new subscription"
         await lost(world, raw)
-        gone = await world.event(DeviceDisconnected)
+        gone = await world.wait_for_event(DeviceDisconnected)
         raw = await resume(world, device, version)
-        again = await world.event(DeviceSubscribed, topic_filter="cmd")
+        again = await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")
         assert first.at_ms < again.at_ms
         assert gone.at_ms <= again.held_until_ms <= again.at_ms
         await command(world, device, b"x")
@@ -171,7 +171,7 @@ async def test_a_subscription_at_qos_0_holds_nothing_for_a_later_connection() ->
         await subscribe(raw, device, 4, qos=0)
         await lost(world, raw)
         await resume(world, device, 4)
-        assert (await world.event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
+        assert (await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
 
 
 @pytest.mark.parametrize("limit", [128, 129, 130, 131, 256, 16_386, 16_387])
@@ -190,8 +190,8 @@ async def test_a_client_gets_no_packet_above_its_maximum_and_the_service_learns_
         with_expiry = OutboundMessage("cmd", largest.payload, expiry_s=60)
         assert await world.link.send(device.device_id, with_expiry) is SendResult.TOO_LARGE
         assert (await published(raw, 5))[2] == largest.payload
-        await raw.say(PING)
-        assert await raw.packet() == PONG
+        await raw.send(PING)
+        assert await raw.next_packet() == PONG
 
 
 async def test_a_resumed_session_that_accepts_less_than_it_holds_is_announced_as_new() -> None:
@@ -204,5 +204,5 @@ async def test_a_resumed_session_that_accepts_less_than_it_holds_is_announced_as
         await published(raw, 5)
         await lost(world, raw)
         await resume(world, device, 5, more=MAX_PACKET + struct.pack(">I", 128))
-        assert (await world.event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
+        assert (await world.wait_for_event(DeviceSubscribed, topic_filter="cmd")).held_until_ms == 0
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500)) is SendResult.TOO_LARGE

@@ -152,13 +152,13 @@ async def test_a_connection_too_many_closes_the_one_that_was_silent_for_the_long
     async with broker(max_connections_per_device=2) as world:
         device = await world.device()
         forgotten, silent = await world.login(device, "a"), await world.login(device, "b")
-        await forgotten.say(b"\xc0\x00")
-        assert await forgotten.packet() == (0xD0, b"")
+        await forgotten.send(b"\xc0\x00")
+        assert await forgotten.next_packet() == (0xD0, b"")
         newest = await world.login(device, "c")
-        assert await silent.closed()
+        assert await silent.wait_closed()
         for alive in (forgotten, newest):
-            await alive.say(b"\xc0\x00")
-            assert await alive.packet() == (0xD0, b"")
+            await alive.send(b"\xc0\x00")
+            assert await alive.next_packet() == (0xD0, b"")
         assert world.link.stats()["closed_evicted"] == 1
         assert not any(isinstance(event, DeviceDisconnected) for event in world.events)
 
@@ -168,7 +168,7 @@ async def test_a_device_that_reboots_with_a_new_client_id_each_time_is_never_loc
         device = await world.device()
         for number in range(20):
             await world.login(device, f"ESP-{number:06x}", will=(device.topic("status"), b"offline"))
-        await world.until(lambda: world.link.stats()["connections"] == 4)
+        await world.wait_until(lambda: world.link.stats()["connections"] == 4)
         assert world.link.stats()["closed_evicted"] == 16
         assert not any(isinstance(event, InboundMessage) for event in world.events), "no will: the device is connected"
 

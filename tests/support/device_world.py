@@ -24,6 +24,7 @@ from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.firmware_config import BrokerEndpoint
+from domain.devices.link import SendResult
 from domain.devices.model import Device
 from domain.devices.presence import PresenceService
 from domain.devices.presence_batch import PresenceBatch
@@ -138,6 +139,7 @@ class FakeLink:
     sent: list[SentMessage] = field(default_factory=list)
     broken: Exception | None = None
     deaf_for: int = 0
+    too_large: bool = False
     """The next sends that fail although the device is connected."""
     on_send: Callable[[SentMessage], None] | None = None
     subscribed: dict[str, int] = field(default_factory=dict)
@@ -161,19 +163,21 @@ class FakeLink:
         self.listening.discard(device_id)
         self.expelled.append(device_id)
 
-    async def send(self, device_id: str, message: OutboundMessage) -> bool:
+    async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
         if self.broken:
             raise self.broken
         if device_id not in self.listening:
-            return False
+            return SendResult.NOT_SENT
+        if self.too_large:
+            return SendResult.TOO_LARGE
         if self.deaf_for:
             self.deaf_for -= 1
-            return False
+            return SendResult.NOT_SENT
         sent = SentMessage(device_id, message.topic, message.payload, message.expiry_s)
         self.sent.append(sent)
         if self.on_send is not None:
             self.on_send(sent)
-        return True
+        return SendResult.SENT
 
     def is_connected(self, device_id: str) -> bool:
         return device_id in self.listening

@@ -146,7 +146,8 @@ class DeviceLink(Protocol):
     async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
         """Publish to `message.topic` below the device's prefix. After NOT_SENT the caller keeps a command and sends it again.
 
-        SENT does not yet confirm that the message arrived. The broker stores a retained message in any case and delivers it at each subscription; an empty retained payload clears it.
+        SENT does not yet confirm that the message arrived. The broker stores a retained message
+        in any case and delivers it at each subscription; an empty retained payload clears it.
         """
         ...
 

@@ -49,7 +49,7 @@ async def relay(world: DeviceWorld, device: Device, on: bool, execution_id: str 
 
 
 @asynccontextmanager
-async def power_cut() -> AsyncIterator[None]:
+async def power_cut(**_: object) -> AsyncIterator[None]:
     raise Unavailable("power cut")
     yield
 
@@ -149,6 +149,28 @@ class TestAbsence:
         world.dispatch.on_device_ready(device.device_no, since_ms)
         await world.dispatch_all()
         assert commands_sent(world) == ["ON"]
+
+    async def test_a_command_that_the_resumed_session_holds_is_not_sent_by_the_service_too(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        await send(world, device, "ON")
+        held_until_ms = world.clock.now_ms()
+        world.clock.forward(1_000)
+        await send(world, device, "OFF")  # to another connection, which the session did not see
+        world.clock.forward(1_000)
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms(), held_until_ms)
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON", "OFF", "OFF"]
+        world.dispatch.on_device_ready(device.device_no, world.clock.now_ms())
+        await world.dispatch_all()
+        assert commands_sent(world) == ["ON", "OFF", "OFF", "ON", "OFF"], "a new session holds nothing"
+
+    async def test_a_command_larger_than_the_device_accepts_fails_at_once(self, world: DeviceWorld) -> None:
+        device = await world.device(online=True)
+        world.link.too_large = True
+        execution = await send(world, device, "ON")
+        assert execution.status is ExecutionStatus.FAILED
+        assert execution.result == {"code": "TOO_LARGE_FOR_DEVICE", "relay": None, "data": None}
+        assert world.link.sent == []
 
     async def test_a_device_that_subscribes_during_a_round_gets_its_commands_in_order(self, world: DeviceWorld) -> None:
         device = await world.device()
