@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 import uvloop
 
-from adapters.engine.native_engine import NativeSignerFactory
 from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql.database import SqlDatabase
 from loopback_peers import Receivers, Stopwatch, receivers
@@ -41,7 +40,6 @@ async def service(*, postgres: bool) -> AsyncIterator[WebhookWorld]:
         )
         await database.start()
         world = WebhookWorld(database.unit_of_work, exclusive=not postgres)
-        world.deliveries._signer_factory = NativeSignerFactory()
         world.deliveries._ids = RandomIdGenerator(world.clock.now_ms)  # ids that begin with the time, as in the program
         await world.populate()
         gc.collect()

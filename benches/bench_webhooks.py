@@ -36,8 +36,8 @@ from app.workers.wake_event import WakeEvent
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from domain.devices.model import Device
 from domain.kernel.ids import EventId
+from domain.webhooks.attempts import InFlightAttempt
 from domain.webhooks.cleanup import WebhookCleanup
-from domain.webhooks.delivery import InFlightAttempt
 from domain.webhooks.model import Delivery, DeliveryState
 from domain.webhooks.ports import WebhookRequest, WebhookResponse
 from support.webhook_world import MovableClock, WebhookWorld
@@ -140,8 +140,7 @@ async def service() -> AsyncIterator[WebhookWorld]:
     with tempfile.TemporaryDirectory() as folder:
         database = SqlDatabase(f"sqlite+aiosqlite:///{folder}/bench.db", acquire_timeout_s=60)
         await database.start()
-        world = WebhookWorld(database.unit_of_work)
-        world.deliveries._signer_factory = NativeSignerFactory()
+        world = WebhookWorld(database.unit_of_work, signers=NativeSignerFactory())
         await world.populate()
         yield world
         await database.stop()

@@ -13,8 +13,9 @@ import pytest
 
 from adapters.engine import _native
 from adapters.mqtt.embedded_link import EmbeddedBrokerSettings, EmbeddedDeviceLink, Listener
+from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
+from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceLink, DeviceSubscribed, InboundEvent, InboundMessage
 from domain.kernel.errors import Unavailable

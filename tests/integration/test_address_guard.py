@@ -215,7 +215,7 @@ async def test_the_address_is_looked_at_once_more_when_its_socket_is_made(make: 
     async with webhook_receiver(respond()) as receiver:
         reply = await courier.send(post(receiver.url.replace("127.0.0.1", "receiver.example")))
         assert not receiver.requests
-    assert reply.error == "Not sent: the address 127.0.0.2 is not a public one, deliveries do not go there."
+    assert reply.error == "Not sent: the address 127.0.0.2 is not public; deliveries go to public addresses only."
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "127.1", "localhost"])

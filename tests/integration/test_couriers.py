@@ -73,7 +73,7 @@ async def test_exactly_the_bytes_and_headers_given_are_sent(courier: CourierClie
     ],
     ids=["silence", "headers", "1xx", "body", "chunks", "status line"],
 )
-async def test_the_deadline_cuts_whatever_is_dripped(courier: CourierClient, behave: Behaviour) -> None:
+async def test_the_deadline_ends_a_response_that_arrives_in_small_pieces(courier: CourierClient, behave: Behaviour) -> None:
     async with webhook_receiver(behave) as receiver:
         reply = await courier.send(post(receiver.url, SHORT_S))
     assert reply.status is None
@@ -81,7 +81,7 @@ async def test_the_deadline_cuts_whatever_is_dripped(courier: CourierClient, beh
     assert reply.duration_ms < 5_000
 
 
-async def test_of_a_huge_answer_only_the_beginning_is_taken(courier: CourierClient) -> None:
+async def test_only_the_beginning_of_a_huge_response_is_read(courier: CourierClient) -> None:
     async with webhook_receiver(respond_with_megabytes(100)) as receiver:
         reply = await courier.send(post(receiver.url))
         assert reply.status == 200
@@ -91,7 +91,7 @@ async def test_of_a_huge_answer_only_the_beginning_is_taken(courier: CourierClie
         assert int(receiver.request_lines[-1]) < 100_000_000
 
 
-async def test_a_compressed_answer_is_not_decoded(courier: CourierClient) -> None:
+async def test_a_compressed_response_is_not_decoded(courier: CourierClient) -> None:
     bomb = gzip.compress(bytes(3_000_000))
     async with webhook_receiver(respond(headers="Content-Encoding: gzip\r\n", body=bomb)) as receiver:
         reply = await courier.send(post(receiver.url))
@@ -101,31 +101,29 @@ async def test_a_compressed_answer_is_not_decoded(courier: CourierClient) -> Non
 @pytest.mark.parametrize(
     ("behave", "said"),
     [
-        (send_and_close(b""), "without an answer"),
+        (send_and_close(b""), "without a response"),
         (send_and_close(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), "in the middle"),
         (reset(), "reset"),
-        (send_and_close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "not HTTP"),
-        (send_and_close(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 5_000 + b"\r\n"), "not HTTP"),
-        (send_and_close(b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 100_000 + b"\r\n\r\n"), "not HTTP"),
+        (send_and_close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "not send valid HTTP"),
+        (send_and_close(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 5_000 + b"\r\n"), "not send valid HTTP"),
+        (send_and_close(b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 100_000 + b"\r\n\r\n"), "not send valid HTTP"),
     ],
     ids=["closed", "cut", "reset", "not http", "many headers", "long header"],
 )
-async def test_a_broken_answer_is_a_failure_that_says_what_was_broken(
-    courier: CourierClient, behave: Behaviour, said: str
-) -> None:
+async def test_a_broken_response_is_a_failure_that_names_the_cause(courier: CourierClient, behave: Behaviour, said: str) -> None:
     async with webhook_receiver(behave) as receiver:
         reply = await courier.send(post(receiver.url))
     assert reply.status is None
     assert said in str(reply.error)
 
 
-async def test_http_1_0_and_an_answer_without_a_length_are_fine(courier: CourierClient) -> None:
+async def test_http_1_0_and_a_response_without_a_length_are_accepted(courier: CourierClient) -> None:
     async with webhook_receiver(send_and_close(b"HTTP/1.0 200 OK\r\n\r\nfine")) as receiver:
         reply = await courier.send(post(receiver.url))
     assert (reply.status, reply.excerpt) == (200, b"fine")
 
 
-async def test_nobody_listening_and_no_such_name_are_failures_in_words(courier: CourierClient) -> None:
+async def test_a_refused_connection_and_an_unknown_host_are_reported_as_such(courier: CourierClient) -> None:
     assert "connection failed" in str((await courier.send(post("http://127.0.0.1:9/"))).error)
     assert "cannot be resolved" in str((await courier.send(post("http://no-such-host.invalid/"))).error)
 
@@ -147,7 +145,7 @@ async def test_retry_after_is_read_as_seconds_and_as_a_date(courier: CourierClie
 @pytest.mark.parametrize(
     "wild", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -0000", "9" * 60, "-5", "x" * 300]
 )
-async def test_a_senseless_retry_after_harms_neither_its_own_nor_any_other_answer(courier: CourierClient, wild: str) -> None:
+async def test_an_invalid_retry_after_affects_no_response(courier: CourierClient, wild: str) -> None:
     async with webhook_receiver(respond(503, f"Retry-After: {wild}\r\n")) as receiver, webhook_receiver(respond()) as other:
         replies = await courier.send_all([post(receiver.url), post(other.url), post(receiver.url), post(other.url)])
     assert [reply.status for reply in replies] == [503, 200, 503, 200]
@@ -235,7 +233,7 @@ async def test_the_deadline_covers_a_tls_handshake_that_stalls(courier: CourierC
 
     async with serving(ignore_hello) as address:
         reply = await courier.send(post(f"https://{address}/", SHORT_S))
-    assert "No complete answer within 0.4 seconds" in str(reply.error)
+    assert "No complete response within 0.4 seconds" in str(reply.error)
 
 
 async def test_the_deadline_covers_a_request_that_is_not_read(courier: CourierClient) -> None:
@@ -245,7 +243,7 @@ async def test_the_deadline_covers_a_request_that_is_not_read(courier: CourierCl
 
     async with serving(stop_reading) as address:
         reply = await courier.send(replace(post(f"http://{address}/", SHORT_S), body=bytes(20_000_000)))
-    assert "No complete answer within 0.4 seconds" in str(reply.error)
+    assert "No complete response within 0.4 seconds" in str(reply.error)
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -270,12 +268,12 @@ async def test_after_the_deadline_nothing_more_is_sent_to_a_receiver_that_reads_
     assert 0 < read < 50_000_000
 
 
-async def test_a_receiver_that_speaks_only_http_2_is_a_failure_in_words(courier: CourierClient) -> None:
+async def test_a_receiver_that_supports_only_http_2_is_reported_as_not_http(courier: CourierClient) -> None:
     settings = b"\0\0\0\x04\0\0\0\0\0"
     async with webhook_receiver(send_and_close(settings)) as receiver:
         reply = await courier.send(post(receiver.url))
     assert reply.status is None
-    assert "not HTTP" in str(reply.error)
+    assert "not send valid HTTP" in str(reply.error)
 
 
 def interim(*statuses: int) -> Behaviour:
@@ -291,13 +289,13 @@ def interim(*statuses: int) -> Behaviour:
     return behave
 
 
-async def test_interim_answers_are_passed_over_and_chunks_put_together(courier: CourierClient) -> None:
+async def test_interim_responses_are_skipped_and_chunks_are_joined(courier: CourierClient) -> None:
     async with webhook_receiver(interim(100, 103, 100)) as receiver:
         replies = [await courier.send(post(receiver.url)) for _ in range(2)]
     assert [(reply.status, reply.excerpt) for reply in replies] == [(201, b"ok")] * 2
 
 
-async def test_many_at_once_get_each_its_own_answer(courier: CourierClient) -> None:
+async def test_concurrent_requests_each_get_their_own_response(courier: CourierClient) -> None:
     async def echo(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         await respond(body=receiver.requests[-1].headers["x-number"].encode())(receiver, reader, writer)
         return True
@@ -308,7 +306,7 @@ async def test_many_at_once_get_each_its_own_answer(courier: CourierClient) -> N
     assert [reply.excerpt for reply in replies] == [str(number).encode() for number in range(200)]
 
 
-async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(courier: CourierClient) -> None:
+async def test_a_cancelled_request_gets_no_response_and_its_connection_is_closed(courier: CourierClient) -> None:
     async with webhook_receiver(never_respond()) as receiver:
         ticket, future = courier.submit(post(receiver.url))
         await receiver.wait_for(1)
@@ -319,7 +317,7 @@ async def test_what_is_cut_is_heard_of_no_more_and_its_connection_is_closed(cour
     assert ticket not in courier.answered
 
 
-async def test_of_one_lane_four_are_sent_at_once_and_who_waits_too_long_is_not_sent(courier: CourierClient) -> None:
+async def test_four_requests_of_a_queue_are_sent_at_once_and_one_that_waits_too_long_is_not_sent(courier: CourierClient) -> None:
     async with webhook_receiver(respond(after_s=0.01)) as receiver, webhook_receiver(never_respond()) as dead:
 
         def lane(url: str, name: str) -> WebhookRequest:
@@ -349,7 +347,7 @@ async def test_a_request_that_is_lost_with_its_pooled_connection_is_not_sent_aga
     async with webhook_receiver(hangs_up_after(1)) as receiver:
         replies = [await courier.send(post(receiver.url)) for _ in range(4)]
         assert len(receiver.requests) == 4
-    assert all(reply.status == 200 or "without an answer" in str(reply.error) for reply in replies)
+    assert all(reply.status == 200 or "without a response" in str(reply.error) for reply in replies)
 
 
 async def test_a_pooled_connection_that_is_closed_while_idle_costs_no_attempt(courier: CourierClient) -> None:
@@ -360,26 +358,26 @@ async def test_a_pooled_connection_that_is_closed_while_idle_costs_no_attempt(co
         assert len(receiver.requests) == 4
 
 
-async def test_a_new_connection_that_ends_without_a_word_is_a_failure_and_is_not_tried_again(courier: CourierClient) -> None:
+async def test_a_new_connection_that_is_closed_without_a_response_is_a_failure_and_is_not_retried(courier: CourierClient) -> None:
     async with webhook_receiver(send_and_close(b"")) as receiver:
         assert (await courier.send(post(receiver.url))).status is None
         assert len(receiver.requests) == 1
 
 
-async def test_an_answer_that_breaks_off_on_a_kept_connection_is_a_failure(courier: CourierClient) -> None:
+async def test_a_response_that_breaks_off_on_a_kept_connection_is_a_failure(courier: CourierClient) -> None:
     async with webhook_receiver(in_sequence(respond(), send_and_close(b"HTTP/1.1 200 OK\r\nContent-Le"), respond())) as receiver:
         assert (await courier.send(post(receiver.url))).status == 200
         assert (await courier.send(post(receiver.url))).status is None
         assert len(receiver.requests) == 2
 
 
-async def test_nothing_is_kept_of_a_connection_that_is_full_of_an_answers_rest(courier: CourierClient) -> None:
+async def test_a_connection_with_an_unread_response_is_not_reused(courier: CourierClient) -> None:
     async with webhook_receiver(in_sequence(respond(body=b"x" * 50_000), respond())) as receiver:
         assert [(await courier.send(post(receiver.url))).excerpt for _ in range(2)] == [b"x" * MAX_EXCERPT_BYTES, b"ok"]
         assert receiver.connections == 2
 
 
-async def test_a_header_that_would_be_two_is_not_sent(courier: CourierClient) -> None:
+async def test_a_header_with_a_line_break_is_not_sent(courier: CourierClient) -> None:
     async with webhook_receiver(respond()) as receiver:
         reply = await courier.send(WebhookRequest(receiver.url, (("X-A", "b\r\nX-C: d"),), b"", 10.0))
         assert not receiver.requests

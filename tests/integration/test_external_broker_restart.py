@@ -10,8 +10,9 @@ import aiomqtt
 import pytest
 
 from adapters.engine import _native
+from adapters.mqtt.mosquitto_connection import MosquittoSettings
 from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore
-from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
+from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import Mosquitto, mosquitto
 
@@ -46,7 +47,7 @@ async def cut(gone: aiomqtt.Client) -> None:
             pass
 
 
-async def test_who_was_shut_out_while_the_service_was_down_is_cut_at_its_start(tmp_path: Path) -> None:
+async def test_a_device_revoked_while_the_service_was_down_is_disconnected_at_its_start(tmp_path: Path) -> None:
     kept, shut_out = new_device(), new_device()
     async with mosquitto(tmp_path, "latchboard") as broker, contextlib.AsyncExitStack() as online:
         link = await started(broker, kept, shut_out)
@@ -67,7 +68,7 @@ async def test_who_was_shut_out_while_the_service_was_down_is_cut_at_its_start(t
         await link.stop()
 
 
-async def test_what_a_device_said_while_the_service_was_down_is_heard_at_its_start(tmp_path: Path) -> None:
+async def test_messages_sent_while_the_service_was_down_are_received_at_its_start(tmp_path: Path) -> None:
     device = new_device()
     async with mosquitto(tmp_path, "latchboard") as broker:
         link = await started(broker, device)

@@ -304,7 +304,7 @@ async def test_no_more_than_four_deliveries_of_one_webhook_are_under_way_at_once
 
 
 async def test_a_dead_receiver_with_a_backlog_delays_no_other() -> None:
-    world = await WebhookWorld(send_queues=EndpointQueues(places=8)).populate()
+    world = await WebhookWorld(send_queues=EndpointQueues(max_in_flight=8)).populate()
     device = await world.device()
     async with world.delivering(), webhook_receiver(never_respond()) as dead, webhook_receiver(respond()) as healthy:
         await world.webhook(dead.url, device)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from adapters.storage.sql.database import SqlDatabase
-from domain.webhooks.delivery import AttemptResult, DeliveryBatch, InFlightAttempt
+from domain.webhooks.attempts import AttemptResult, InFlightAttempt
+from domain.webhooks.delivery import DeliveryBatch
 from domain.webhooks.model import Delivery, DeliveryState
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import WebhookResponse
@@ -54,7 +55,7 @@ async def stored(world: WebhookWorld, job: InFlightAttempt) -> Delivery:
 
 
 @pytest.mark.parametrize("late", [OK, FAILED], ids=["success", "failure"])
-async def test_a_late_end_takes_nothing_from_who_is_at_it_now(pair: Pair, late: WebhookResponse) -> None:
+async def test_a_late_result_does_not_affect_the_instance_that_holds_the_delivery_now(pair: Pair, late: WebhookResponse) -> None:
     first, second = pair
     device = await first.device()
     made = await first.webhook("http://127.0.0.1:9/", device)
@@ -76,7 +77,9 @@ async def test_a_late_end_takes_nothing_from_who_is_at_it_now(pair: Pair, late: 
     assert numbers == [2, 1, 1]
 
 
-async def test_what_began_before_it_stood_still_is_not_sent_after_it(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attempt_that_began_before_a_suspension_is_not_sent_after_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = pair
     taken: list[InFlightAttempt] = []
     turn = first.deliveries.next_batch
@@ -105,7 +108,7 @@ async def test_what_began_before_it_stood_still_is_not_sent_after_it(pair: Pair,
         assert not receiver.requests
 
 
-async def test_what_it_still_holds_it_sends_once_after_it_stood_still(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deliveries_still_leased_after_a_suspension_are_sent_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = pair
     turn, stood = first.deliveries.next_batch, asyncio.Event()
 

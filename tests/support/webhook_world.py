@@ -33,6 +33,7 @@ from domain.webhooks.model import Attempt
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
+from domain.webhooks.signing import SignerFactory
 from support.device_world import OpenVault
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.storage import empty_postgres, sqlite_url
@@ -67,6 +68,7 @@ class WebhookWorld:
         *,
         exclusive: bool = True,
         send_queues: EndpointQueues | None = None,
+        signers: SignerFactory | None = None,
         followed: bool = False,
         clock: Any = None,
     ) -> None:
@@ -76,7 +78,7 @@ class WebhookWorld:
         self.wake_event = WakeEvent()
         self.feed = InProcessFeedHub()
         self.scopes = RecipientCache(exclusive=exclusive)
-        self.fanout = DeliveryFanout(scopes=self.scopes, clock=self.clock, bell=self.wake_event.set)
+        self.fanout = DeliveryFanout(recipients=self.scopes, clock=self.clock, wake_worker=self.wake_event.set)
         self.log_wake_event = WakeEvent()
         self.followed = LogOrderedFeedPublisher(self.feed, self.log_wake_event.set) if followed else None
         self.recorder = EventLogDispatcher(ids=self.ids, observers=[self.fanout], feed=self.followed or self.feed)
@@ -88,10 +90,10 @@ class WebhookWorld:
             **shared,
             ids=self.ids,
             vault=self.vault,
-            signers=ReferenceSignerFactory(),
-            scopes=self.scopes,
+            signers=signers or ReferenceSignerFactory(),
+            recipients=self.scopes,
             jitter=NoJitter(),
-            lanes=send_queues or EndpointQueues(),
+            queues=send_queues or EndpointQueues(),
         )
         self.loop = WebhookDeliveryWorker(
             deliveries=self.deliveries, courier=self.courier, clock=self.clock, wake_event=self.wake_event

@@ -1,1 +1,1 @@
-"""HTTP delivery to receivers we know nothing about: the courier, and the guard that keeps it out of our own network."""
+"""HTTP delivery to untrusted receivers: the couriers, and the guard that keeps them out of private networks."""

@@ -1,9 +1,9 @@
-"""Where a delivery may go: https to a public address, decided on the address connected to.
+"""Decides where a delivery may go: https to a public address, checked on the address that is connected to.
 
-A URL says little: its host may resolve to a public address when it is entered and to 127.0.0.1 when it is used. So the URL is
-checked for what no answer of a name server can mend, every name is resolved anew for each connection and refused if any of its
-addresses is special, and the address is checked once more when the socket for it is made. The list is our own: what Python 3.11
-calls global includes NAT64, 6to4, multicast and fec0::/10.
+A URL proves little: its host name may resolve to a public address when it is entered and to 127.0.0.1 when it is used (DNS
+rebinding). So the URL is checked for what no DNS response can correct, every name is resolved again for each connection and
+rejected if any of its addresses is special, and the address is checked once more right before the connection. The list of special
+addresses is our own: what Python 3.11 calls global includes NAT64, 6to4, multicast and fec0::/10.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BLOCKED_V4 = [
         "168.63.129.16/32",  # Azure's host agent
     )
 ]
-# Of IPv6 only global unicast is open at all; that leaves out ::1, mapped and NAT64 addresses, fc00::/7, fe80::/10, ff00::/8.
+# Of IPv6, only global unicast is allowed at all; that excludes ::1, mapped and NAT64 addresses, fc00::/7, fe80::/10, ff00::/8.
 _GLOBAL_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 _BLOCKED_V6 = [
     ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
@@ -57,7 +57,7 @@ _NUMERIC_LABEL = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
 
 
 class ForbiddenAddressError(OSError):
-    """Not an address that deliveries may go to. An OSError, so that every connector takes it for a failed connection."""
+    """Deliveries may not go to this address. An OSError, so that HTTP clients treat it as a failed connection."""
 
 
 def is_public(address: IpAddress) -> bool:
@@ -68,8 +68,8 @@ def is_public(address: IpAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AddressGuard:
-    """`allow_private` opens http and every address, for development and tests. `low_ports`: ports below 1024 beside 80 and
-    443 that deliveries may go to."""
+    """`allow_private` allows http and every address, for development and tests. `low_ports`: the allowed ports below 1024, in
+    addition to 80 and 443."""
 
     allow_private: bool = False
     low_ports: frozenset[int] = frozenset()
@@ -79,7 +79,7 @@ class AddressGuard:
         return _cached_rejection_reason(self, url)
 
     def compute_rejection_reason(self, url: str) -> str | None:
-        """`refusal`, worked out anew."""
+        """As `rejection_reason`, without its cache."""
         if len(url) > MAX_URL_LENGTH:
             return f"is longer than {MAX_URL_LENGTH} characters."
         if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
@@ -92,20 +92,20 @@ class AddressGuard:
         if parts.scheme not in ("https", "http") or not host or port is None:
             return "must be a whole https URL, such as https://example.com/hook."
         if parts.scheme == "http" and not self.allow_private:
-            return "must be https, so that nobody on the way can read or change a delivery."
+            return "must be https, so that a delivery can be neither read nor changed in transit."
         if parts.user is not None or parts.password is not None or "@" in _AUTHORITY.sub(r"\1", url):
             return "must not contain a user name or password; check the signature instead."
         return self._port_rejection(port) or self._host_rejection(host)
 
     def check_address(self, address: str) -> None:
-        """Raises ForbiddenAddress. `address` as a resolver or a socket gives it."""
+        """Raises ForbiddenAddressError. `address`: an IP address as text."""
         if not self.allow_private and not is_public(ipaddress.ip_address(address)):
-            raise ForbiddenAddressError(f"the address {address} is not a public one, deliveries do not go there")
+            raise ForbiddenAddressError(f"the address {address} is not public; deliveries go to public addresses only")
 
     def _port_rejection(self, port: int) -> str | None:
         if self.allow_private or port >= FIRST_UNPRIVILEGED_PORT or port in DEFAULT_PORTS or port in self.low_ports:
             return None
-        return f"must not use port {port}; of the ports below {FIRST_UNPRIVILEGED_PORT} only 80 and 443 are open."
+        return f"must not use port {port}; of the ports below {FIRST_UNPRIVILEGED_PORT} only 80 and 443 are allowed."
 
     def _host_rejection(self, host: str) -> str | None:
         try:
@@ -123,5 +123,5 @@ class AddressGuard:
 
 @lru_cache(maxsize=4_096)
 def _cached_rejection_reason(guard: AddressGuard, url: str) -> str | None:
-    """The answer depends on nothing but the two, and is asked for at every attempt."""
+    """Cached, because the result depends only on the arguments and is needed for every attempt."""
     return guard.compute_rejection_reason(url)

@@ -1,4 +1,4 @@
-"""What couriers say of an answer, in one wording, for whoever looks at the log of deliveries: mostly the receiver's owner."""
+"""The error messages of both couriers. They appear in the delivery log, which mostly the owner of the receiver reads."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import os
 from domain.kernel.clock import SECOND_MS
 
 MAX_EXCERPT_BYTES = 4_096
-"""Of an answer's body, the most that is read."""
+"""At most this much of a response body is read."""
 MAX_RETRY_AFTER_LENGTH = 64
 _MAX_LENGTH = 300
 
-TIMED_OUT = "No complete answer within {detail} seconds."
+TIMED_OUT = "No complete response within {detail} seconds."
 UNTRUSTED_CERTIFICATE = "The TLS certificate is not trusted: {detail}."
 TLS_FAILED = "TLS failed: {detail}."
 CONNECT_FAILED = "The connection failed: {detail}."
-CLOSED_WITHOUT_RESPONSE = "The receiver closed the connection without an answer."
-CLOSED_MID_RESPONSE = "The receiver closed the connection in the middle of its answer."
+CLOSED_WITHOUT_RESPONSE = "The receiver closed the connection without a response."
+CLOSED_MID_RESPONSE = "The receiver closed the connection in the middle of its response."
 CONNECTION_RESET = "The receiver reset the connection."
-NOT_HTTP = "What the receiver sent is not HTTP: {detail}."
+NOT_HTTP = "The receiver did not send valid HTTP: {detail}."
 FORBIDDEN_ADDRESS = "Not sent: {detail}."
 UNKNOWN_HOST = "The host name {detail} cannot be resolved."
 UNSENDABLE = "The delivery cannot be sent: {detail}."
@@ -44,12 +44,12 @@ def format_message(sentence: str, detail: object = "") -> str:
 
 
 def describe_native_failure(kind: str, number: int, detail: str) -> str:
-    """The native courier's failure in a sentence; `number` is the operating system's, 0 where there is none."""
+    """A failure of the native courier as a sentence; `number` is the error number of the operating system, or 0."""
     return format_message(_MESSAGE_BY_KIND[kind], os.strerror(number) if number else detail)
 
 
 def parse_retry_after_s(text: str | None, now_ms: int) -> int | None:
-    """RFC 9110 10.2.3: seconds, or a date. What is neither is passed over."""
+    """The pause in s (RFC 9110, 10.2.3: seconds or a date). None for anything else."""
     if text is None or len(text) > MAX_RETRY_AFTER_LENGTH:
         return None
     text = text.strip()
@@ -58,5 +58,5 @@ def parse_retry_after_s(text: str | None, now_ms: int) -> int | None:
     try:
         moment = email.utils.parsedate_to_datetime(text)
         return max(0, int(moment.timestamp() - now_ms / SECOND_MS))
-    except (ValueError, OverflowError):  # no date, or one beyond what a date can be
+    except (ValueError, OverflowError):  # not a date, or a date out of range
         return None

@@ -1,7 +1,8 @@
-"""The courier on a thread of its own in the extension (rust/courier): posts go over as a batch, replies come back as one.
+"""The courier of the Rust extension, which sends on a thread of its own: requests and responses cross in batches.
 
-What stays here is who may be connected to. For each new connection the extension asks where its host is; the name is looked up
-anew, each address is judged, and it connects to what it is told and to nothing else. So the guard has one definition, in Python.
+Python decides which addresses may be connected to. For each new connection the extension requests the addresses of a host; the
+name is resolved again, each address is checked, and the extension connects only to the addresses it is given. So the guard has
+one definition, in Python.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NativeResponse = tuple[int, int | None, bytes, int, str | None, tuple[str, int,
 
 
 class NativeCourier:
-    """See the port `Courier`. `send` first inside the running loop, and `close` it."""
+    """See the port `Courier`. Call `send` inside the running event loop, and `close` it."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class NativeCourier:
         lookup: HostLookup | None = None,
         extra_ca: bytes = b"",
     ) -> None:
-        """`extra_ca`: certificates (PEM) that are believed beside the system's. Raises ValueError when they cannot be read."""
+        """`extra_ca`: certificates (PEM) to trust beside those of the system. Raises ValueError when they cannot be read."""
         self._clock = clock
         self._guard = guard
         self._resolver = GuardedResolver(guard, lookup)
@@ -49,32 +50,32 @@ class NativeCourier:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lookups: set[asyncio.Task[None]] = set()
         if not self._courier.believed():
-            log.warning("the system has no root certificates, so no https receiver is believed; install ca-certificates")
+            log.warning("the system has no root certificates, so no https receiver is trusted; install ca-certificates")
 
     def rejection_reason(self, url: str) -> str | None:
         return self._guard.rejection_reason(url)
 
-    def on_responses(self, hearer: ResponseCallback) -> None:
-        self._on_responses = hearer
+    def on_responses(self, callback: ResponseCallback) -> None:
+        self._on_responses = callback
 
-    def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
+    def send(self, requests: Sequence[tuple[int, WebhookRequest]]) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._courier.fileno(), self._receive)
-        letters = []
-        refused = []
-        for ticket, post in posts:
-            refusal = self._guard.rejection_reason(post.url)  # the setting may have changed since the URL was entered
-            if refusal is None:
-                place, target, host = _split_url(post.url)
-                headers = [("Host", host), *_DEFAULT_HEADERS, *post.headers]
-                letters.append((ticket, post.queue_key, place, target, headers, post.body, post.deadline_s))
+        outgoing = []
+        rejected = []
+        for ticket, request in requests:
+            rejection = self._guard.rejection_reason(request.url)  # the settings may have changed since the URL was entered
+            if rejection is None:
+                place, target, host = _split_url(request.url)
+                headers = [("Host", host), *_DEFAULT_HEADERS, *request.headers]
+                outgoing.append((ticket, request.queue_key, place, target, headers, request.body, request.deadline_s))
             else:
-                refused.append((ticket, WebhookResponse(None, f"The url {refusal}", b"", 0)))
-        if letters:
-            self._courier.send(letters)
-        if refused:
-            self._loop.call_soon(self._report, refused)
+                rejected.append((ticket, WebhookResponse(None, f"The url {rejection}", b"", 0)))
+        if outgoing:
+            self._courier.send(outgoing)
+        if rejected:
+            self._loop.call_soon(self._report, rejected)
 
     def cancel(self, tickets: Sequence[int]) -> None:
         self._courier.cut(tickets)
@@ -84,11 +85,11 @@ class NativeCourier:
             self._loop.remove_reader(self._courier.fileno())
             self._loop = None
         self._courier.stop()
-        left = list(self._lookups)
-        for task in left:
+        lookups = list(self._lookups)
+        for task in lookups:
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=1.0)
+        if lookups:
+            await asyncio.wait(lookups, timeout=1.0)
         self._resolver.close()
 
     def _receive(self) -> None:
@@ -101,9 +102,9 @@ class NativeCourier:
             now_ms = self._clock.now_ms()
             self._report([(answer[0], _to_response(answer, now_ms)) for answer in came])
 
-    def _report(self, replies: Sequence[tuple[int, WebhookResponse]]) -> None:
+    def _report(self, responses: Sequence[tuple[int, WebhookResponse]]) -> None:
         if self._on_responses is not None:
-            self._on_responses(replies)
+            self._on_responses(responses)
 
     async def _resolve(self, number: int, host: str, port: int) -> None:
         try:
@@ -119,7 +120,7 @@ class NativeCourier:
 
 @lru_cache(maxsize=4_096)
 def _split_url(url: str) -> tuple[tuple[bool, str, int], str, str]:
-    """Endpoint, path with query, and `Host` of a URL that the guard has let through."""
+    """Endpoint, path with query, and `Host` of a URL that the guard allows."""
     parts = URL(url)
     https = parts.scheme == "https"
     return (https, parts.raw_host or "", parts.port or 0), parts.raw_path_qs, parts.host_port_subcomponent or ""

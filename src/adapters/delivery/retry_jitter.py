@@ -1,4 +1,4 @@
-"""The spread of retry pauses: no secret, so the ordinary generator will do."""
+"""The spread of retry pauses. It is no secret, so the ordinary random generator is enough."""
 
 from __future__ import annotations
 

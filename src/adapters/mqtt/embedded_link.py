@@ -1,7 +1,7 @@
-"""The device link over the broker inside the process.
+"""The device link over the MQTT broker inside the process.
 
-The broker runs on threads of its own and never calls Python. What comes up is taken in batches when its descriptor is readable;
-what goes down is a short call. Telemetry stays inside the extension; only the rest becomes Python objects.
+The broker runs on threads of its own and never calls Python. Inbound messages are taken in batches when its file descriptor is
+readable; an outbound message is a short call. Telemetry stays inside the extension; only the rest becomes Python objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One door to all profiles: the domain's `DeviceCodec`, by dispatch on the device's profile."""
+"""The `DeviceCodec` for all firmware profiles: it dispatches to the module of the device's profile."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CODECS: dict[FirmwareProfile, ModuleType] = {
 
 class FirmwareDeviceCodec:
     def encode_command(
-        self, profile: FirmwareProfile, device_id: DeviceId, order: DeviceCommand, now_ms: int
+        self, profile: FirmwareProfile, device_id: DeviceId, command: DeviceCommand, now_ms: int
     ) -> Sequence[OutboundMessage]:
-        messages: Sequence[OutboundMessage] = _CODECS[profile].encode_command(device_id, order, now_ms)
+        messages: Sequence[OutboundMessage] = _CODECS[profile].encode_command(device_id, command, now_ms)
         return messages
 
     def decode(self, profile: FirmwareProfile, topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:

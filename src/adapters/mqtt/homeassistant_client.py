@@ -1,8 +1,8 @@
-"""A connection to the broker of another program (Home Assistant's), kept apart from the one that devices use.
+"""A connection to the broker of another program (Home Assistant's), separate from the broker that devices use.
 
-Our own messages do not come back (`noLocal`), and commands are taken through a shared subscription, so that what is retained on
-a command topic is never taken for one (MQTT 5, 4.8.2). The session ends with the connection: a command that was sent while we
-were away is lost, never late.
+Our own messages are not returned to us (`noLocal`). Commands arrive through a shared subscription, which delivers no retained
+messages, so a retained message on a command topic is never taken for a command (MQTT 5, 4.8.2). The session ends with the
+connection: a command that is sent while we are disconnected is lost, never late.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from domain.kernel.errors import Unavailable
 
 TIMEOUT_S = 10.0
 DISCONNECT_TIMEOUT_S = 1.0
-"""The service must have stopped within five seconds, whatever a broker does."""
+"""Short, because the service must stop within five seconds, whatever a broker does."""
 MAX_QUEUED_MESSAGES = 10_000
-"""Messages not yet read; further ones are dropped by the client. Discovery messages of an earlier run come all at once."""
+"""Unread messages; the client drops further ones. The discovery messages of an earlier run arrive all at once."""
 MAX_INFLIGHT_PUBLISHES = 64
-"""Publishes under way, which the bridge's loop bounds; aiomqtt warns of more."""
+"""Publishes in flight, which the bridge's worker bounds; aiomqtt warns above this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeAssistantBrokerSettings:
-    """A broker: where it is, and who we are there."""
+    """The address of the broker, and the login to use."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class BridgeConnection:
         self._client = client
 
     async def publish(self, topic: str, payload: str) -> None:
-        """Retained; an empty payload clears it. Returns when the broker has it."""
+        """Publishes a retained message; an empty payload clears it. Returns when the broker has acknowledged it."""
         try:
             await self._client.publish(topic, payload, qos=1, retain=True, timeout=TIMEOUT_S)
         except aiomqtt.MqttError as error:
@@ -68,49 +68,51 @@ class BridgeConnection:
             raise _unavailable(error) from None
 
     async def subscribe(self, filters: Sequence[str], options: SubscribeOptions) -> None:
-        """Raises Unavailable where the broker forbids it."""
+        """Raises Unavailable when the broker rejects a subscription."""
         codes: Sequence[Any] = await self._client.subscribe([(each, options) for each in filters], timeout=TIMEOUT_S)
         refused = [each for each, code in zip(filters, codes, strict=True) if getattr(code, "value", code) >= 0x80]
         if refused:
-            raise _unavailable(f"it forbids to subscribe to {', '.join(refused)}")
+            raise _unavailable(f"it does not allow a subscription to {', '.join(refused)}")
 
 
 class BridgeClient:
-    def __init__(self, peer: HomeAssistantBrokerSettings) -> None:
-        self._settings = peer
+    def __init__(self, settings: HomeAssistantBrokerSettings) -> None:
+        self._settings = settings
 
     @asynccontextmanager
     async def connect(
         self, listen: Sequence[str], commands: str | None = None, status: str | None = None
     ) -> AsyncIterator[BridgeConnection]:
-        """`status` says `online` while this lasts and `offline` afterwards, whatever ends it. Raises Unavailable."""
+        """The topic `status` is `online` while connected and `offline` afterwards, whatever ends the connection.
+
+        Raises Unavailable."""
         client = self._new_client(status)
         try:
             async with client:
-                line = BridgeConnection(client)
-                await line.subscribe(listen, _NO_LOCAL)
+                connection = BridgeConnection(client)
+                await connection.subscribe(listen, _NO_LOCAL)
                 if commands is not None:
-                    await line.subscribe([f"$share/latchboard/{commands}"], _SHARED_SUBSCRIPTION)
+                    await connection.subscribe([f"$share/latchboard/{commands}"], _SHARED_SUBSCRIPTION)
                 if status is not None:
-                    await line.publish(status, "online")
+                    await connection.publish(status, "online")
                 try:
-                    yield line
+                    yield connection
                 finally:
                     client.timeout = DISCONNECT_TIMEOUT_S
-                    await _publish_offline(line, status)
+                    await _publish_offline(connection, status)
         except aiomqtt.MqttError as error:
             raise _unavailable(error) from None
 
     def _new_client(self, status: str | None) -> aiomqtt.Client:
-        peer = self._settings
+        settings = self._settings
         client = aiomqtt.Client(
-            peer.host,
-            peer.port,
-            username=peer.username,
-            password=peer.password,
+            settings.host,
+            settings.port,
+            username=settings.username,
+            password=settings.password,
             protocol=aiomqtt.ProtocolVersion.V5,
             will=None if status is None else aiomqtt.Will(status, "offline", qos=1, retain=True),
-            tls_context=ssl.create_default_context() if peer.tls else None,
+            tls_context=ssl.create_default_context() if settings.tls else None,
             timeout=TIMEOUT_S,
             keepalive=30,
             max_queued_incoming_messages=MAX_QUEUED_MESSAGES,
@@ -120,12 +122,12 @@ class BridgeClient:
         return client
 
 
-async def _publish_offline(line: BridgeConnection, status: str | None) -> None:
-    """As far as it can be said: where the connection is lost, the will says it."""
+async def _publish_offline(connection: BridgeConnection, status: str | None) -> None:
+    """Best effort: when the connection is lost, the broker publishes the will instead."""
     if status is not None:
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(DISCONNECT_TIMEOUT_S):
-                await line.publish(status, "offline")
+                await connection.publish(status, "offline")
 
 
 _NO_LOCAL = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)

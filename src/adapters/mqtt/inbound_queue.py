@@ -1,6 +1,6 @@
-"""What has come from an external broker and waits to be taken, and the batches it is taken in.
+"""The queue of messages from an external broker, and the batches they are taken in.
 
-A receipt names a message that the broker keeps until it is acknowledged: the client that received it, its packet id, its QoS.
+An ack handle identifies a message that the broker keeps until it is acknowledged: the receiving client, the packet id, the QoS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import aiomqtt
 from domain.devices.link import InboundEvent, InboundTelemetry
 from domain.kernel.errors import Unavailable
 
-RawTelemetry: TypeAlias = tuple[int, int, bytes]  # device number, arrival in Unix ms, payload
+RawTelemetry: TypeAlias = tuple[int, int, bytes]  # device number, message in Unix ms, payload
 AckHandle: TypeAlias = tuple[aiomqtt.Client, int, int]
 TelemetryBatchFactory: TypeAlias = Callable[[Sequence[RawTelemetry]], InboundTelemetry]
 
@@ -28,39 +28,39 @@ class _QueuedMessage:
 
 
 class MosquittoInboundBatch:
-    """An `InboundBatch`; `confirm` and `give_up` are the link's."""
+    """An `InboundBatch`; `acknowledge` and `reconnect` are the link's."""
 
     __slots__ = ("_ack_handles", "_acknowledge", "_reconnect", "events", "telemetry")
 
     def __init__(
         self,
-        arrivals: Sequence[_QueuedMessage],
+        messages: Sequence[_QueuedMessage],
         factory: TelemetryBatchFactory,
-        confirm: Callable[[Sequence[AckHandle]], None],
-        give_up: Callable[[], None],
+        acknowledge: Callable[[Sequence[AckHandle]], None],
+        reconnect: Callable[[], None],
     ) -> None:
-        self._acknowledge, self._reconnect = confirm, give_up
-        self._ack_handles = [arrival.ack_handle for arrival in arrivals if arrival.ack_handle is not None]
-        self.telemetry = factory([each.content for each in arrivals if isinstance(each.content, tuple)])
-        self.events: Sequence[InboundEvent] = [each.content for each in arrivals if not isinstance(each.content, tuple)]
+        self._acknowledge, self._reconnect = acknowledge, reconnect
+        self._ack_handles = [message.ack_handle for message in messages if message.ack_handle is not None]
+        self.telemetry = factory([each.content for each in messages if isinstance(each.content, tuple)])
+        self.events: Sequence[InboundEvent] = [each.content for each in messages if not isinstance(each.content, tuple)]
 
     def ack(self) -> None:
-        receipts, self._ack_handles = self._ack_handles, []
-        self._acknowledge(receipts)
+        handles, self._ack_handles = self._ack_handles, []
+        self._acknowledge(handles)
 
     def nack(self) -> None:
-        receipts, self._ack_handles = self._ack_handles, []
-        if receipts:
+        handles, self._ack_handles = self._ack_handles, []
+        if handles:
             self._reconnect()
 
 
 class InboundQueue:
-    """In the order of arrival. Its bound is the Receive Maximum (QoS 1) and whoever puts (QoS 0)."""
+    """In the order of message. Its bound is the Receive Maximum (QoS 1) and whoever puts (QoS 0)."""
 
     def __init__(
-        self, factory: TelemetryBatchFactory, confirm: Callable[[Sequence[AckHandle]], None], give_up: Callable[[], None]
+        self, factory: TelemetryBatchFactory, acknowledge: Callable[[Sequence[AckHandle]], None], reconnect: Callable[[], None]
     ) -> None:
-        self._make_batch, self._acknowledge, self._reconnect = factory, confirm, give_up
+        self._make_batch, self._acknowledge, self._reconnect = factory, acknowledge, reconnect
         self._messages: deque[_QueuedMessage] = deque()
         self._wake_event = asyncio.Event()
         self._closed = False
@@ -68,8 +68,8 @@ class InboundQueue:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def put(self, what: RawTelemetry | InboundEvent, receipt: AckHandle | None = None) -> None:
-        self._messages.append(_QueuedMessage(what, receipt))
+    def put(self, what: RawTelemetry | InboundEvent, ack_handle: AckHandle | None = None) -> None:
+        self._messages.append(_QueuedMessage(what, ack_handle))
         self._wake_event.set()
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class InboundQueue:
     async def take(self, limit: int) -> MosquittoInboundBatch:
         while not self._messages:
             if self._closed:
-                raise Unavailable("The link to the MQTT broker has been stopped; nothing more will come.")
+                raise Unavailable("The link to the MQTT broker has been stopped.")
             self._wake_event.clear()
             await self._wake_event.wait()
         taken = [self._messages.popleft() for _ in range(min(limit, len(self._messages)))]

@@ -1,8 +1,8 @@
-"""Credentials and topic rights of devices as Mosquitto keeps them: a password file, an ACL file, and a signal after a change.
+"""Stores the credentials and topic rights of devices for Mosquitto: a password file, an ACL file, and a signal after a change.
 
-The ACL is one for all devices and never changes: `%u` stands for who is logged in. It lists what devices of any profile may
-publish, so that downward topics, not being listed, are closed; a profile's own list would need a rule per device. Changes are
-written together: whoever changes something waits for the one write and signal that carries it.
+One ACL serves all devices and never changes: `%u` stands for the login. It lists what devices of any profile may publish, so
+topics to devices are closed, because they are not listed; a list per profile would need a rule per device. Changes are written
+together: each caller waits for the one write and signal that contains its change.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from domain.kernel.errors import Unavailable
 
-# Below `devices/<id>/`: native, Tasmota, ESPHome (`<component>/<id>/state`) and Shelly (`answer` is our own `src`). No two of
-# them overlap but in names nobody uses, because a topic that two subscriptions cover would be delivered twice.
+# Below `devices/<id>/`: native, Tasmota, ESPHome (`<component>/<id>/state`) and Shelly (`answer` is our own `src`). They do not
+# overlap except in unused names, because a topic that matches two subscriptions would be delivered twice.
 DEVICE_PUBLISH_TOPICS = (
     "status/#",
     "state",
@@ -40,7 +40,7 @@ DEVICE_PUBLISH_TOPICS = (
 # As mosquitto_passwd writes it. The password has 190 bits, so more rounds would protect nothing.
 _PBKDF2_ROUNDS = 101
 _SALT_BYTES = 12
-# Long enough to gather a burst of changes, short enough for "at once".
+# Long enough to collect a burst of changes, too short to be noticed.
 _WRITE_DELAY_S = 0.05
 
 
@@ -64,7 +64,7 @@ def acl_text(service_user: str) -> str:
 
 
 class MosquittoCredentialStore:
-    """Keeps the two files, and tells Mosquitto. Before `open` changes are only gathered, so that a fleet costs one write."""
+    """Writes the two files and signals Mosquitto. Before `start`, changes are only collected, so that a fleet is one write."""
 
     def __init__(self, files: MosquittoFiles, service_user: str, service_password: str) -> None:
         self._files = files
@@ -79,14 +79,16 @@ class MosquittoCredentialStore:
         await asyncio.to_thread(self._write_files)
 
     async def upsert_credentials(self, device_id: str, password: str) -> bool:
-        """True where this replaces another password, thus cuts the device's connection."""
-        known = self._passwords.get(device_id)
-        if known == password:
+        """True when this replaces another password, and so disconnects the device.
+
+        Raises Unavailable when a file cannot be written."""
+        current = self._passwords.get(device_id)
+        if current == password:
             return False
         self._passwords[device_id] = password
         self._lines[device_id] = self._password_line(device_id, password)
         await self._wait_for_write()
-        return known is not None
+        return current is not None
 
     async def delete_credentials(self, device_id: str) -> bool:
         if self._passwords.pop(device_id, None) is None:
@@ -100,7 +102,7 @@ class MosquittoCredentialStore:
             return
         if self._write_task is None:
             self._write_task = asyncio.create_task(self._write_after_delay())
-        # Shielded: one of several waiters going away must not cancel the write of the others.
+        # Shielded: the cancellation of one waiter must not cancel the write for the others.
         await asyncio.shield(self._write_task)
 
     async def _write_after_delay(self) -> None:
@@ -125,15 +127,15 @@ class MosquittoCredentialStore:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """In one step, with the owner and mode that the file has, since Mosquitto reads it as its own user."""
+    """Replaces the file atomically and keeps its owner and mode, because Mosquitto reads it as its own user."""
     mode, owner = 0o640, None
     with contextlib.suppress(FileNotFoundError):
-        known = path.stat()
-        mode, owner = known.st_mode & 0o777, (known.st_uid, known.st_gid)
-    draft = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+        current = path.stat()
+        mode, owner = current.st_mode & 0o777, (current.st_uid, current.st_gid)
+    temporary = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
         file.write(text)
     if owner is not None:
         with contextlib.suppress(PermissionError):
-            os.chown(draft, *owner)
-    draft.replace(path)
+            os.chown(temporary, *owner)
+    temporary.replace(path)

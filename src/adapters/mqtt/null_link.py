@@ -1,6 +1,6 @@
-"""No devices here: the link of an instance that serves people while another one on the same database holds the devices.
+"""The link of an instance that serves HTTP while another instance on the same database holds the devices.
 
-It lets nobody in and reaches nobody, and says so in the words of the port, so that nothing above it has to know.
+It accepts no device and reaches none, and reports that through the port, so that no other part needs to know.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class NullDeviceLink:
         self._stopped = asyncio.Event()
 
     async def start(self) -> None:
-        """There is nothing to listen on."""
+        """Nothing to start."""
 
     async def stop(self) -> None:
         self._stopped.set()
@@ -28,10 +28,10 @@ class NullDeviceLink:
         raise Unavailable("This instance holds no devices.")
 
     async def upsert_credentials(self, device_id: str, device_no: int, password: str, profile: str) -> None:
-        """Whoever holds the devices hears of it by the log."""
+        """The instance that holds the devices reads the change from the event log."""
 
     async def remove_device(self, device_id: str) -> None:
-        """As `admit`."""
+        """As `upsert_credentials`."""
 
     async def send(self, device_id: str, message: OutboundMessage) -> SendResult:
         return SendResult.NOT_SENT

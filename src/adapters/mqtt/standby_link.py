@@ -1,7 +1,7 @@
-"""The link of an instance that waits to hold the devices: absent until it is told that they are ours, then the link it was given.
+"""The link of a standby instance: no device is connected until this instance becomes the leader; then it is the real link.
 
-Until then nothing of it may be touched: another instance's broker lets devices in, and what we would write (an external broker's
-password file, a retained plan) would be written over.
+Until then the real link must not be used: the broker of the leader serves the devices, and what this instance would write (the
+password file of an external broker, a retained plan) would overwrite the leader's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class StandbyDeviceLink:
         self.is_active = False
 
     def activate(self) -> None:
-        """From now on whoever may connect is told to the link; `start` opens it."""
+        """From now on credentials are passed on to the link; `start` opens it."""
         self.is_active = True
 
     async def start(self) -> None:

@@ -156,8 +156,9 @@ def create_device_link(settings: Settings, clock: Clock, engine: EngineParts) ->
 
 
 def _create_external_link(settings: Settings, clock: Clock, engine: EngineParts) -> DeviceLink:
+    from adapters.mqtt.mosquitto_connection import MosquittoSettings
     from adapters.mqtt.mosquitto_credentials import MosquittoCredentialStore, MosquittoFiles
-    from adapters.mqtt.mosquitto_link import MosquittoDeviceLink, MosquittoSettings
+    from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 
     url = urlsplit(settings.broker)
     user, password = unquote(url.username or "latchboard"), unquote(url.password or "")

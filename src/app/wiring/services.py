@@ -82,7 +82,9 @@ class Services:
         self.device_plan_queue = DevicePlanQueue(wake_events.device_plans)
         self.engine_commit_lock = asyncio.Lock()
         self.recipient_cache = RecipientCache(exclusive=adapters.is_single_instance)
-        self.fanout = DeliveryFanout(scopes=self.recipient_cache, clock=adapters.clock, bell=wake_events.deliveries.set)
+        self.fanout = DeliveryFanout(
+            recipients=self.recipient_cache, clock=adapters.clock, wake_worker=wake_events.deliveries.set
+        )
         self.followed_feed = (
             None if adapters.is_single_instance else LogOrderedFeedPublisher(adapters.feed, wake_events.event_log.set)
         )
@@ -263,9 +265,9 @@ class Services:
             ids=adapters.ids,
             vault=adapters.vault,
             signers=adapters.engine.signer_factory,
-            scopes=self.recipient_cache,
+            recipients=self.recipient_cache,
             jitter=adapters.jitter,
-            lanes=EndpointQueues(),
+            queues=EndpointQueues(),
         )
 
 

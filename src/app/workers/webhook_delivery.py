@@ -16,7 +16,8 @@ from app.workers.base_worker import MAX_SLEEP_S, DueWorker, seconds_until
 from app.workers.wake_event import WakeEvent
 from domain.kernel.clock import SECOND_MS, Clock
 from domain.kernel.ids import WebhookId
-from domain.webhooks.delivery import AttemptResult, DeliveryBatch, DeliveryService, InFlightAttempt
+from domain.webhooks.attempts import AttemptResult, InFlightAttempt
+from domain.webhooks.delivery import DeliveryBatch, DeliveryService
 from domain.webhooks.model import Webhook
 from domain.webhooks.policy import is_success
 from domain.webhooks.ports import NOT_SENT, Courier, WebhookRequest, WebhookResponse

@@ -1,7 +1,7 @@
-"""The log of a webhook's attempts, and attempts made by hand: a ping, or an earlier event once more.
+"""The log of a webhook's attempts, and attempts on request: a ping, or an earlier event again.
 
-What is made by hand is owed like everything else, so a crash does not lose it, and it begins in the transaction that writes it,
-so that its caller learns the id of the attempt.
+A manual attempt is stored as a delivery like any other, so a crash does not lose it. It begins in the transaction that stores it,
+so that the caller learns the id of the attempt.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id_format
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.webhooks import policy
-from domain.webhooks.delivery import DeliveryService, InFlightAttempt
+from domain.webhooks.attempts import InFlightAttempt
+from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.model import MAX_LISTED_ATTEMPTS, Attempt, Delivery, DeliveryState, Webhook
 from domain.webhooks.policy import LEASE_MS
 from domain.webhooks.ports import DeliveryTx
 from domain.webhooks.service import get_webhook
 
 DUE_FIRST_MS = 0
-"""Due before anything else, so that the very next claim gives it to us."""
+"""Due before any other delivery, so that the next claim returns it."""
 
 
 class DeliveryLogService:
@@ -35,7 +36,7 @@ class DeliveryLogService:
         deliveries: DeliveryService,
         send: Callable[[InFlightAttempt], None],
     ) -> None:
-        """`send` hands a job that has begun to the delivery loop, after the commit."""
+        """`send` passes an attempt that has begun to the delivery worker, after the commit."""
         self._uow = uow
         self._clock = clock
         self._ids = ids
@@ -51,7 +52,7 @@ class DeliveryLogService:
         return [policy.mark_interrupted(attempt, now_ms) for attempt in attempts]
 
     async def ping(self, caller: Session, webhook_id: str) -> DeliveryId:
-        """Raises Refused, NotFound, Conflict `WEBHOOK_DISABLED`."""
+        """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         event_id = EventId(self._ids.new_id(IdPrefix.EVENT))
@@ -69,9 +70,9 @@ class DeliveryLogService:
             return await self._start_attempt(tx, webhook, _ping_delivery(webhook, event_id, data, now_ms), now_ms)
 
     async def redeliver(self, caller: Session, webhook_id: str, delivery_id: str) -> DeliveryId:
-        """The same event again, with six attempts. It is sent only while the key still sees the device.
+        """Sends the same event again, with up to six attempts, if the key still sees the device.
 
-        Raises Refused, NotFound, Conflict `WEBHOOK_DISABLED`."""
+        Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller) as tx:
@@ -79,26 +80,26 @@ class DeliveryLogService:
             attempt = None
             if has_id_format(IdPrefix.DELIVERY, delivery_id):
                 attempt = await tx.deliveries.get_attempt(webhook.webhook_id, DeliveryId(delivery_id))
-            owed = None if attempt is None else await tx.deliveries.get(attempt.delivery_no)
-            if owed is None:
+            earlier = None if attempt is None else await tx.deliveries.get(attempt.delivery_no)
+            if earlier is None:
                 raise NotFound.for_resource("delivery", delivery_id)
-            return await self._start_attempt(tx, webhook, _redelivery(owed, now_ms), now_ms)
+            return await self._start_attempt(tx, webhook, _redelivery(earlier, now_ms), now_ms)
 
     async def _start_attempt(self, tx: DeliveryTx, webhook: Webhook, delivery: Delivery, now_ms: int) -> DeliveryId:
         policy.require_enabled(webhook)
         if await self._deliveries.find_authorized_webhook(tx, delivery, now_ms) is None:
             raise PermissionDenied(
-                "The webhook's key is disabled or may not see this device (any more). Enable the key, or grant it the device.",
+                "The webhook's key is disabled or does not see this device (any more). Enable the key, or grant it the device.",
                 code="GRANT_MISSING",
             )
         await tx.deliveries.add_many([delivery])
         claimed = next(iter(await tx.deliveries.claim(now_ms, now_ms + LEASE_MS, 1)), None)
         if claimed is None or (claimed.webhook_id, claimed.event_id) != (delivery.webhook_id, delivery.event_id):
-            raise Unavailable("The delivery could not be begun. Try again in a moment.")
-        job = replace(self._deliveries.new_attempt(claimed, webhook, now_ms), is_manual=True)
-        await tx.deliveries.add_attempts([job.attempt])
-        tx.after_commit(lambda: self._send_attempt(job))
-        return job.attempt.delivery_id
+            raise Unavailable("The delivery could not be started. Try again in a moment.")
+        in_flight = replace(self._deliveries.new_attempt(claimed, webhook, now_ms), is_manual=True)
+        await tx.deliveries.add_attempts([in_flight.attempt])
+        tx.after_commit(lambda: self._send_attempt(in_flight))
+        return in_flight.attempt.delivery_id
 
 
 def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int) -> Delivery:
@@ -118,9 +119,9 @@ def _ping_delivery(webhook: Webhook, event_id: EventId, data: bytes, now_ms: int
     )
 
 
-def _redelivery(owed: Delivery, now_ms: int) -> Delivery:
+def _redelivery(earlier: Delivery, now_ms: int) -> Delivery:
     return replace(
-        owed,
+        earlier,
         no=0,
         state=DeliveryState.PENDING,
         attempts=0,

@@ -1,6 +1,6 @@
-"""From an event to what is owed for it: one row a webhook that may see the device, in the event's own transaction.
+"""Stores a delivery for each webhook that may see an event's device, in the event's own transaction.
 
-So a crash at any moment loses nothing: either the event is there with all its deliveries, or neither is.
+So a crash at any moment loses nothing: either the event is stored with all its deliveries, or neither is.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from domain.webhooks.recipients import RecipientCache, WebhookRecipients
 
 
 class DeliveryFanout:
-    """An `EventObserver`. `bell` wakes the delivery loop after the commit."""
+    """An `EventObserver`. `wake_worker` is called after the commit."""
 
-    def __init__(self, *, scopes: RecipientCache, clock: Clock, bell: Callable[[], None]) -> None:
-        self._recipients = scopes
+    def __init__(self, *, recipients: RecipientCache, clock: Clock, wake_worker: Callable[[], None]) -> None:
+        self._recipients = recipients
         self._clock = clock
-        self._wake_worker = bell
+        self._wake_worker = wake_worker
 
     async def on_events(self, tx: FanoutTx, events: Sequence[Event]) -> None:
         now_ms = self._clock.now_ms()
-        heard: dict[AccountId, list[Event]] = {}
+        public_events: dict[AccountId, list[Event]] = {}
         for event in events:
             if event.is_public and event.device_id is not None:
-                heard.setdefault(event.account_id, []).append(event)
+                public_events.setdefault(event.account_id, []).append(event)
             else:
                 self._recipients.on_event(tx, event, now_ms)
-        owing: list[Delivery] = []
-        places = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in heard.items()}
-        scopes = await self._recipients.load(tx, places, now_ms)
-        for account_id, public in heard.items():
+        devices = {account_id: {one.device_id for one in public if one.device_id} for account_id, public in public_events.items()}
+        recipients = await self._recipients.load(tx, devices, now_ms)
+        deliveries: list[Delivery] = []
+        for account_id, public in public_events.items():
             for event in public:
-                owing += _deliveries_for(scopes[account_id], event, now_ms)
-        if owing:
-            await tx.deliveries.add_many(owing)
+                deliveries += _deliveries_for(recipients[account_id], event, now_ms)
+        if deliveries:
+            await tx.deliveries.add_many(deliveries)
             tx.after_commit(self._wake_worker)
 
 
-def _deliveries_for(scope: WebhookRecipients, event: Event, now_ms: int) -> list[Delivery]:
-    listeners = [] if event.device_id is None else scope.list_for_device(event.device_id, now_ms)
-    data = encode_payload(event.payload) if listeners else b""
-    return [new_delivery(webhook, event, data, now_ms) for webhook in listeners]
+def _deliveries_for(recipients: WebhookRecipients, event: Event, now_ms: int) -> list[Delivery]:
+    webhooks = [] if event.device_id is None else recipients.list_for_device(event.device_id, now_ms)
+    data = encode_payload(event.payload) if webhooks else b""
+    return [new_delivery(webhook, event, data, now_ms) for webhook in webhooks]
 
 
 def new_delivery(webhook: Webhook, event: Event, data: bytes, now_ms: int) -> Delivery:

@@ -1,7 +1,7 @@
-"""A webhook belongs to one API key and gets what the key's grants let it see.
+"""Webhooks, deliveries and attempts.
 
-What is owed to a webhook for an event is a `Delivery`: a row written with the event. Each try is an `Attempt` with an id of
-its own. Retry pauses are data.
+A webhook belongs to one API key and receives the events that the key's grants let it see. A `Delivery` is one event for one
+webhook, stored in the event's transaction. Each try to send it is an `Attempt` with an id of its own.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from domain.kernel.fast_frozen import fast_frozen
 from domain.kernel.ids import AccountId, DeliveryId, DeviceId, EventId, KeyId, WebhookId
 
 RETRY_BACKOFF = Backoff.doubling(5, 80)
-"""After the first attempt and each failed retry: five retries, six attempts at most."""
+"""Pauses before the retries: five retries, so at most six attempts."""
 MAX_ATTEMPTS = 1 + len(RETRY_BACKOFF.pauses_s)
 RESPONSE_TIMEOUT_S = 10.0
 MAX_CONCURRENT_PER_WEBHOOK = 4
-"""Attempts of one webhook that are sent at once."""
+"""How many attempts of one webhook are sent at once."""
 DISABLE_AFTER_MS = 5 * 24 * 3_600_000
 MAX_LISTED_ATTEMPTS = 50
 CANCEL_BATCH_ROWS = 500
-"""Rows a step when what is owed to a disabled webhook is called off: there may be millions, and others must write in between."""
+"""Rows per transaction when the deliveries of a disabled webhook are cancelled: there may be millions, and other transactions
+must be able to write in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """`sealed_secret` opens with the vault, bound to the webhook's id. `generation` counts up with each rotation.
+    """`sealed_secret` is encrypted by the vault and bound to the webhook's id. `generation` increases with each rotation.
 
-    `host` is all of the URL that the event log says: the log is for every member, and path and query are often a password."""
+    The event log names only the `host` of the URL: every member reads the log, and path and query often contain a secret."""
 
     webhook_id: WebhookId
     account_id: AccountId
@@ -60,10 +61,10 @@ class DeliveryState(StrEnum):
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What is owed: one event to one webhook. `data` is the event's payload as JSON bytes, unchanged in every attempt.
+    """One event for one webhook. `data` is the event's payload as JSON bytes, the same in every attempt.
 
-    `claimed_until_ms` is the lease of the worker that is at it, and tells it from the leases before and after. `no` is its number
-    in the database, 0 until stored."""
+    `claimed_until_ms` is the end of the current lease, and identifies the lease. `no` is the row number in the database, 0 until
+    stored."""
 
     no: int
     webhook_id: WebhookId
@@ -81,7 +82,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try. Inserted when claimed (`finished_ms` None), completed with what the receiver said."""
+    """One try to send a delivery. Stored when it begins (`finished_ms` None), completed when it ends."""
 
     delivery_id: DeliveryId
     delivery_no: int

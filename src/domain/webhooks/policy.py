@@ -1,8 +1,8 @@
-"""What is sent, what an answer means, and when the next attempt is due: decided without I/O.
+"""Decides, without I/O, what is sent, what a response means, and when the next attempt is due.
 
-An attempt succeeds with a complete 2xx answer, and with nothing else. After a failure the next attempt follows the pauses of
-`model.RETRY_BACKOFF`, spread by the jitter; `Retry-After` may lengthen a pause, never shorten it. 410, or five days without a
-success, disables the webhook. An attempt that a crash or a stop interrupted counts for nothing: the same number is tried again.
+An attempt succeeds only with a complete 2xx response. After a failure, the pauses of `model.RETRY_BACKOFF` apply, spread by the
+jitter; `Retry-After` may lengthen a pause, never shorten it. 410 Gone, or five days without a success, disables the webhook. An
+attempt that a crash or a stop interrupted does not count: the same attempt number is tried again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from domain.webhooks.signature_reference import SECRET_PREFIX
 PING_EVENT_TYPE = "ping"
 JITTER = 0.1
 MAX_RETRY_AFTER_S = 3_600
-"""What a `Retry-After` can ask for at the most: an hour, so that one header cannot put a delivery off for good."""
+"""The longest accepted `Retry-After`: an hour, so that one header cannot postpone a delivery indefinitely."""
 LEASE_MS = 30 * SECOND_MS
-"""Three times what an attempt may take: a lease runs out on a dead worker, never on a slow one."""
+"""Three times the longest attempt: a lease expires when its worker is dead, never when it is slow."""
 MAX_WEBHOOKS_PER_KEY = 20
 SHOWN_PREFIX_LENGTH = len(SECRET_PREFIX) + 4
 HTTP_GONE = 410
@@ -51,12 +51,12 @@ def shown_prefix(secret: str) -> str:
 
 
 def encode_payload(payload: JsonObject) -> bytes:
-    """The payload as it will stand in every attempt's body, unchanged."""
+    """The payload as JSON bytes, the same in the body of every attempt."""
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def build_body(attempt: Attempt, data: bytes) -> bytes:
-    """The exact bytes that are signed and sent. Ids and types are of our own making and need no escaping."""
+    """The exact bytes that are signed and sent. Ids and event types are generated here and need no escaping."""
     head = (
         f'{{"id":"{attempt.delivery_id}","type":"{attempt.event_type}","createdAt":"{_format_time(attempt.created_ms)}","data":'
     )
@@ -64,11 +64,11 @@ def build_body(attempt: Attempt, data: bytes) -> bytes:
 
 
 _format_time = lru_cache(maxsize=64)(to_iso)
-"""Attempts of one turn begin in the same millisecond."""
+"""Cached, because the attempts of one batch begin in the same millisecond."""
 
 
 def build_headers(attempt: Attempt, service: str, standard: str) -> tuple[tuple[str, str], ...]:
-    """Those of the service, and those of Standard Webhooks 1.0.0, whose id is the event's and stays the same over retries."""
+    """The service's own headers, and those of Standard Webhooks 1.0.0, whose id is the event's: the same for every retry."""
     return (
         ("Content-Type", "application/json"),
         ("User-Agent", USER_AGENT),
@@ -81,24 +81,24 @@ def build_headers(attempt: Attempt, service: str, standard: str) -> tuple[tuple[
     )
 
 
-def is_success(reply: WebhookResponse) -> bool:
-    return reply.error is None and reply.status is not None and 200 <= reply.status < 300
+def is_success(response: WebhookResponse) -> bool:
+    return response.error is None and response.status is not None and 200 <= response.status < 300
 
 
-def failure_reason(reply: WebhookResponse) -> str:
-    """Why it failed, for the log."""
-    if reply.error is not None:
-        return reply.error
-    if reply.status is not None and 300 <= reply.status < 400:
-        return f"The receiver answered {reply.status}. Redirects are not followed; give the final address as the url."
-    return f"The receiver answered {reply.status}."
+def failure_reason(response: WebhookResponse) -> str:
+    """Why the attempt failed, for the delivery log."""
+    if response.error is not None:
+        return response.error
+    if response.status is not None and 300 <= response.status < 400:
+        return f"The receiver answered {response.status}. Redirects are not followed; give the final address as the url."
+    return f"The receiver answered {response.status}."
 
 
 def retry_pause_ms(attempts: int, spread: float, retry_after_s: int | None) -> int:
     """After `attempts` (1 to 5) attempts have failed; `spread` is -1 to 1."""
     planned = RETRY_BACKOFF.pause_s(attempts) * (1 + JITTER * max(-1.0, min(1.0, spread)))
-    asked = min(retry_after_s or 0, MAX_RETRY_AFTER_S)
-    return int(max(planned, asked) * SECOND_MS)
+    requested = min(retry_after_s or 0, MAX_RETRY_AFTER_S)
+    return int(max(planned, requested) * SECOND_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,64 +107,64 @@ class DeliveryUpdate:
     attempt: Attempt
 
 
-def finish_attempt(delivery: Delivery, attempt: Attempt, reply: WebhookResponse, now_ms: int, spread: float) -> DeliveryUpdate:
-    """Delivery and attempt after what the receiver said."""
-    success = is_success(reply)
+def finish_attempt(delivery: Delivery, attempt: Attempt, response: WebhookResponse, now_ms: int, spread: float) -> DeliveryUpdate:
+    """The delivery and the attempt after a response."""
+    success = is_success(response)
     attempts = delivery.attempts + 1
-    over = success or attempts >= MAX_ATTEMPTS or reply.status == HTTP_GONE
-    next_ms = None if over else now_ms + retry_pause_ms(attempts, spread, reply.retry_after_s)
+    is_final = success or attempts >= MAX_ATTEMPTS or response.status == HTTP_GONE
+    next_ms = None if is_final else now_ms + retry_pause_ms(attempts, spread, response.retry_after_s)
     state = DeliveryState.PENDING
-    if over:
+    if is_final:
         state = DeliveryState.DELIVERED if success else DeliveryState.GIVEN_UP
     due_ms = delivery.due_ms if next_ms is None else next_ms
-    error = None if success else failure_reason(reply)
+    error = None if success else failure_reason(response)
     return DeliveryUpdate(
         _updated_delivery(delivery, state, attempts, due_ms),
-        _finished_attempt(attempt, now_ms, reply.status, error, success, reply.duration_ms, next_ms),
+        _finished_attempt(attempt, now_ms, response.status, error, success, response.duration_ms, next_ms),
     )
 
 
-def _updated_delivery(was: Delivery, state: DeliveryState, attempts: int, due_ms: int) -> Delivery:
-    """By position: `replace` costs four times as much, and this runs once a delivery."""
+def _updated_delivery(before: Delivery, state: DeliveryState, attempts: int, due_ms: int) -> Delivery:
+    """Positional arguments, because `replace` costs four times as much and this runs for every delivery."""
     return Delivery(
-        was.no,
-        was.webhook_id,
-        was.account_id,
-        was.device_id,
-        was.event_id,
-        was.event_type,
-        was.data,
+        before.no,
+        before.webhook_id,
+        before.account_id,
+        before.device_id,
+        before.event_id,
+        before.event_type,
+        before.data,
         state,
         attempts,
         due_ms,
-        was.claimed_until_ms,
-        was.created_ms,
+        before.claimed_until_ms,
+        before.created_ms,
     )
 
 
 def _finished_attempt(
-    was: Attempt, at_ms: int, status: int | None, error: str | None, success: bool, took_ms: int, next_ms: int | None
+    before: Attempt, at_ms: int, status: int | None, error: str | None, success: bool, duration_ms: int, next_ms: int | None
 ) -> Attempt:
     return Attempt(
-        was.delivery_id,
-        was.delivery_no,
-        was.webhook_id,
-        was.event_id,
-        was.event_type,
-        was.device_id,
-        was.number,
-        was.created_ms,
+        before.delivery_id,
+        before.delivery_no,
+        before.webhook_id,
+        before.event_id,
+        before.event_type,
+        before.device_id,
+        before.number,
+        before.created_ms,
         at_ms,
         status,
         error,
         success,
-        took_ms,
+        duration_ms,
         next_ms,
     )
 
 
 def interrupt_attempt(delivery: Delivery, attempt: Attempt, now_ms: int) -> DeliveryUpdate:
-    """A stop of the service cut the attempt: it does not count, and is made again as soon as there is somebody to make it."""
+    """A stop of the service interrupted the attempt: it does not count, and the delivery is due again at once."""
     return DeliveryUpdate(
         replace(delivery, due_ms=now_ms),
         replace(attempt, finished_ms=now_ms, error=INTERRUPTED_MESSAGE, next_attempt_ms=now_ms),
@@ -172,7 +172,7 @@ def interrupt_attempt(delivery: Delivery, attempt: Attempt, now_ms: int) -> Deli
 
 
 class HealthChange(StrEnum):
-    """What an attempt's end changes about its webhook."""
+    """What the end of an attempt changes about its webhook."""
 
     SAME = "same"
     RECOVERED = "recovered"
@@ -181,10 +181,10 @@ class HealthChange(StrEnum):
     DEAD = "dead"
 
 
-def health_change(webhook: Webhook, reply: WebhookResponse, now_ms: int) -> HealthChange:
-    if is_success(reply):
+def health_change(webhook: Webhook, response: WebhookResponse, now_ms: int) -> HealthChange:
+    if is_success(response):
         return HealthChange.SAME if webhook.failing_since_ms is None else HealthChange.RECOVERED
-    if reply.status == HTTP_GONE and reply.error is None:
+    if response.status == HTTP_GONE and response.error is None:
         return HealthChange.GONE
     if webhook.failing_since_ms is None:
         return HealthChange.FAILING
@@ -213,7 +213,7 @@ def disable(webhook: Webhook, reason: str | None, now_ms: int) -> Webhook:
 
 
 def enable(webhook: Webhook, now_ms: int) -> Webhook:
-    """A webhook that is enabled again begins with a clean slate."""
+    """Enables the webhook and forgets its earlier failures."""
     return replace(webhook, enabled=True, disabled_reason=None, failing_since_ms=None, updated_ms=now_ms)
 
 
@@ -223,7 +223,7 @@ def require_enabled(webhook: Webhook) -> None:
 
 
 def mark_interrupted(attempt: Attempt, now_ms: int) -> Attempt:
-    """An attempt without an end that can no longer be under way was interrupted."""
+    """Marks an attempt without an end as interrupted when it can no longer be in flight."""
     if attempt.finished_ms is not None or now_ms - attempt.created_ms <= (RESPONSE_TIMEOUT_S * SECOND_MS) + LEASE_MS:
         return attempt
     return replace(attempt, error=INTERRUPTED_MESSAGE)

@@ -1,4 +1,4 @@
-"""What the webhooks part needs from outside."""
+"""Ports of the webhooks part: its repositories, and the courier that sends HTTP requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WebhookRepository(Protocol):
     async def get(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None: ...
 
     async def get_for_update(self, account_id: AccountId, webhook_id: WebhookId) -> Webhook | None:
-        """As `get`; in a writing transaction nobody else changes or deletes it until that ends. What is saved must be read so."""
+        """As `get`, and locked until the transaction ends (SELECT … FOR UPDATE). Read a webhook this way before `save`."""
         ...
 
     async def find(self, webhook_id: WebhookId) -> Webhook | None: ...
@@ -31,7 +31,7 @@ class WebhookRepository(Protocol):
         ...
 
     async def list_enabled(self, account_ids: Sequence[AccountId]) -> Sequence[Webhook]:
-        """Enabled ones of enabled keys, oldest first."""
+        """Enabled webhooks of enabled keys, oldest first."""
         ...
 
     async def save(self, webhook: Webhook) -> None: ...
@@ -43,12 +43,12 @@ class WebhookRepository(Protocol):
     async def count(self) -> int: ...
 
     async def rekey(self, webhook_id: WebhookId, before: bytes, after: bytes) -> bool:
-        """The same secret under another key. False, and nothing done, when what is stored is no longer `before`."""
+        """Stores the same secret, encrypted with another key. False, without a change, when the stored value is not `before`."""
         ...
 
     async def delete(self, webhook_id: WebhookId) -> None:
-        """It is gone at once, and with it what it is owed: nothing of that is sent any more. The rows of its deliveries stay
-        until `DeliveryRepository.forget_of` takes them; there may be millions."""
+        """Deletes only the webhook's own row; its deliveries are not sent any more. Their rows, possibly millions, stay until
+        `DeliveryRepository.delete_batch_by_webhook` deletes them."""
         ...
 
 
@@ -58,23 +58,23 @@ class DeliveryRepository(Protocol):
     async def get(self, no: int) -> Delivery | None: ...
 
     async def claim(self, now_ms: int, until_ms: int, limit: int, *, busy: Sequence[WebhookId] = ()) -> Sequence[Delivery]:
-        """PENDING, due and not under a lease, oldest due first, none of the `busy` webhooks: now under a lease until
-        `until_ms`. Costs the same however much is owed to the busy ones. On PostgreSQL `FOR UPDATE SKIP LOCKED`."""
+        """Takes PENDING deliveries that are due and not leased under a lease until `until_ms`, oldest due time first, none of the
+        `busy` webhooks. The cost does not depend on the backlog of the busy ones. On PostgreSQL `FOR UPDATE SKIP LOCKED`."""
         ...
 
     async def finish_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Stores state, attempts and due time, and drops the lease. Skips a delivery that is deleted, no longer PENDING, or under
-        another lease than its `claimed_until_ms`: an instance that has lost a delivery to another one changes nothing of it."""
+        """Stores state, attempts and due time, and ends the lease. Skips a delivery that is deleted, no longer PENDING, or under
+        another lease than its `claimed_until_ms`: an instance that lost a delivery to another one must not change it."""
         ...
 
     async def next_due_ms(self) -> int | None: ...
 
     async def cancel_pending(self, webhook_id: WebhookId, limit: int) -> int:
-        """Up to `limit` PENDING ones are CANCELLED; how many. Those that another transaction is at are passed over."""
+        """Cancels up to `limit` PENDING deliveries and returns their number. Skips rows that another transaction has locked."""
         ...
 
     async def has_pending(self, webhook_id: WebhookId) -> bool:
-        """Whether any is PENDING."""
+        """Whether any delivery is PENDING."""
         ...
 
     async def add_attempts(self, attempts: Sequence[Attempt]) -> None: ...
@@ -82,27 +82,27 @@ class DeliveryRepository(Protocol):
     async def finish_attempts(self, attempts: Sequence[Attempt]) -> None: ...
 
     async def delete_attempts(self, delivery_ids: Sequence[DeliveryId]) -> None:
-        """They never began."""
+        """For attempts that were never sent."""
         ...
 
     async def list_attempts(self, webhook_id: WebhookId, limit: int) -> Sequence[Attempt]:
-        """Newest first, by sequence."""
+        """Newest first, by their sequence number."""
         ...
 
     async def get_attempt(self, webhook_id: WebhookId, delivery_id: DeliveryId) -> Attempt | None: ...
 
     async def find_orphaned_webhook_id(self) -> WebhookId | None:
-        """A webhook that is gone and has deliveries left. Costs the same however many."""
+        """A deleted webhook whose deliveries are still stored. The cost does not depend on their number."""
         ...
 
     async def delete_batch_by_webhook(self, webhook_id: WebhookId, limit: int, *, after: int = 0) -> Sequence[int]:
-        """The first deliveries of a webhook whose number is above `after`, up to `limit` of them, with their attempts and
-        whatever their state; their numbers, rising. Costs the same however many went before. Those that another transaction
-        is at are passed over."""
+        """Deletes the first `limit` deliveries of a webhook with a number above `after`, in any state, with their attempts.
+        Returns their numbers in ascending order. The cost does not depend on how many were deleted before. Skips rows that
+        another transaction has locked."""
         ...
 
     async def delete_older_than(self, created_ms: int, limit: int) -> int:
-        """Settled deliveries with their attempts."""
+        """Deletes up to `limit` finished deliveries with their attempts; returns how many."""
         ...
 
 
@@ -136,14 +136,14 @@ class WebhookRequest:
     body: bytes
     deadline_s: float
     queue_key: str = ""
-    """Of those with the same name only `model.PER_WEBHOOK` are sent at once; empty: no lane."""
+    """Of the requests with the same key, only `model.MAX_CONCURRENT_PER_WEBHOOK` are sent at once; empty: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookResponse:
-    """`status` is None when there was no complete answer; `error` then says why.
+    """`status` is None when there was no complete response; `error` then says why.
 
-    `excerpt`: at most 4 KiB of the body, never decoded."""
+    `excerpt`: the first bytes of the body, at most 4 KiB, not decoded. `retry_after_s`: the `Retry-After` header (RFC 9110)."""
 
     status: int | None
     error: str | None
@@ -152,34 +152,34 @@ class WebhookResponse:
     retry_after_s: int | None = None
 
 
-NOT_SENT = WebhookResponse(None, "Not sent yet: the lane was full.", b"", 0)
-"""The lane had no place for a post within a quarter of a second, and nothing of it was sent. Known by identity."""
+NOT_SENT = WebhookResponse(None, "Not sent yet: the endpoint queue was full.", b"", 0)
+"""The endpoint queue had no free slot for a quarter of a second, and no byte was sent. Compare it by identity."""
 
 
 ResponseCallback: TypeAlias = "Callable[[Sequence[tuple[int, WebhookResponse]]], None]"
-"""Hears replies, each with the ticket of its post, on the event loop."""
+"""Receives responses, each with the ticket of its request, on the event loop."""
 
 
 class Courier(Protocol):
-    """Port for HTTP delivery. Whatever a receiver does, each post gets one reply, no later than its deadline after it could be
-    sent, unless it is cut. Follows no redirect; connects to no forbidden address."""
+    """Port for HTTP delivery. Every request gets exactly one response, no later than its deadline after it could be sent,
+    whatever the receiver does, unless it is cancelled. Follows no redirects; connects to no forbidden address."""
 
-    def on_responses(self, hearer: ResponseCallback) -> None:
-        """Who hears the replies from now on."""
+    def on_responses(self, callback: ResponseCallback) -> None:
+        """Sets the callback for all further responses."""
         ...
 
-    def send(self, posts: Sequence[tuple[int, WebhookRequest]]) -> None:
-        """Begin them all, each under a ticket of the caller's. Returns at once; a reply is never heard before that."""
+    def send(self, requests: Sequence[tuple[int, WebhookRequest]]) -> None:
+        """Starts all requests, each under a ticket that the caller chooses. Returns at once, before any response."""
         ...
 
     def cancel(self, tickets: Sequence[int]) -> None:
-        """Send and say nothing more of these. Unknown tickets are passed over."""
+        """Cancels these requests; they get no response. Ignores unknown tickets."""
         ...
 
     async def close(self) -> None:
-        """Every connection is closed, and nothing more is said."""
+        """Closes every connection. No response follows."""
         ...
 
     def rejection_reason(self, url: str) -> str | None:
-        """Why this URL can never be delivered to (scheme, user-info, literal address, port), or None."""
+        """Why nothing can ever be delivered to this URL (scheme, user info, literal address, port), or None."""
         ...

@@ -1,7 +1,8 @@
-"""Use cases of webhooks: make, change, rotate, end.
+"""Use cases of webhooks: create, update, rotate the secret, delete.
 
-A secret is shown when it is made and never again; what is kept is sealed and bound to the webhook's id. A change is in force for
-whatever has not been sent when it commits: `on_changed` cuts attempts under way, and every later one reads the webhook anew.
+A secret is shown when it is created and never again; it is stored encrypted and bound to the webhook's id. A change applies to
+everything that has not been sent when it commits: `on_changed` cancels the attempts in flight, and every later attempt reads the
+webhook again.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from domain.webhooks.ports import Courier, HasWebhooks, WebhookTx
 SECRET_BYTES = 32
 
 WebhookChangedCallback = Callable[[Webhook], None]
-"""Called after the commit of a change, with the webhook as it is now; a deleted one is not enabled."""
+"""Called after the commit of a change, with the changed webhook; a deleted webhook is passed as disabled."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookWithSecret:
-    """`secret` exists only here; it is shown and forgotten."""
+    """`secret` is shown once and not kept in plain text."""
 
     webhook: Webhook
     secret: str
@@ -57,7 +58,7 @@ class WebhookService:
             return await tx.webhooks.list_by_account(caller.account_id)
 
     async def create(self, caller: Session, *, key_id: str, url: str) -> WebhookWithSecret:
-        """Raises Refused, Invalid for an unknown key or an address we never deliver to, Conflict `WEBHOOK_LIMIT`."""
+        """Raises PermissionDenied, ValidationFailed for an unknown key or a forbidden address, Conflict `WEBHOOK_LIMIT`."""
         require_role(caller, Role.ADMIN)
         self._check_url(url)
         now_ms = self._clock.now_ms()
@@ -84,7 +85,9 @@ class WebhookService:
         return WebhookWithSecret(webhook, secret)
 
     async def update(self, caller: Session, webhook_id: str, *, url: str | None = None, enabled: bool | None = None) -> None:
-        """Disabling drops what is still owed. Enabling begins anew, without old failures. Raises Refused, Invalid, NotFound."""
+        """Disabling cancels pending deliveries. Enabling forgets earlier failures.
+
+        Raises PermissionDenied, ValidationFailed, NotFound."""
         require_role(caller, Role.ADMIN)
         if url is not None:
             self._check_url(url)
@@ -92,7 +95,7 @@ class WebhookService:
             await self._cancel_pending(caller, webhook_id)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller) as tx:
-            before = await get_webhook(tx, caller, webhook_id, held=True)
+            before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = before if url is None else replace(before, url=url, updated_ms=now_ms)
             if enabled is True and not before.enabled:
                 after = policy.enable(after, now_ms)
@@ -101,16 +104,16 @@ class WebhookService:
             if replace(after, updated_ms=before.updated_ms) == before:
                 return
             await tx.webhooks.save(after)
-            said = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
-            await self._emit(tx, caller, after, "webhook_updated", said)
+            description = f"Webhook to {after.host} was changed and is {'enabled' if after.enabled else 'disabled'}"
+            await self._emit(tx, caller, after, "webhook_updated", description)
             tx.after_commit(lambda: self._on_changed(after))
 
     async def rotate_secret(self, caller: Session, webhook_id: str) -> WebhookWithSecret:
-        """From now on nothing is signed with the old secret, pending retries included. Raises Refused, NotFound."""
+        """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, NotFound."""
         require_role(caller, Role.ADMIN)
         secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
         async with self._uow.write(caller) as tx:
-            before = await get_webhook(tx, caller, webhook_id, held=True)
+            before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = replace(
                 before,
                 sealed_secret=self._vault.seal(secret, before.webhook_id),
@@ -124,7 +127,7 @@ class WebhookService:
         return WebhookWithSecret(after, secret)
 
     async def delete(self, caller: Session, webhook_id: str) -> None:
-        """Its deliveries and their log go with it. Raises Refused, NotFound."""
+        """Deletes the webhook with its deliveries and their log. Raises PermissionDenied, NotFound."""
         require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         async with self._uow.write(caller) as tx:
@@ -134,7 +137,7 @@ class WebhookService:
             tx.after_commit(lambda: self._on_changed(policy.disable(webhook, None, now_ms)))
 
     async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
-        """What was owed before a webhook was disabled is not sent when it is enabled again."""
+        """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""
         while True:
             async with self._uow.write(caller) as tx:
                 webhook = await get_webhook(tx, caller, webhook_id)
@@ -145,13 +148,13 @@ class WebhookService:
                     return
 
     def _check_url(self, url: str) -> None:
-        refusal = self._courier.rejection_reason(url)
-        if refusal is not None:
-            raise ValidationFailed.for_field("url", refusal)
+        rejection = self._courier.rejection_reason(url)
+        if rejection is not None:
+            raise ValidationFailed.for_field("url", rejection)
 
-    async def _emit(self, tx: WebhookTx, caller: Session, webhook: Webhook, kind: EventKind, said: str) -> None:
+    async def _emit(self, tx: WebhookTx, caller: Session, webhook: Webhook, kind: EventKind, description: str) -> None:
         data: dict[str, Json] = {"webhookId": webhook.webhook_id, "keyId": webhook.key_id, "host": webhook.host}
-        await tx.emit(DomainEvent.from_caller(caller, kind, said, self._clock.now_ms(), data=data))
+        await tx.emit(DomainEvent.from_caller(caller, kind, description, self._clock.now_ms(), data=data))
 
 
 async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
@@ -165,15 +168,15 @@ async def _require_key_with_capacity(tx: WebhookTx, webhook: Webhook) -> None:
     others = [other for other in await tx.webhooks.list_by_account(webhook.account_id) if other.key_id == webhook.key_id]
     if len(others) >= policy.MAX_WEBHOOKS_PER_KEY:
         raise Conflict(
-            f"A key has at most {policy.MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or make another key.", code="WEBHOOK_LIMIT"
+            f"A key has at most {policy.MAX_WEBHOOKS_PER_KEY} webhooks. Delete one, or create another key.", code="WEBHOOK_LIMIT"
         )
 
 
-async def get_webhook(tx: HasWebhooks, caller: Session, webhook_id: str, *, held: bool = False) -> Webhook:
+async def get_webhook(tx: HasWebhooks, caller: Session, webhook_id: str, *, for_update: bool = False) -> Webhook:
     """Raises NotFound, also for a webhook of another account."""
     webhook = None
     if has_id_format(IdPrefix.WEBHOOK, webhook_id):
-        find = tx.webhooks.get_for_update if held else tx.webhooks.get
+        find = tx.webhooks.get_for_update if for_update else tx.webhooks.get
         webhook = await find(caller.account_id, WebhookId(webhook_id))
     if webhook is None:
         raise NotFound.for_resource("webhook", webhook_id)

@@ -1,4 +1,4 @@
-"""Port to what signs webhooks. One `Signer` per secret keeps the keyed state; what a signature is, `reference.py` defines."""
+"""Port for signing webhooks. A `Signer` keeps the keyed state of one secret; `signature_reference.py` defines the signatures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Signer(Protocol):
     def service(self, body: bytes) -> str:
-        """`X-Service-Signature`: `sha256=<hex>` over the body, keyed with the whole secret as its user holds it."""
+        """`X-Service-Signature`: `sha256=<hex>` over the body, keyed with the whole secret string."""
         ...
 
     def standard(self, message_id: str, timestamp_s: int, body: bytes) -> str:
@@ -16,11 +16,11 @@ class Signer(Protocol):
         ...
 
     def sign_batch(self, messages: Sequence[tuple[str, int, bytes]]) -> list[tuple[str, str]]:
-        """(service, standard) for each (message id, timestamp in s, body)."""
+        """(service signature, standard signature) for each (message id, timestamp in s, body)."""
         ...
 
 
 class SignerFactory(Protocol):
     def create_signer(self, secret: str) -> Signer:
-        """Raises Invalid when `secret` is not `whsec_` + base64."""
+        """Raises ValidationFailed when `secret` is not `whsec_` + base64."""
         ...

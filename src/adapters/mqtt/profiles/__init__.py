@@ -1,1 +1,1 @@
-"""The firmwares we understand: one module each, all with the same four functions."""
+"""The supported firmwares: one module each, all with the same functions."""

@@ -41,7 +41,7 @@ async def test_an_account_without_webhooks_costs_no_look_up_a_second_time(
     assert await owed(world) == 0
 
 
-async def test_a_grant_counts_from_its_own_transaction_on(world: WebhookWorld) -> None:
+async def test_a_grant_applies_from_its_own_transaction_on(world: WebhookWorld) -> None:
     device = await world.device()
     made = await world.webhook(URL)
     await world.switch(device)
@@ -51,7 +51,7 @@ async def test_a_grant_counts_from_its_own_transaction_on(world: WebhookWorld) -
     assert await owed(world) == 1
 
 
-async def test_a_grant_that_is_rolled_back_never_counted(world: WebhookWorld) -> None:
+async def test_a_grant_that_is_rolled_back_never_applies(world: WebhookWorld) -> None:
     device = await world.device()
     made = await world.webhook(URL)
     with contextlib.suppress(RuntimeError):
@@ -68,7 +68,7 @@ async def test_a_grant_that_is_rolled_back_never_counted(world: WebhookWorld) ->
     assert await owed(world) == 0
 
 
-async def test_a_grant_that_runs_out_stops_without_anybody_saying_so(world: WebhookWorld) -> None:
+async def test_an_expired_grant_stops_deliveries_without_an_event(world: WebhookWorld) -> None:
     device = await world.device()
     made = await world.webhook(URL)
     await world.grant(made.webhook.key_id, device, expires_ms=world.clock.now_ms() + 5_000)
@@ -78,7 +78,7 @@ async def test_a_grant_that_runs_out_stops_without_anybody_saying_so(world: Webh
     assert await owed(world) == 1
 
 
-async def test_what_was_never_recorded_is_noticed_after_a_while(world: WebhookWorld) -> None:
+async def test_a_change_without_an_event_applies_after_the_cache_expires(world: WebhookWorld) -> None:
     device = await world.device()
     made = await world.webhook(URL)
     await world.switch(device)
@@ -89,7 +89,7 @@ async def test_what_was_never_recorded_is_noticed_after_a_while(world: WebhookWo
     assert await owed(world) == 1
 
 
-async def test_an_index_that_is_not_exclusive_keeps_nothing() -> None:
+async def test_a_cache_that_is_not_exclusive_keeps_nothing() -> None:
     world = await WebhookWorld(exclusive=False).populate()
     device = await world.device()
     made = await world.webhook(URL)
@@ -100,7 +100,7 @@ async def test_an_index_that_is_not_exclusive_keeps_nothing() -> None:
     assert await owed(world) == 1
 
 
-async def test_whatever_changes_meanwhile_each_event_is_owed_to_exactly_who_saw_the_device_then(world: WebhookWorld) -> None:
+async def test_each_event_is_delivered_to_exactly_the_webhooks_that_saw_the_device_at_that_time(world: WebhookWorld) -> None:
     chance = random.Random(4)
     devices = [await world.device() for _ in range(3)]
     hooks = [await world.webhook(URL) for _ in range(3)]
@@ -128,7 +128,7 @@ async def test_whatever_changes_meanwhile_each_event_is_owed_to_exactly_who_saw_
     assert await owed(world) == expected > 50
 
 
-async def test_a_turn_of_many_deliveries_asks_who_sees_the_devices_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_of_many_deliveries_loads_the_recipients_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await WebhookWorld(exclusive=False).populate()
     devices = [await world.device() for _ in range(3)]
     hooks = [await world.webhook(URL, *devices) for _ in range(4)]

@@ -1,0 +1,170 @@
+"""The connection to an external Mosquitto: it stays connected, publishes and waits for the PUBACK, and acknowledges by hand.
+
+Mosquitto keeps a QoS-1 message of a device until it is acknowledged here, because the session is persistent (`persistence true`
+in its configuration also carries it over a crash of Mosquitto). aiomqtt acknowledges before its reader runs, and drops what its
+queue cannot hold. So messages are taken from paho below it, acknowledged by hand, and bounded by our Receive Maximum (MQTT 5,
+3.1.2.11.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from adapters.mqtt.inbound_queue import AckHandle
+from adapters.mqtt.mosquitto_credentials import DEVICE_PUBLISH_TOPICS
+from domain.devices.codec import OutboundMessage
+from domain.kernel.backoff import Backoff
+from domain.kernel.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+_PUBACK_TIMEOUT_S = 5.0
+_STOP_TIMEOUT_S = 2.0
+_RECONNECT_BACKOFF = Backoff((0.2, 1.0, 2.0, 5.0, 10.0))
+_SESSION_EXPIRY_S = 7 * 24 * 3600
+_SUBSCRIBE_OPTIONS = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MosquittoSettings:
+    """The address of Mosquitto, and the login to use. `client_id` names the session that keeps what is not acknowledged yet."""
+
+    host: str
+    port: int
+    username: str
+    password: str
+    client_id: str = "latchboard"
+    max_inflight: int = 1000  # set the same `max_inflight_messages` there; its default is 20
+    tls: bool = False  # with the certificate authorities of the system, or of SSL_CERT_FILE
+    max_queued: int = 10_000  # further QoS-0 messages are dropped and counted
+
+
+class MosquittoConnection:
+    def __init__(self, settings: MosquittoSettings, on_message: Callable[[Any, AckHandle | None], None]) -> None:
+        """`on_message` receives each of paho's messages, with the handle to acknowledge it; None at QoS 0."""
+        self._settings = settings
+        self._on_message = on_message
+        self._pending_acks: dict[int, asyncio.Future[int]] = {}
+        self._client: aiomqtt.Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.reconnects = 0
+
+    async def start(self) -> None:
+        """Returns when the connection is established and the topics of devices are subscribed. Raises Unavailable."""
+        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._keep_connected(connected))
+        try:
+            await connected
+        except aiomqtt.MqttError as error:
+            host, port = self._settings.host, self._settings.port
+            raise Unavailable(
+                f"The MQTT broker at {host}:{port} cannot be used: {error}. Check LATCHBOARD_BROKER and that it runs."
+            ) from error
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_STOP_TIMEOUT_S)
+
+    async def publish(self, topic: str, message: OutboundMessage) -> int | None:
+        """Returns the broker's reason code, or None when there was none in time."""
+        if self._client is None:
+            return None
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        if message.expiry_s is not None:
+            properties.MessageExpiryInterval = max(1, math.ceil(message.expiry_s))
+        info = self._client._client.publish(topic, message.payload, message.qos, message.retain, properties)
+        if message.qos == 0 or info.rc != 0:
+            return None if info.rc != 0 else 0
+        reason_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._pending_acks[info.mid] = reason_code
+        try:
+            async with asyncio.timeout(_PUBACK_TIMEOUT_S):
+                return await reason_code
+        except (TimeoutError, ConnectionError):
+            return None
+        finally:
+            self._pending_acks.pop(info.mid, None)
+
+    def acknowledge(self, handles: Sequence[AckHandle]) -> None:
+        for client, mid, qos in handles:
+            if client is self._client:  # the broker sends those of an earlier connection again
+                client._client.ack(mid, qos)
+
+    def acknowledge_dropped(self, handle: AckHandle) -> None:
+        """Acknowledges at once, also while the connection is not complete: such a message is not sent again."""
+        client, mid, qos = handle
+        client._client.ack(mid, qos)
+
+    def reconnect(self) -> None:
+        """The broker then sends again what was not acknowledged."""
+        if self._client is not None:
+            self._client._client.disconnect()
+
+    async def _keep_connected(self, connected: asyncio.Future[None]) -> None:
+        attempt = 0
+        while True:
+            try:
+                async with self._new_client() as client:
+                    await client.subscribe([(f"devices/+/{topic}", _SUBSCRIBE_OPTIONS) for topic in DEVICE_PUBLISH_TOPICS])
+                    self._client, attempt = client, 0
+                    if not connected.done():
+                        connected.set_result(None)
+                    await client._disconnected
+            except aiomqtt.MqttError as error:
+                if not connected.done():
+                    connected.set_exception(error)
+                    return
+                log.warning("the connection to the MQTT broker is lost (%s); reconnecting", error)
+            finally:
+                self._client = None
+                self._fail_pending_acks()
+            self.reconnects += 1
+            attempt += 1
+            await asyncio.sleep(_RECONNECT_BACKOFF.pause_s(attempt))
+
+    def _new_client(self) -> aiomqtt.Client:
+        settings = self._settings
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
+        properties.ReceiveMaximum = settings.max_inflight
+        client = aiomqtt.Client(
+            settings.host,
+            settings.port,
+            username=settings.username,
+            password=settings.password,
+            identifier=settings.client_id,
+            protocol=aiomqtt.ProtocolVersion.V5,
+            clean_start=False,
+            properties=properties,
+            max_inflight_messages=settings.max_inflight,
+            tls_context=ssl.create_default_context() if settings.tls else None,
+        )
+        paho = client._client
+        paho.manual_ack_set(True)
+        paho.on_message = lambda _client, _data, message: self._on_message(
+            message, (client, message.mid, message.qos) if message.qos else None
+        )
+        paho.on_publish = lambda _client, _data, mid, code, _properties: self._on_puback(mid, code.value)
+        return client
+
+    def _on_puback(self, mid: int, code: int) -> None:
+        reason_code = self._pending_acks.pop(mid, None)
+        if reason_code is not None and not reason_code.done():
+            reason_code.set_result(code)
+
+    def _fail_pending_acks(self) -> None:
+        for reason_code in self._pending_acks.values():
+            if not reason_code.done():
+                reason_code.set_exception(ConnectionError())

@@ -1,0 +1,31 @@
+"""A delivery attempt in flight, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.webhooks.model import Attempt, Delivery, Webhook
+from domain.webhooks.ports import NOT_SENT, WebhookResponse
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightAttempt:
+    """An attempt that has begun. `is_manual`: a ping or a redelivery, which does not use an endpoint queue."""
+
+    delivery: Delivery
+    attempt: Attempt
+    webhook: Webhook
+    is_manual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """`response`: None when a stop or a change of the webhook cancelled the attempt; NOT_SENT when it was never sent."""
+
+    in_flight: InFlightAttempt
+    response: WebhookResponse | None
+    at_ms: int
+
+    @property
+    def is_not_sent(self) -> bool:
+        return self.response is NOT_SENT
