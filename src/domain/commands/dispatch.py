@@ -300,5 +300,4 @@ async def _as_queued_commands(tx: DispatchTx, page: Sequence[Execution]) -> Sequ
 
 
 def _can_be_lost(device: Device, execution: Execution, window: LossWindow | None) -> bool:
-    within = window is not None and window.from_ms <= (execution.sent_ms or 0) < window.until_ms
-    return within and policy.can_resend(device.profile, execution.cmd)
+    return window is not None and window.contains(execution.sent_ms) and policy.can_resend(device.profile, execution.cmd)

@@ -25,6 +25,9 @@ class LossWindow(NamedTuple):
         """`held_until_ms` as in `DeviceSubscribed`."""
         return cls(held_until_ms + 1 if held_until_ms else 0, subscribed_ms)
 
+    def contains(self, sent_ms: int | None) -> bool:
+        return self.from_ms <= (sent_ms or 0) < self.until_ms
+
     def merge(self, other: LossWindow | None) -> LossWindow:
         return self if other is None else LossWindow(min(self.from_ms, other.from_ms), max(self.until_ms, other.until_ms))
 

@@ -96,7 +96,14 @@ fn decode(
             (VersionedCodec::V5(codec), decoded)
         }
     };
-    let codec = PacketCodec::new(codec);
+    checked(PacketCodec::new(codec), decoded)
+}
+
+/// Only a client id is refused with a CONNACK in MQTT 3.1.1 (MQTT-3.1.4-1); a reserved flag in no version (MQTT-3.1.2-3).
+fn checked(
+    codec: PacketCodec,
+    decoded: Result<Option<Connect>, DecodeError>,
+) -> Result<(PacketCodec, Connect), ConnectError> {
     match decoded {
         Ok(Some(connect))
             if codec.is_v5() || connect.username.is_some() || connect.password.is_none() =>
@@ -104,7 +111,6 @@ fn decode(
             Ok((codec, connect))
         }
         Ok(_) => Err(not_mqtt()),
-        // Only a client id is refused with a CONNACK in MQTT 3.1.1 (MQTT-3.1.4-1); a reserved flag in no version (MQTT-3.1.2-3).
         Err(error) => {
             let reserved = matches!(error, DecodeError::ConnectReservedFlagSet);
             let violation = ProtocolViolation::from(error);
