@@ -20,7 +20,7 @@ from domain.commands.device_reports import build_result, command_result_event, e
 from domain.commands.dispatch_queue import DispatchQueue, QueuedCommand, QueuedForDevice, append_queued, group_by_device
 from domain.commands.model import Execution, ExecutionStatus
 from domain.commands.ports import ExecutionTransition, ExecutionWaiter, HasExecutions
-from domain.commands.subscription_state import CommandSubscriptions, LossWindow
+from domain.commands.subscription_state import CommandSubscriptions, LossWindow, can_be_lost
 from domain.devices.codec import DeviceCodec, DeviceCommand
 from domain.devices.link import DeviceLink, SendResult
 from domain.devices.model import Device
@@ -212,7 +212,7 @@ class CommandDispatchService:
         now_ms = self._clock.now_ms()
         for execution in executions:
             was_sent = execution.status is ExecutionStatus.SENT
-            if was_sent and not _can_be_lost(device, execution, window):
+            if was_sent and not can_be_lost(device, execution, window):
                 continue
             if execution.expires_ms <= now_ms or not device.is_active:
                 continue
@@ -297,7 +297,3 @@ async def _as_queued_commands(tx: DispatchTx, page: Sequence[Execution]) -> Sequ
     found = await tx.devices.list_by_ids({execution.device_id for execution in page})
     devices = {device.device_id: device for device in found}
     return [QueuedCommand(devices[one.device_id], one) for one in page if one.device_id in devices]
-
-
-def _can_be_lost(device: Device, execution: Execution, window: LossWindow | None) -> bool:
-    return window is not None and window.contains(execution.sent_ms) and policy.can_resend(device.profile, execution.cmd)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
+from domain.commands import policy
+from domain.commands.model import Execution
 from domain.devices.link import DeviceLink
 from domain.devices.model import Device
 
@@ -25,11 +27,14 @@ class LossWindow(NamedTuple):
         """`held_until_ms` as in `DeviceSubscribed`."""
         return cls(held_until_ms + 1 if held_until_ms else 0, subscribed_ms)
 
-    def contains(self, sent_ms: int | None) -> bool:
-        return self.from_ms <= (sent_ms or 0) < self.until_ms
-
     def merge(self, other: LossWindow | None) -> LossWindow:
         return self if other is None else LossWindow(min(self.from_ms, other.from_ms), max(self.until_ms, other.until_ms))
+
+
+def can_be_lost(device: Device, execution: Execution, window: LossWindow | None) -> bool:
+    """Whether a sent command is to be sent again: it may be lost, and running it twice does no harm."""
+    within = window is not None and window.from_ms <= (execution.sent_ms or 0) < window.until_ms
+    return within and policy.can_resend(device.profile, execution.cmd)
 
 
 class CommandSubscriptions:
