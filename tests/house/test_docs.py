@@ -132,3 +132,27 @@ def test_the_architecture_names_every_room_worker_and_law() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     stack = next(one["layers"] for one in contracts if "domain.kernel" in one.get("layers", []))
     assert f"`{' / '.join(layer.replace('domain.', '') for layer in stack)}`" in text
+
+
+SOURCE_PATH = re.compile(r"`((?:src|rust|tests|benches)/[\w./*-]+)`")
+READMES = [ROOT / folder / "README.md" for folder in ("rust", "src/domain", "src/adapters", "src/app", "tests")]
+HISTORY = ROOT / "docs" / "decisions"
+"""Decision records keep the file names of their time."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in (*PAGES, *READMES) if HISTORY not in page.parents],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_source_paths_in_the_documents_exist(page: Path) -> None:
+    named = SOURCE_PATH.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_short_readme_is_short_and_names_every_folder(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    folders = [folder.name for folder in page.parent.iterdir() if folder.is_dir() and not folder.name.startswith(("__", "."))]
+    assert [name for name in folders if f"`{name}`" not in text] == []
+    assert len(text.splitlines()) <= 45
