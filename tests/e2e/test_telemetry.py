@@ -165,7 +165,7 @@ async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Servi
 
 
 async def test_readings_are_listed_as_events_only_on_request(service: Service, owner: ApiClient) -> None:
-    """They are newest first, for all devices or one; pages do not shift, and the total does not count readings."""
+    """They are newest first, for all devices or one; pages do not shift, and the total counts the readings."""
     meters = [await create_device(owner) for _ in range(2)]
     now_ms = int(time.time() * 1000)
     for meter in meters:
@@ -173,7 +173,7 @@ async def test_readings_are_listed_as_events_only_on_request(service: Service, o
             await line.publish("telemetry", [{"ts": now_ms - n, "m": {"n": n}} for n in range(5)])
             await owner.wait_until(f"{meter.path}/telemetry?metric=n", lambda told: len(told) == 5)
     of_one = await owner.get(f"/events?type=telemetry&deviceId={meters[0].device_id}")
-    assert (of_one["total"], of_one["hasMore"]) == (None, False)
+    assert (of_one["total"], of_one["hasMore"]) == (5, False)
     assert [event["timestamp"] for event in of_one["data"]] == [now_ms - n for n in range(5)]
     assert {event["eventType"] for event in of_one["data"]} == {"telemetry"}
     ours = {meter.device_id for meter in meters}

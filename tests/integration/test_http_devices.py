@@ -172,8 +172,11 @@ async def test_a_viewer_changes_nothing(client: Client, world: DeviceWorld) -> N
 
 async def test_the_catalogue_needs_no_login(client: Client) -> None:
     boards = await (await client.get("/api/v1/catalog/boards")).get_json()
-    assert {"boardType", "name", "profile", "configFormat"} == set(boards[0])
-    assert await (await client.get("/api/v1/catalog/apps")).get_json()
+    assert {"id", "boardType", "name", "description", "profile", "configFormat"} == set(boards[0])
+    apps = await (await client.get("/api/v1/catalog/apps")).get_json()
+    assert [entry["id"] for entry in boards] == [entry["boardType"] for entry in boards]
+    assert [entry["id"] for entry in apps] == [entry["appType"] for entry in apps]
+    assert all(entry["name"] and entry["description"] for entry in boards + apps)
 
 
 async def test_device_types_share_commands(client: Client) -> None:

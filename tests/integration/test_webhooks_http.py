@@ -193,6 +193,14 @@ async def test_the_log_is_paged_newest_first_and_new_events_do_not_shift_the_pag
     assert page["cursor"] is None
 
 
+async def test_an_event_of_no_device_has_empty_texts_and_the_total_is_a_number(site: Site) -> None:
+    await site.http.post("/keys", {"name": "Robot"})
+    [event] = (await site.http.get("/events?type=key_created")).json()["data"]
+    assert (event["deviceId"], event["deviceName"]) == ("", "")
+    assert all(isinstance(value, str) for name, value in event.items() if name != "timestamp")
+    assert (await site.http.get("/events?type=telemetry")).json()["total"] == 0
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "cursor=nonsense", "kind=telemetry"])
 async def test_a_wrong_query_is_refused(site: Site, query: str) -> None:
     assert (await site.http.get(f"/events?{query}")).status_code == 400

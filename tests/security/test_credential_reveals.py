@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from domain.devices.credentials import MAX_WRONG_PASSWORDS
+from domain.events.audit import MAX_LOGGED_PER_MINUTE
 from domain.kernel.caller import Role
 from security.people import a_key
 from support import postgres
@@ -55,6 +56,7 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: InProcessA
     for body in ({}, {"password": 5}, {"password": PASSWORD, "why": "x"}, {"password": "x" * 257}):
         await reveal(owner, body, 400)
     await reveal(owner, None, 415, headers={"Content-Type": "text/plain"})
+    await reveal(owner, None, 400)
     for _ in range(MAX_WRONG_PASSWORDS):
         await reveal(owner, {"password": TYPO}, 403)
     await reveal(owner, {"password": PASSWORD}, 429)
@@ -70,11 +72,26 @@ async def test_every_call_is_in_the_log_with_who_and_why_not(program: InProcessA
         "credentials_revealed Credentials revealed",
         f"{refused} (ROLE_REQUIRED)",
         f"{turned_away} (SESSION_REQUIRED): {call}",
-        *[f"{turned_away} ({code}): {call}" for code in (*["VALIDATION_ERROR"] * 4, "UNSUPPORTED_MEDIA_TYPE")],
+        *[f"{turned_away} ({code}): {call}" for code in (*["VALIDATION_ERROR"] * 4, "UNSUPPORTED_MEDIA_TYPE", "INVALID_JSON")],
         *[f"{refused} (PASSWORD_MISMATCH)"] * MAX_WRONG_PASSWORDS,
         f"{refused} (LOGIN_THROTTLED)",
         f"{refused} (CREDENTIALS_REVOKED)",
     ]
+
+
+async def test_a_refused_reveal_is_in_the_log_after_any_number_of_other_refusals(program: InProcessApp) -> None:
+    await program.create_account("owner@example.com")
+    owner = await program.sign_in("owner@example.com")
+    device = f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
+    key, _ = await a_key(owner)
+    for _ in range(MAX_LOGGED_PER_MINUTE + 5):
+        assert (await key.send("GET", "/keys")).status_code == 403
+    for _ in range(MAX_LOGGED_PER_MINUTE + 5):
+        assert (await owner.send("POST", f"{device}/credentials/reveal", {})).status_code == 400
+    assert (await key.send("POST", f"{device}/credentials/reveal", {"password": PASSWORD})).status_code == 403
+    found = await log(owner, device)
+    assert len([text for text in found if "VALIDATION_ERROR" in text]) == MAX_LOGGED_PER_MINUTE + 5
+    assert len([text for text in found if "SESSION_REQUIRED" in text]) == 1
 
 
 async def test_the_log_of_a_reveal_holds_neither_password(program: InProcessApp) -> None:

@@ -21,6 +21,7 @@ VALUE_KINDS: dict[str, Any] = {
     "array": lambda value: isinstance(value, list),
     "strings": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "integers": lambda value: isinstance(value, list) and all(isinstance(each, int) for each in value),
+    "optional-id": lambda value: isinstance(value, str),
     "null": lambda value: value is None,
 }
 ID_PREFIXES = {
@@ -89,8 +90,8 @@ EXECUTION = shape(
     "expiresAt date-time, finishedAt date-time?"
 )
 EVENT = shape(
-    "id string, deviceId string?, deviceName string?, eventType string, description string, timestamp ms, source string,"
-    "address string?"
+    "id string, deviceId optional-id, deviceName string, eventType string, description string, timestamp ms, source string,"
+    "address string"
 )
 WEBHOOK = shape(
     "webhookId string, keyId string, url string, secretPrefix string, enabled boolean, disabledReason string?,"
@@ -178,8 +179,11 @@ ANSWERS: dict[str, tuple[int, Any]] = {
         ),
     ),
     "POST /projects": (201, PROJECT),
-    "GET /catalog/boards": (200, [shape("boardType string, name string, profile string, configFormat string")]),
-    "GET /catalog/apps": (200, [shape("appType string, name string")]),
+    "GET /catalog/boards": (
+        200,
+        [shape("id string, boardType string, name string, description string, profile string, configFormat string")],
+    ),
+    "GET /catalog/apps": (200, [shape("id string, appType string, name string, description string")]),
     "POST /devices/{deviceId}/rules": (201, RULE),
     "PATCH /devices/{deviceId}/rules/{ruleId}": (200, RULE),
     "GET /devices/{deviceId}/rules/context": (200, {"metrics": "strings", "commands": [DEFINITION]}),
@@ -228,6 +232,8 @@ def shape_errors(value: Any, wanted: Any, path: str = "") -> list[str]:
         return [] if value == wanted[1:] else [f"{path} is {value!r}"]
     if not VALUE_KINDS[wanted.rstrip("?")](value):
         return [f"{path} is {value!r}, no {wanted}"]
+    if wanted == "optional-id" and value == "":
+        return []
     prefix = ID_PREFIXES.get(path.rpartition(".")[2])
     if prefix and not re.fullmatch(prefix + r"_[a-z0-9]{20,}", value):
         return [f"{path} is {value!r}, no id"]

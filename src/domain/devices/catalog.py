@@ -16,6 +16,7 @@ class Board:
 
     board_type: str
     name: str
+    description: str
     profile: FirmwareProfile
     config_format: str
 
@@ -24,37 +25,54 @@ class Board:
 class AppType:
     app_type: str
     name: str
+    description: str
 
 
 BOARDS: tuple[Board, ...] = (
-    Board("ESP32", "Espressif ESP32", FirmwareProfile.NATIVE, "arduino"),
-    Board("ESP32-S3", "Espressif ESP32-S3", FirmwareProfile.NATIVE, "arduino"),
-    Board("ESP32-C3", "Espressif ESP32-C3", FirmwareProfile.NATIVE, "arduino"),
-    Board("ESP8266", "Espressif ESP8266", FirmwareProfile.NATIVE, "arduino"),
-    Board("ARDUINO", "Arduino with network", FirmwareProfile.NATIVE, "arduino"),
-    Board("PICO_W", "Raspberry Pi Pico W", FirmwareProfile.NATIVE, "micropython"),
-    Board("MICROPYTHON", "Any board with MicroPython", FirmwareProfile.NATIVE, "micropython"),
-    Board("RASPBERRY_PI", "Raspberry Pi", FirmwareProfile.NATIVE, "micropython"),
-    Board("SONOFF", "Sonoff with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
-    Board("TASMOTA", "Any board with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
-    Board("ESPHOME", "Any board with ESPHome", FirmwareProfile.ESPHOME, "esphome"),
-    Board("SHELLY", "Shelly, generation 2 and later", FirmwareProfile.SHELLY, "shelly"),
-    Board("OTHER", "Something else", FirmwareProfile.NATIVE, "arduino"),
+    Board("ESP32", "Espressif ESP32", "Dual-core microcontroller with WiFi and Bluetooth", FirmwareProfile.NATIVE, "arduino"),
+    Board("ESP32-S3", "Espressif ESP32-S3", "ESP32 with native USB and more memory", FirmwareProfile.NATIVE, "arduino"),
+    Board("ESP32-C3", "Espressif ESP32-C3", "Single-core RISC-V microcontroller with WiFi", FirmwareProfile.NATIVE, "arduino"),
+    Board(
+        "ESP8266",
+        "Espressif ESP8266",
+        "Small WiFi microcontroller, such as NodeMCU or Wemos D1 mini",
+        FirmwareProfile.NATIVE,
+        "arduino",
+    ),
+    Board("ARDUINO", "Arduino with network", "Arduino board with WiFi or Ethernet", FirmwareProfile.NATIVE, "arduino"),
+    Board("PICO_W", "Raspberry Pi Pico W", "RP2040 microcontroller with WiFi", FirmwareProfile.NATIVE, "micropython"),
+    Board(
+        "MICROPYTHON", "Any board with MicroPython", "Runs the MicroPython example client", FirmwareProfile.NATIVE, "micropython"
+    ),
+    Board("RASPBERRY_PI", "Raspberry Pi", "Linux computer that runs a Python client", FirmwareProfile.NATIVE, "micropython"),
+    Board("SONOFF", "Sonoff with Tasmota", "Relay or socket flashed with Tasmota", FirmwareProfile.TASMOTA, "tasmota"),
+    Board(
+        "TASMOTA",
+        "Any board with Tasmota",
+        "Stock Tasmota firmware, configured in its console",
+        FirmwareProfile.TASMOTA,
+        "tasmota",
+    ),
+    Board("ESPHOME", "Any board with ESPHome", "Stock ESPHome firmware, configured in YAML", FirmwareProfile.ESPHOME, "esphome"),
+    Board(
+        "SHELLY", "Shelly, generation 2 and later", "Stock Shelly firmware, configured over RPC", FirmwareProfile.SHELLY, "shelly"
+    ),
+    Board("OTHER", "Something else", "Any other board or firmware", FirmwareProfile.NATIVE, "arduino"),
 )
 
 APPS: tuple[AppType, ...] = (
-    AppType("RELAY", "Relay"),
-    AppType("LIGHT", "Light"),
-    AppType("SOCKET", "Socket"),
-    AppType("PUMP", "Pump"),
-    AppType("IRRIGATION", "Irrigation"),
-    AppType("HVAC", "Heating, ventilation, cooling"),
-    AppType("FAN", "Fan"),
-    AppType("MOTOR", "Motor"),
-    AppType("GATE", "Gate or lock"),
-    AppType("ALARM", "Alarm"),
-    AppType("SENSOR", "Sensor"),
-    AppType("OTHER", "Something else"),
+    AppType("RELAY", "Relay", "Switches any load"),
+    AppType("LIGHT", "Light", "Lamps and light strips"),
+    AppType("SOCKET", "Socket", "Mains socket or plug"),
+    AppType("PUMP", "Pump", "Water or pool pump"),
+    AppType("IRRIGATION", "Irrigation", "Valves that water plants"),
+    AppType("HVAC", "Heating, ventilation, cooling", "Heaters, air conditioners and thermostats"),
+    AppType("FAN", "Fan", "Fans and ventilators"),
+    AppType("MOTOR", "Motor", "Motors, blinds and shutters"),
+    AppType("GATE", "Gate or lock", "Gates, doors and locks"),
+    AppType("ALARM", "Alarm", "Sirens and warning lights"),
+    AppType("SENSOR", "Sensor", "Reports values and switches nothing"),
+    AppType("OTHER", "Something else", "Anything else; say what in `appTypeOther`"),
 )
 
 

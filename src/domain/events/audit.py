@@ -2,6 +2,7 @@
 
 Each logged denial costs a write. The first denials of a caller in a minute are logged one by one; the rest are counted and logged
 as a number when the minute is over. So a faulty or hostile client cannot fill the log or the disk.
+The specification wants one kind of request in the log whatever its number: those that reveal credentials.
 """
 
 from __future__ import annotations
@@ -46,19 +47,24 @@ class RateLimitedDeniedRequestLog:
         self._clock = clock
         self._minutes: dict[str, _CallerMinute] = {}
 
-    async def log_denied(self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str]) -> None:
-        """Log the denial or count it. When the database is unavailable, it goes to the application log."""
+    async def log_denied(
+        self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
+    ) -> None:
+        """Log the denial, or count it unless `always`. When the database is unavailable, it goes to the application log."""
         if error.already_logged:
             return
         error.already_logged = True
         now_ms = self._clock.now_ms()
+        data: dict[str, Json] = {"code": error.code, **subject}
+        if always:
+            await self._emit(caller, f"Refused ({error.code}): {act}", now_ms, data, subject.get("deviceId"))
+            return
         minute = self._current_minute(caller, now_ms)
         if minute is None or minute.logged_count >= MAX_LOGGED_PER_MINUTE:
             if minute is not None:
                 minute.suppressed_count += 1
             return
         minute.logged_count += 1
-        data: dict[str, Json] = {"code": error.code, **subject}
         await self._emit(caller, f"Refused ({error.code}): {act}", now_ms, data, subject.get("deviceId"))
 
     async def flush(self, *, everything: bool = False) -> None:

@@ -12,6 +12,8 @@ from domain.kernel.ids import EventId
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+MAX_COUNTED_READINGS = 10_000
+"""Readings have no counter: counting more of them would read the whole history for every page."""
 _ACCESS_EVENT_PREFIXES = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_")
 """`credentials_`: new credentials activate a device and a revocation ends it, which changes what clients display."""
 

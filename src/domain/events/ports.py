@@ -134,6 +134,10 @@ class TelemetryEventQuery(Protocol):
         """Newest first: readings up to `before_ms`, without the first `skip`."""
         ...
 
+    async def count(self, account_id: AccountId, *, device_id: DeviceId | None, limit: int) -> int:
+        """The number of stored readings, counted up to `limit`."""
+        ...
+
 
 class DomainEventDispatcher(Protocol[TxT_contra]):
     """Port that the storage adapter calls for `Transaction.emit`: stores the events and calls the observers."""

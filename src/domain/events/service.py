@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from domain.devices.lookup import get_device
 from domain.devices.ports import HasDevices
 from domain.events.model import TELEMETRY, Event, TelemetryRecord
-from domain.events.policy import DEFAULT_LIMIT, MAX_LIMIT, to_event
+from domain.events.policy import DEFAULT_LIMIT, MAX_COUNTED_READINGS, MAX_LIMIT, to_event
 from domain.events.ports import EventLogTx, EventObserver, FeedPublisher, HasEvents, TelemetryEventQuery
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
@@ -74,16 +74,16 @@ class EventView:
     description: str
     at_ms: int
     source: str
-    address: str | None = None
+    address: str = ""
     """The client address; only for Owners and Admins."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventViewPage:
-    """`total` is None where counting would read everything (telemetry)."""
+    """`total`: how many events match; of telemetry at most `MAX_COUNTED_READINGS`."""
 
     events: Sequence[EventView]
-    total: int | None
+    total: int
     cursor: str | None
 
     @property
@@ -142,16 +142,17 @@ class EventService:
         found = await self._telemetry.page(
             caller.account_id, device_id=device_id, limit=limit + 1, skip=skip, before_ms=before_ms
         )
+        total = await self._telemetry.count(caller.account_id, device_id=device_id, limit=MAX_COUNTED_READINGS)
         shown, next_cursor = found[:limit], None
         if len(found) > limit:
             last_ms = shown[-1].at_ms
             same = sum(record.at_ms == last_ms for record in shown)
             next_cursor = encode_cursor(EVENTS, last_ms, same + (skip if last_ms == before_ms else 0))
-        return EventViewPage([_telemetry_event_view(record) for record in shown], None, next_cursor)
+        return EventViewPage([_telemetry_event_view(record) for record in shown], total, next_cursor)
 
 
 def _event_view(event: Event, caller: Session) -> EventView:
-    address = event.address or None if caller.role.is_at_least(Role.ADMIN) else None
+    address = event.address if caller.role.is_at_least(Role.ADMIN) else ""
     return EventView(
         event.event_id, event.device_id, event.device_name, event.kind, event.description, event.at_ms, event.source, address
     )

@@ -11,6 +11,9 @@ from domain.kernel.errors import DomainError
 class DeniedRequestLog(Protocol):
     """Port: records the denied request of an authenticated caller. Never raises."""
 
-    async def log_denied(self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str]) -> None:
-        """`act` describes the attempt in words; `subject` holds the ids it concerned, by their JSON names."""
+    async def log_denied(
+        self, caller: Session | ApiKeyCaller, act: str, error: DomainError, subject: dict[str, str], *, always: bool = False
+    ) -> None:
+        """`always`: log each denial, however many there are. `act` describes the attempt in words; `subject` holds the ids it
+        concerned, by their JSON names."""
         ...

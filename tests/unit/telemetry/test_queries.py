@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from domain.events.service import EventService
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId
 from domain.telemetry.queries import latest_and_history
+from domain.telemetry.queries.event_view import TelemetryEventQueryService
 from domain.telemetry.queries.paging import TimeRange
 from support.telemetry_world import TelemetryWorld
 
@@ -21,6 +23,20 @@ async def test_history_is_newest_first_and_limited(world: TelemetryWorld) -> Non
     assert [reading.value for reading in found] == [4, 3, 2]
     both = await world.telemetry.history(world.session(), device.device_id, ALL, metric=None, limit=1000)
     assert len(both) == 10
+
+
+async def test_readings_as_events_are_counted_up_to_a_limit(world: TelemetryWorld) -> None:
+    devices = [await world.device(online=True), await world.device(online=True)]
+    for device in devices:
+        for value in range(3):
+            await world.report(device, temperature=value, humidity=50)
+    events = TelemetryEventQueryService(uow=world.uow, engine=world.engine)
+    account_id = devices[0].account_id
+    assert await events.count(account_id, device_id=None, limit=100) == 12
+    assert await events.count(account_id, device_id=devices[0].device_id, limit=100) == 6
+    assert await events.count(account_id, device_id=None, limit=5) == 5
+    log = EventService(uow=world.uow, clock=world.clock, telemetry=events)
+    assert (await log.page(world.session(), kind="telemetry", limit=2)).total == 12
 
 
 async def test_pages_neither_skip_nor_repeat_messages_with_the_same_time(

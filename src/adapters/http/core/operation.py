@@ -47,7 +47,7 @@ def operation(
 
     `path` uses Quart's syntax (`/devices/<device_id>`). `returns` is needed only for several success statuses (the class of the
     returned value selects one) or for a `MediaType`. `headers` documents request headers that the handler reads itself.
-    `limited`: the response may report a grant's rate limit. `on_record`: invalid calls are audited like denied ones.
+    `limited`: the response may report a grant's rate limit. `on_record`: invalid calls are all audited, as denied ones.
     """
 
     def decorate(handler: Handler) -> Handler:

@@ -114,7 +114,8 @@ async def _audit_denial(
     if isinstance(error, HTTPException):
         error = ValidationFailed(error.name, code=error.name.upper().replace(" ", "_"))
     subject = {to_camel(name): part for name, part in parts.items() if has_any_id_format(str(part))}
-    await dependencies.denial_log.log_denied(caller, f"{spec.summary} ({spec.method} {spec.openapi_path})", error, subject)
+    act = f"{spec.summary} ({spec.method} {spec.openapi_path})"
+    await dependencies.denial_log.log_denied(caller, act, error, subject, always=spec.audited)
 
 
 async def _handle(

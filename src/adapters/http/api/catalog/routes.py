@@ -15,10 +15,17 @@ TAG = "Catalog"
 def catalog_blueprint() -> Blueprint:
     bp = Blueprint("catalog", __name__, url_prefix="/api/v1")
     boards = [
-        BoardResponse(board_type=one.board_type, name=one.name, profile=one.profile, config_format=one.config_format)
+        BoardResponse(
+            id=one.board_type,
+            board_type=one.board_type,
+            name=one.name,
+            description=one.description,
+            profile=one.profile,
+            config_format=one.config_format,
+        )
         for one in BOARDS
     ]
-    apps = [AppTypeResponse(app_type=one.app_type, name=one.name) for one in APPS]
+    apps = [AppTypeResponse(id=one.app_type, app_type=one.app_type, name=one.name, description=one.description) for one in APPS]
 
     @operation(bp, "GET", "/catalog/boards", tag=TAG, access=RequiredAccess.ANYONE, summary="List known boards")
     async def list_boards() -> list[BoardResponse]:

@@ -31,20 +31,18 @@ class DeviceEventsQuery(QueryParameters):
 
 class EventResponse(ResponseModel):
     id: str
-    device_id: str | None
-    device_name: str | None
+    device_id: str = Field(description="Empty if the event concerns no device.")
+    device_name: str = Field(description="The name at the time of the event; empty if it concerns no device.")
     event_type: str
     description: str
     timestamp: int = Field(description="Unix milliseconds.")
     source: str = Field(description="The actor: `user:…`, `apikey:…`, `schedule:…`, `rule:…`, `device`.")
-    address: str | None = Field(
-        description="The client's address, visible to Owners and Admins; null if no request caused the event."
-    )
+    address: str = Field(description="The client's address, visible to Owners and Admins; empty if no request caused the event.")
 
 
 class EventPageResponse(ResponseModel):
     data: list[EventResponse]
-    total: int | None = Field(description="Number of matching events; null for `type=telemetry`, which is not counted.")
+    total: int = Field(description="Number of matching events; the readings of `type=telemetry` are counted up to 10,000.")
     has_more: bool
     cursor: str | None = Field(description="Pass it to get the next page; null on the last page.")
 
@@ -52,8 +50,8 @@ class EventPageResponse(ResponseModel):
 def event_response(record: EventView) -> EventResponse:
     return EventResponse(
         id=record.event_id,
-        device_id=record.device_id,
-        device_name=record.device_name,
+        device_id=record.device_id or "",
+        device_name=record.device_name or "",
         event_type=record.kind,
         description=record.description,
         timestamp=record.at_ms,

@@ -44,7 +44,7 @@ export async function log(room, { fleet, signal }) {
 
 export function recorded({ timestamp, eventType, description, deviceId, deviceName, source, address }, named, withDevice) {
   const kind = KINDS[0].test(eventType) ? "bad" : KINDS[1].test(eventType) ? "good" : "";
-  const device = deviceId ? h("a", { href: `#/device/${deviceId}` }, deviceName ?? deviceId) : "";
+  const device = deviceId ? h("a", { href: `#/device/${deviceId}` }, deviceName || deviceId) : "";
   const by = [named(source), address ? h("small", null, address) : null];
   return row(exact(timestamp), badge(eventType.replaceAll("_", " "), kind), description, ...(withDevice ? [device] : []), by);
 }
