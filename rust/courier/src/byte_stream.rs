@@ -13,9 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const MAX_POOLED: usize = 1024;
 
 /// A TCP or a TLS stream.
-pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
 /// Shared by a connection and the request that uses it.
 #[derive(Clone, Default)]
@@ -47,7 +47,7 @@ impl ConnectionState {
 }
 
 pub struct ByteStream {
-    transport: Box<dyn Transport>,
+    stream: Box<dyn AsyncStream>,
     state: ConnectionState,
     open_connections: Arc<AtomicUsize>,
     is_pooled: bool,
@@ -55,10 +55,10 @@ pub struct ByteStream {
 
 impl ByteStream {
     /// `open_connections` counts this one as long as it lives.
-    pub fn new(transport: Box<dyn Transport>, open_connections: Arc<AtomicUsize>) -> Self {
+    pub fn new(stream: Box<dyn AsyncStream>, open_connections: Arc<AtomicUsize>) -> Self {
         let others = open_connections.fetch_add(1, Ordering::Relaxed);
         Self {
-            transport,
+            stream,
             state: ConnectionState::default(),
             open_connections,
             is_pooled: others < MAX_POOLED,
@@ -90,7 +90,7 @@ impl AsyncRead for ByteStream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.transport).poll_read(context, buffer);
+        let polled = Pin::new(&mut this.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
             this.state.0.response_started.store(true, Ordering::Relaxed);
         }
@@ -108,18 +108,18 @@ impl AsyncWrite for ByteStream {
         this.state.check()?;
         let flags = &this.state.0;
         flags.response_started.store(false, Ordering::Relaxed);
-        Pin::new(&mut this.transport).poll_write(context, bytes)
+        Pin::new(&mut this.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.state.check()?;
-        Pin::new(&mut this.transport).poll_flush(context)
+        Pin::new(&mut this.stream).poll_flush(context)
     }
 
     /// Does not wait: a receiver that does not read TLS's last record must not keep the connection open.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.get_mut().transport).poll_shutdown(context);
+        let polled = Pin::new(&mut self.get_mut().stream).poll_shutdown(context);
         Poll::Ready(match polled {
             Poll::Ready(result) => result,
             Poll::Pending => Ok(()),

@@ -23,7 +23,7 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
-use crate::byte_stream::{ByteStream, Transport};
+use crate::byte_stream::{AsyncStream, ByteStream};
 use crate::error::AttemptFailure;
 use crate::lookup::Lookups;
 use crate::model::Endpoint;
@@ -56,13 +56,13 @@ impl GuardedConnector {
             AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string())
         })?;
         let _ = stream.set_nodelay(true);
-        let transport: Box<dyn Transport> = if endpoint.https {
+        let byte_stream: Box<dyn AsyncStream> = if endpoint.https {
             Box::new(self.handshake(stream, endpoint.host).await?)
         } else {
             Box::new(stream)
         };
         let open_connections = Arc::clone(&self.open_connections);
-        Ok(TokioIo::new(ByteStream::new(transport, open_connections)))
+        Ok(TokioIo::new(ByteStream::new(byte_stream, open_connections)))
     }
 
     async fn handshake(

@@ -5,7 +5,7 @@
 //! such a request back, and no other). If any of it has been written, the receiver may have processed it: it is not sent again
 //! (RFC 9110, 9.2.2) but the attempt fails, and the delivery's own schedule decides about the next.
 //!
-//! hyper goes on sending a request that was cancelled, for as long as the receiver takes. `AbortOnDrop` ends that.
+//! hyper goes on sending a cancelled request for as long as the receiver takes to read it. `AbortOnDrop` prevents that.
 
 use std::error::Error;
 use std::io;
@@ -17,8 +17,8 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::Extensions;
 use hyper::{Method, Request, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::byte_stream::ConnectionState;
@@ -31,6 +31,8 @@ use crate::model::{Endpoint, MAX_EXCERPT, WebhookRequest, WebhookResponse};
 const IDLE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Bytes of a response's status line and headers; hyper takes at most a hundred headers.
 const MAX_HEAD: usize = 32 * 1024;
+/// A body up to this size goes to the socket at once (Linux's smallest default send buffer is 16 KB), so that nothing is left to send.
+const MAX_UNGUARDED: usize = 4 * 1024;
 const MAX_RETRY_AFTER: usize = 64;
 
 pub type HttpClient = Client<GuardedConnector, Full<Bytes>>;
@@ -50,14 +52,13 @@ pub async fn exchange(
     client: &HttpClient,
     request: &WebhookRequest,
 ) -> Result<WebhookResponse, AttemptFailure> {
+    let is_large = request.body.len() > MAX_UNGUARDED;
     let mut request = http_request(request)?;
-    let connection = capture_connection(&mut request);
+    let connection = is_large.then(|| capture_connection(&mut request));
     let mut response = client.request(request);
-    let mut guard = AbortOnDrop(Some(connection));
-    let response = match (&mut response).await {
-        Ok(response) => response,
-        Err(error) => return Err(failure(&error, guard.response_started())),
-    };
+    let mut guard = AbortOnDrop(connection);
+    let response = (&mut response).await;
+    let response = response.map_err(|error| failure(&error, response_started(&error)))?;
     let (head, mut body) = response.into_parts();
     let mut guard = AbortOnDrop(guard.0.take());
     let read = read_excerpt(&mut body).await;
@@ -72,31 +73,30 @@ pub async fn exchange(
     })
 }
 
-/// Closes the request's connection at once, unless the response was read to its end. To be declared after the future or body that it
-/// guards: dropped before them, it marks the connection before hyper learns of the cancellation.
+/// Closes a large request's connection at once, unless the response was read to its end. To be declared after the future or body that
+/// it guards: dropped before them, it marks the connection before hyper learns of the cancellation.
 struct AbortOnDrop(Option<CaptureConnection>);
-
-impl AbortOnDrop {
-    /// None before the request has a connection.
-    fn connection(&self) -> Option<ConnectionState> {
-        let connected = self.0.as_ref()?.connection_metadata();
-        let mut extras = Extensions::new();
-        connected.as_ref()?.get_extras(&mut extras);
-        extras.remove()
-    }
-
-    fn response_started(&self) -> bool {
-        self.connection()
-            .is_some_and(|connection| connection.response_started())
-    }
-}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection() {
+        if let Some(capture) = &self.0
+            && let Some(connected) = &*capture.connection_metadata()
+            && let Some(connection) = connection_state(connected)
+        {
             connection.abort();
         }
     }
+}
+
+fn connection_state(connected: &Connected) -> Option<ConnectionState> {
+    let mut extras = Extensions::new();
+    connected.get_extras(&mut extras);
+    extras.remove()
+}
+
+fn response_started(error: &legacy::Error) -> bool {
+    let connection = error.connect_info().and_then(connection_state);
+    connection.is_some_and(|connection| connection.response_started())
 }
 
 fn http_request(request: &WebhookRequest) -> Result<Request<Full<Bytes>>, AttemptFailure> {

@@ -64,7 +64,7 @@ pub struct ParsedPayload<'a> {
     pub faults: Vec<PayloadFault>,
 }
 
-pub fn parse(payload: &[u8], arrived_ms: i64) -> ParsedPayload<'_> {
+pub fn parse(payload: &[u8], received_ms: i64) -> ParsedPayload<'_> {
     let mut parsed = ParsedPayload::default();
     if payload.len() > MAX_PAYLOAD {
         parsed.faults.push(PayloadFault::TooLarge);
@@ -80,7 +80,7 @@ pub fn parse(payload: &[u8], arrived_ms: i64) -> ParsedPayload<'_> {
     };
     for element in elements {
         match element {
-            Json::Object(members) => parse_message(members, arrived_ms, &mut parsed),
+            Json::Object(members) => parse_message(members, received_ms, &mut parsed),
             _ => parsed.faults.push(PayloadFault::Malformed),
         }
     }
@@ -88,24 +88,24 @@ pub fn parse(payload: &[u8], arrived_ms: i64) -> ParsedPayload<'_> {
 }
 
 /// The time of a message with this `ts`, in Unix milliseconds.
-pub fn message_time(ts: f64, arrived_ms: i64) -> Result<i64, PayloadFault> {
+pub fn message_time(ts: f64, received_ms: i64) -> Result<i64, PayloadFault> {
     if !ts.is_finite() || ts < 0.0 {
         return Err(PayloadFault::Malformed);
     }
-    if ts > (arrived_ms + DAY_MS) as f64 {
+    if ts > (received_ms + DAY_MS) as f64 {
         return Err(PayloadFault::Future);
     }
     Ok(if ts >= OLDEST_TS {
         ts as i64
     } else {
-        arrived_ms
+        received_ms
     })
 }
 
-fn parse_message<'a>(mut members: Object<'a>, arrived_ms: i64, parsed: &mut ParsedPayload<'a>) {
+fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut ParsedPayload<'a>) {
     let ts = match remove_member(&mut members, "ts") {
-        None | Some(Json::Null) => Ok(arrived_ms),
-        Some(Json::Number(ts)) => message_time(ts, arrived_ms),
+        None | Some(Json::Null) => Ok(received_ms),
+        Some(Json::Number(ts)) => message_time(ts, received_ms),
         Some(_) => Err(PayloadFault::Malformed),
     };
     let ts_ms = match ts {
