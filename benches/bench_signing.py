@@ -25,12 +25,12 @@ REFERENCE = ReferenceSignerFactory().create_signer(SECRET)
 @pytest.mark.parametrize("contender", ["native", "hmac.digest", "hmac.new", "reference"])
 def test_service_signature(cpu: Cpu, contender: str) -> None:
     assert len(BODY) == 300
-    assert NATIVE.service(BODY) == REFERENCE.service(BODY)
+    assert NATIVE.service_signature(BODY) == REFERENCE.service_signature(BODY)
     sign: Callable[[], object] = {
-        "native": lambda: NATIVE.service(BODY),
+        "native": lambda: NATIVE.service_signature(BODY),
         "hmac.digest": lambda: hmac.digest(KEY, BODY, "sha256"),
         "hmac.new": lambda: hmac.new(KEY, BODY, hashlib.sha256).hexdigest(),
-        "reference": lambda: REFERENCE.service(BODY),
+        "reference": lambda: REFERENCE.service_signature(BODY),
     }[contender]
     cpu(lambda: [sign() for _ in range(CALLS)], CALLS)
 
@@ -40,11 +40,11 @@ def test_standard_signature(cpu: Cpu, contender: str) -> None:
     moment = datetime(2026, 11, 21, tzinfo=UTC)
     seconds, text, peer = int(moment.timestamp()), BODY.decode(), Webhook(SECRET)
     sign: Callable[[], str] = {
-        "native": lambda: NATIVE.standard("evt_01", seconds, BODY),
-        "reference": lambda: REFERENCE.standard("evt_01", seconds, BODY),
+        "native": lambda: NATIVE.standard_signature("evt_01", seconds, BODY),
+        "reference": lambda: REFERENCE.standard_signature("evt_01", seconds, BODY),
         "standardwebhooks": lambda: peer.sign("evt_01", moment, text),
     }[contender]
-    assert sign() == REFERENCE.standard("evt_01", seconds, BODY)
+    assert sign() == REFERENCE.standard_signature("evt_01", seconds, BODY)
     cpu(lambda: [sign() for _ in range(CALLS // 4)], CALLS // 4)
 
 

@@ -23,14 +23,16 @@ def signers(request: pytest.FixtureRequest) -> SignerFactory:
 
 
 def test_the_standard_signature_equals_the_specifications_vector(signers: SignerFactory) -> None:
-    signature = signers.create_signer(SECRET).standard("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    signature = signers.create_signer(SECRET).standard_signature(
+        "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_the_standard_signature_equals_the_standard_webhooks_library(signers: SignerFactory) -> None:
     moment = datetime(2026, 11, 21, tzinfo=UTC)
     expected = Webhook(SECRET).sign("evt_1", moment, '{"é": 1}')
-    assert signers.create_signer(SECRET).standard("evt_1", int(moment.timestamp()), '{"é": 1}'.encode()) == expected
+    assert signers.create_signer(SECRET).standard_signature("evt_1", int(moment.timestamp()), '{"é": 1}'.encode()) == expected
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_%%%", "whsec_abc"])
@@ -46,6 +48,6 @@ def test_native_and_reference_agree_for_every_length_around_the_block_size_of_th
         body = chance.randbytes(size)
         native, reference = NativeSignerFactory().create_signer(secret), ReferenceSignerFactory().create_signer(secret)
         messages = [("evt_" + "x" * chance.randrange(40), chance.randrange(2**40), body)]
-        assert native.service(body) == reference.service(body)
+        assert native.service_signature(body) == reference.service_signature(body)
         assert native.sign_batch(messages) == reference.sign_batch(messages)
-        assert native.sign_batch(messages) == [(native.service(body), native.standard(*messages[0]))]
+        assert native.sign_batch(messages) == [(native.service_signature(body), native.standard_signature(*messages[0]))]

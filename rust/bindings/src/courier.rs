@@ -95,9 +95,9 @@ struct PyCourier {
 #[pymethods]
 impl PyCourier {
     #[new]
-    #[pyo3(signature = (extra_pem=None, at_once=4))]
-    fn new(extra_pem: Option<Vec<u8>>, at_once: usize) -> PyResult<Self> {
-        let courier = Courier::new(&extra_pem.unwrap_or_default(), at_once);
+    #[pyo3(signature = (extra_pem=None, max_concurrent_per_queue=4))]
+    fn new(extra_pem: Option<Vec<u8>>, max_concurrent_per_queue: usize) -> PyResult<Self> {
+        let courier = Courier::new(&extra_pem.unwrap_or_default(), max_concurrent_per_queue);
         let courier = courier.map_err(|error| match &error {
             CourierStartError::Threads(_) => PyOSError::new_err(error.to_string()),
             CourierStartError::Certificates(_) => PyValueError::new_err(error.to_string()),
@@ -106,41 +106,36 @@ impl PyCourier {
     }
 
     /// How many root certificates are trusted.
-    #[pyo3(name = "believed")]
     fn trusted_roots(&self) -> usize {
         self.courier.trusted_roots()
     }
 
-    fn send(&self, letters: Vec<RequestTuple<'_>>) -> PyResult<()> {
-        let requests = letters.into_iter().map(webhook_request);
+    fn send(&self, requests: Vec<RequestTuple<'_>>) -> PyResult<()> {
+        let requests = requests.into_iter().map(webhook_request);
         self.courier.send(requests.collect::<PyResult<_>>()?);
         Ok(())
     }
 
     // PyO3 extracts owned values only.
     #[allow(clippy::needless_pass_by_value)]
-    #[pyo3(name = "cut")]
     fn cancel(&self, tickets: Vec<u64>) {
         self.courier.cancel(&tickets);
     }
 
-    #[pyo3(name = "direct")]
-    fn resolve_lookup(&self, question: u64, addresses: Vec<String>) -> PyResult<()> {
+    fn resolve_lookup(&self, lookup_id: u64, addresses: Vec<String>) -> PyResult<()> {
         let addresses = addresses
             .iter()
             .map(|address| address.parse::<IpAddr>())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        self.courier.resolve_lookup(question, addresses);
+        self.courier.resolve_lookup(lookup_id, addresses);
         Ok(())
     }
 
-    #[pyo3(name = "refuse")]
-    fn fail_lookup(&self, question: u64, why: String) {
-        self.courier.fail_lookup(question, why);
+    fn fail_lookup(&self, lookup_id: u64, reason: String) {
+        self.courier.fail_lookup(lookup_id, reason);
     }
 
-    #[pyo3(name = "take")]
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<EventTuples<'py>> {
         let mut results = Vec::new();
         let mut lookups = Vec::new();

@@ -37,7 +37,7 @@ impl PyEngine {
         }
     }
 
-    fn put_rules(&self, device_no: u32, rules: Vec<RuleTuple>) -> PyResult<()> {
+    fn set_rules(&self, device_no: u32, rules: Vec<RuleTuple>) -> PyResult<()> {
         let mut engine = self.lock();
         let specs = rules
             .into_iter()
@@ -47,15 +47,15 @@ impl PyEngine {
         Ok(())
     }
 
-    fn drop_device(&self, device_no: u32) {
+    fn remove_device(&self, device_no: u32) {
         self.lock().drop_device(device_no);
     }
 
-    fn watch(&self, device_no: u32, on: bool) {
+    fn set_watched(&self, device_no: u32, on: bool) {
         self.lock().watch(device_no, on);
     }
 
-    fn set_metrics(&self, names: Vec<(u32, String)>) {
+    fn add_metric_names(&self, names: Vec<(u32, String)>) {
         let mut engine = self.lock();
         for (number, name) in names {
             engine.set_metric(number, &name);
@@ -140,7 +140,7 @@ fn decode_error(error: DecodeError) -> PyErr {
 /// (time, metric number, value, text) of the readings in `(time, packed)` rows; of one metric, or of all.
 #[pyfunction]
 #[pyo3(signature = (rows, metric_no=None))]
-fn unpack(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<Vec<ReadingTuple>> {
+fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<Vec<ReadingTuple>> {
     let mut readings = Vec::new();
     for row in rows.try_iter()? {
         let (ts_ms, packed): (i64, Bound<'_, PyBytes>) = row?.extract()?;
@@ -174,6 +174,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aggregator::PyAggregator>()?;
     module.add_class::<window::PyWindow>()?;
     module.add_function(wrap_pyfunction!(window::allowance, module)?)?;
-    module.add_function(wrap_pyfunction!(unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(unpack_readings, module)?)?;
     module.add_function(wrap_pyfunction!(source_digest, module)?)
 }

@@ -49,7 +49,7 @@ class NativeCourier:
         self._on_responses: ResponseCallback | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lookups: set[asyncio.Task[None]] = set()
-        if not self._courier.believed():
+        if not self._courier.trusted_roots():
             log.warning("the system has no root certificates, so no https receiver is trusted; install ca-certificates")
 
     def rejection_reason(self, url: str) -> str | None:
@@ -78,7 +78,7 @@ class NativeCourier:
             self._loop.call_soon(self._report, rejected)
 
     def cancel(self, tickets: Sequence[int]) -> None:
-        self._courier.cut(tickets)
+        self._courier.cancel(tickets)
 
     async def close(self) -> None:
         if self._loop is not None:
@@ -93,7 +93,7 @@ class NativeCourier:
         self._resolver.close()
 
     def _receive(self) -> None:
-        came, questions = self._courier.take()
+        came, questions = self._courier.take_events()
         for number, host, port in questions:
             task = asyncio.create_task(self._resolve(number, host, port), name=f"where is {host}")
             self._lookups.add(task)
@@ -108,14 +108,14 @@ class NativeCourier:
 
     async def _resolve(self, number: int, host: str, port: int) -> None:
         try:
-            self._courier.direct(number, await self._resolver.resolve(host, port))
+            self._courier.resolve_lookup(number, await self._resolver.resolve(host, port))
         except ForbiddenAddressError as error:
-            self._courier.refuse(number, format_message(error_messages.FORBIDDEN_ADDRESS, error))
+            self._courier.fail_lookup(number, format_message(error_messages.FORBIDDEN_ADDRESS, error))
         except UnknownHostError:
-            self._courier.refuse(number, format_message(error_messages.UNKNOWN_HOST, host))
+            self._courier.fail_lookup(number, format_message(error_messages.UNKNOWN_HOST, host))
         except Exception as error:
             log.exception("a host could not be looked up", host=host)
-            self._courier.refuse(number, f"The delivery failed: {type(error).__name__}.")
+            self._courier.fail_lookup(number, f"The delivery failed: {type(error).__name__}.")
 
 
 @lru_cache(maxsize=4_096)

@@ -53,7 +53,7 @@ class NativeBatchResult:
 
     __slots__ = ("_raw",)
 
-    def __init__(self, raw: _native.Ingested) -> None:
+    def __init__(self, raw: _native.BatchResult) -> None:
         self._raw = raw
 
     @property
@@ -110,16 +110,16 @@ class NativeEngine:
         self._engine = _native.Engine()
 
     def set_rules(self, device_no: int, rules: Sequence[RuleSpec]) -> None:
-        self._engine.put_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
+        self._engine.set_rules(device_no, [_rule_tuple(rule) for rule in rules if rule.enabled])
 
     def remove_device(self, device_no: int) -> None:
-        self._engine.drop_device(device_no)
+        self._engine.remove_device(device_no)
 
     def set_watched(self, device_no: int, on: bool) -> None:
-        self._engine.watch(device_no, on)
+        self._engine.set_watched(device_no, on)
 
     def add_metric_names(self, names: Sequence[tuple[int, str]]) -> None:
-        self._engine.set_metrics(names)
+        self._engine.add_metric_names(names)
 
     def restore(self, device_no: int, latest: bytes) -> None:
         self._engine.restore(device_no, latest)
@@ -152,10 +152,10 @@ class NativeEngine:
         return explain_rule(rule, {**latest, **given}, at_ms)
 
     def unpack_readings(self, rows: Iterable[tuple[int, bytes]], metric_no: int | None = None) -> list[UnpackedReading]:
-        return _native.unpack(rows, metric_no)
+        return _native.unpack_readings(rows, metric_no)
 
     def create_aggregator(self, step_ms: int, metric_no: int | None = None) -> Aggregator:
-        return _native.Tally(step_ms, metric_no)
+        return _native.Aggregator(step_ms, metric_no)
 
 
 class NativeSignerFactory:

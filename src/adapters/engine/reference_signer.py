@@ -13,14 +13,17 @@ class ReferenceSigner:
         standard_key(secret)
         self._secret = secret
 
-    def service(self, body: bytes) -> str:
+    def service_signature(self, body: bytes) -> str:
         return service_signature(self._secret, body)
 
-    def standard(self, message_id: str, timestamp_s: int, body: bytes) -> str:
+    def standard_signature(self, message_id: str, timestamp_s: int, body: bytes) -> str:
         return standard_signature(self._secret, message_id, timestamp_s, body)
 
     def sign_batch(self, messages: Sequence[tuple[str, int, bytes]]) -> list[tuple[str, str]]:
-        return [(self.service(body), self.standard(name, timestamp_s, body)) for name, timestamp_s, body in messages]
+        return [
+            (self.service_signature(body), self.standard_signature(name, timestamp_s, body))
+            for name, timestamp_s, body in messages
+        ]
 
 
 class ReferenceSignerFactory:

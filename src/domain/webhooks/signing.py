@@ -7,11 +7,11 @@ from typing import Protocol
 
 
 class Signer(Protocol):
-    def service(self, body: bytes) -> str:
+    def service_signature(self, body: bytes) -> str:
         """`X-Service-Signature`: `sha256=<hex>` over the body, keyed with the whole secret string."""
         ...
 
-    def standard(self, message_id: str, timestamp_s: int, body: bytes) -> str:
+    def standard_signature(self, message_id: str, timestamp_s: int, body: bytes) -> str:
         """`webhook-signature`: `v1,<base64>` over `id.timestamp.body`, keyed with the decoded secret (Standard Webhooks)."""
         ...
 

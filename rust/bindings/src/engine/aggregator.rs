@@ -10,7 +10,7 @@ use super::decode_error;
 
 type BucketTuple = (i64, u32, u64, f64, f64, f64, f64, i64);
 
-#[pyclass(module = "adapters.engine._native", name = "Tally", frozen)]
+#[pyclass(module = "adapters.engine._native", name = "Aggregator", frozen)]
 pub struct PyAggregator {
     inner: Mutex<Aggregator>,
 }

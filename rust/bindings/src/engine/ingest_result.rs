@@ -14,7 +14,7 @@ type WatchedTuple<'a> = (
     Option<&'a str>,
 );
 
-#[pyclass(module = "adapters.engine._native", name = "Ingested", frozen)]
+#[pyclass(module = "adapters.engine._native", name = "BatchResult", frozen)]
 pub struct PyIngestResult {
     pub result: BatchResult,
 }

@@ -21,7 +21,7 @@ impl PySigner {
         Ok(Self { inner })
     }
 
-    fn service<'py>(
+    fn service_signature<'py>(
         &self,
         py: Python<'py>,
         body: &Bound<'py, PyBytes>,
@@ -29,7 +29,12 @@ impl PySigner {
         PyString::from_bytes(py, &self.inner.service(body.as_bytes()))
     }
 
-    fn standard(&self, message_id: &str, timestamp_s: i64, body: &Bound<'_, PyBytes>) -> String {
+    fn standard_signature(
+        &self,
+        message_id: &str,
+        timestamp_s: i64,
+        body: &Bound<'_, PyBytes>,
+    ) -> String {
         self.inner
             .standard(message_id, timestamp_s, body.as_bytes())
     }
