@@ -24,21 +24,11 @@ fn main() -> io::Result<()> {
         digest.update(fs::read(root.join(file))?);
         digest.update([0]);
     }
-    let hex: String = digest
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     println!("cargo::rustc-env=LATCHBOARD_SOURCE_DIGEST={hex}");
     println!("cargo::rerun-if-changed={}", root.join("rust").display());
-    println!(
-        "cargo::rerun-if-changed={}",
-        root.join("Cargo.toml").display()
-    );
-    println!(
-        "cargo::rerun-if-changed={}",
-        root.join("Cargo.lock").display()
-    );
+    println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
+    println!("cargo::rerun-if-changed={}", root.join("Cargo.lock").display());
     Ok(())
 }
 

@@ -25,22 +25,14 @@ impl TelemetryBatch {
     #[new]
     fn new(messages: &Bound<'_, PyAny>) -> PyResult<Self> {
         let tuples: Vec<(u32, i64, Bound<'_, PyBytes>)> = match messages.cast::<PyList>() {
-            Ok(list) => list
-                .iter()
-                .map(|message| message_tuple(&message))
-                .collect::<PyResult<_>>()?,
+            Ok(list) => list.iter().map(|message| message_tuple(&message)).collect::<PyResult<_>>()?,
             Err(_) => messages
                 .try_iter()?
                 .map(|message| message_tuple(&message?))
                 .collect::<PyResult<_>>()?,
         };
         // One allocation for all payloads; each message refers to its part.
-        let mut arena = BytesMut::with_capacity(
-            tuples
-                .iter()
-                .map(|(_, _, payload)| payload.as_bytes().len())
-                .sum(),
-        );
+        let mut arena = BytesMut::with_capacity(tuples.iter().map(|(_, _, payload)| payload.as_bytes().len()).sum());
         for (_, _, payload) in &tuples {
             arena.extend_from_slice(payload.as_bytes());
         }
@@ -67,13 +59,7 @@ impl TelemetryBatch {
 
     /// `(device number, arrival ms, payload)` tuples.
     fn messages<'py>(&self, py: Python<'py>) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
-        let tuple = |message: &Message| {
-            (
-                message.device,
-                message.arrived_ms,
-                PyBytes::new(py, &message.payload),
-            )
-        };
+        let tuple = |message: &Message| (message.device, message.arrived_ms, PyBytes::new(py, &message.payload));
         self.messages.iter().map(tuple).collect()
     }
 }
@@ -86,11 +72,7 @@ fn message_tuple<'py>(message: &Bound<'py, PyAny>) -> PyResult<(u32, i64, Bound<
         return message.extract();
     }
     let payload = tuple.get_item(2)?.cast_into::<PyBytes>()?;
-    Ok((
-        tuple.get_item(0)?.extract()?,
-        tuple.get_item(1)?.extract()?,
-        payload,
-    ))
+    Ok((tuple.get_item(0)?.extract()?, tuple.get_item(1)?.extract()?, payload))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use latchboard_broker::{
-    Broker, BrokerStartError, EnqueueResult, FirmwareProfile, Limits, ListenAddress,
-    OutboundMessage, ServerCertificate, TransportKind,
+    Broker, BrokerStartError, EnqueueResult, FirmwareProfile, Limits, ListenAddress, OutboundMessage, ServerCertificate,
+    TransportKind,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -26,9 +26,7 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<Listen
         "tcp" => TransportKind::Tcp,
         "ws" => TransportKind::WebSocket,
         other => {
-            return Err(PyValueError::new_err(format!(
-                "transport {other:?} is neither tcp nor ws"
-            )));
+            return Err(PyValueError::new_err(format!("transport {other:?} is neither tcp nor ws")));
         }
     };
     Ok(ListenAddress {
@@ -39,9 +37,7 @@ fn listen_address((transport, tls, host, port): AddressTuple) -> PyResult<Listen
     })
 }
 
-fn outbound_message(
-    (device_id, topic, payload, qos, retain, expiry_s): MessageTuple<'_>,
-) -> PyResult<OutboundMessage> {
+fn outbound_message((device_id, topic, payload, qos, retain, expiry_s): MessageTuple<'_>) -> PyResult<OutboundMessage> {
     if topic.is_empty() || topic.contains(['+', '#', '\0']) {
         return Err(PyValueError::new_err(format!(
             "{topic:?} is not a topic that can be published to"
@@ -61,13 +57,9 @@ fn outbound_message(
 
 fn start_error(error: BrokerStartError) -> PyErr {
     match &error {
-        BrokerStartError::Listen { source, .. } => {
-            PyOSError::new_err((source.raw_os_error().unwrap_or(0), error.to_string()))
-        }
+        BrokerStartError::Listen { source, .. } => PyOSError::new_err((source.raw_os_error().unwrap_or(0), error.to_string())),
         BrokerStartError::Tls(_) => PyValueError::new_err(error.to_string()),
-        BrokerStartError::Threads(_) | BrokerStartError::AlreadyStarted => {
-            PyRuntimeError::new_err(error.to_string())
-        }
+        BrokerStartError::Threads(_) | BrokerStartError::AlreadyStarted => PyRuntimeError::new_err(error.to_string()),
     }
 }
 
@@ -99,29 +91,22 @@ impl PyBroker {
         rate_burst: Option<f64>,
     ) -> PyResult<Self> {
         let default = Limits::default();
-        let seconds =
-            |given: Option<f64>, default: Duration| match given.map(Duration::try_from_secs_f64) {
-                None => Ok(default),
-                Some(Ok(duration)) => Ok(duration),
-                Some(Err(error)) => Err(PyValueError::new_err(error.to_string())),
-            };
+        let seconds = |given: Option<f64>, default: Duration| match given.map(Duration::try_from_secs_f64) {
+            None => Ok(default),
+            Some(Ok(duration)) => Ok(duration),
+            Some(Err(error)) => Err(PyValueError::new_err(error.to_string())),
+        };
         let limits = Limits {
             threads: threads.unwrap_or(default.threads),
             max_connections: max_connections.unwrap_or(default.max_connections),
-            max_connections_per_device: max_connections_per_device
-                .unwrap_or(default.max_connections_per_device),
+            max_connections_per_device: max_connections_per_device.unwrap_or(default.max_connections_per_device),
             connect_timeout: seconds(connect_timeout_s, default.connect_timeout)?,
             max_payload: max_payload.unwrap_or(default.max_payload),
-            receive_maximum: max_inflight.map_or(default.receive_maximum, |inflight| {
-                usize::from(inflight.max(1))
-            }),
-            inbound_queue_bytes: inbound_bytes
-                .map_or(default.inbound_queue_bytes, |bytes| bytes as usize),
+            receive_maximum: max_inflight.map_or(default.receive_maximum, |inflight| usize::from(inflight.max(1))),
+            inbound_queue_bytes: inbound_bytes.map_or(default.inbound_queue_bytes, |bytes| bytes as usize),
             qos0_queue_timeout: seconds(qos0_timeout_s, default.qos0_queue_timeout)?,
             outbound_queue: outbound_queue.unwrap_or(default.outbound_queue),
-            max_session_expiry: session_expiry_s.map_or(default.max_session_expiry, |s| {
-                Duration::from_secs(u64::from(s))
-            }),
+            max_session_expiry: session_expiry_s.map_or(default.max_session_expiry, |s| Duration::from_secs(u64::from(s))),
             rate_per_second: rate_per_second.unwrap_or(default.rate_per_second),
             rate_burst: rate_burst.unwrap_or(default.rate_burst).max(1.0),
             ..default
@@ -140,13 +125,8 @@ impl PyBroker {
         certificate: Option<Vec<u8>>,
         key: Option<Vec<u8>>,
     ) -> PyResult<()> {
-        let addresses: Vec<ListenAddress> = addresses
-            .into_iter()
-            .map(listen_address)
-            .collect::<PyResult<_>>()?;
-        let certificate = certificate
-            .zip(key)
-            .map(|(chain, key)| ServerCertificate { chain, key });
+        let addresses: Vec<ListenAddress> = addresses.into_iter().map(listen_address).collect::<PyResult<_>>()?;
+        let certificate = certificate.zip(key).map(|(chain, key)| ServerCertificate { chain, key });
         py.detach(|| self.broker.start(&addresses, certificate.as_ref()))
             .map_err(start_error)
     }
@@ -156,27 +136,14 @@ impl PyBroker {
     }
 
     fn ports(&self) -> Vec<u16> {
-        self.broker
-            .addresses()
-            .iter()
-            .map(std::net::SocketAddr::port)
-            .collect()
+        self.broker.addresses().iter().map(std::net::SocketAddr::port).collect()
     }
 
-    fn upsert_credentials(
-        &self,
-        device_id: &str,
-        device_no: u32,
-        password: &str,
-        profile: &str,
-    ) -> PyResult<()> {
+    fn upsert_credentials(&self, device_id: &str, device_no: u32, password: &str, profile: &str) -> PyResult<()> {
         let Some(profile) = FirmwareProfile::from_name(profile) else {
-            return Err(PyValueError::new_err(format!(
-                "unknown firmware profile {profile:?}"
-            )));
+            return Err(PyValueError::new_err(format!("unknown firmware profile {profile:?}")));
         };
-        self.broker
-            .upsert_credentials(device_id, device_no, password, profile);
+        self.broker.upsert_credentials(device_id, device_no, password, profile);
         Ok(())
     }
 

@@ -5,10 +5,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use latchboard_courier::{
-    AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, Endpoint,
-    WebhookRequest,
-};
+use latchboard_courier::{AttemptFailure, AttemptResult, Courier, CourierEvent, CourierStartError, Endpoint, WebhookRequest};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -34,8 +31,7 @@ fn webhook_request(
     (attempt_id, queue_key, endpoint, path_and_query, headers, body, timeout_s): RequestTuple<'_>,
 ) -> PyResult<WebhookRequest> {
     let (https, host, port) = endpoint;
-    let timeout = Duration::try_from_secs_f64(timeout_s)
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let timeout = Duration::try_from_secs_f64(timeout_s).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(WebhookRequest {
         attempt_id,
         queue_key,
@@ -68,12 +64,7 @@ fn failure_tuple(failure: AttemptFailure) -> FailureTuple {
 fn result_tuple<'py>(py: Python<'py>, attempt: AttemptResult) -> PyResult<Bound<'py, PyTuple>> {
     let duration_ms = u64::try_from(attempt.duration.as_millis()).unwrap_or(u64::MAX);
     let (status, excerpt, retry_after, failure) = match attempt.result {
-        Ok(response) => (
-            Some(response.status),
-            response.excerpt,
-            response.retry_after,
-            None,
-        ),
+        Ok(response) => (Some(response.status), response.excerpt, response.retry_after, None),
         Err(failure) => (None, Vec::new(), None, Some(failure_tuple(failure))),
     };
     (
@@ -142,11 +133,7 @@ impl PyCourier {
         for event in self.courier.take_events() {
             match event {
                 CourierEvent::Finished(attempt) => results.push(result_tuple(py, attempt)?),
-                CourierEvent::LookupRequested {
-                    lookup_id,
-                    host,
-                    port,
-                } => lookups.push((lookup_id, host, port)),
+                CourierEvent::LookupRequested { lookup_id, host, port } => lookups.push((lookup_id, host, port)),
             }
         }
         Ok((results, lookups))

@@ -32,9 +32,7 @@ type ReadingTuple = (i64, u32, Option<f64>, Option<String>);
 impl PyEngine {
     #[new]
     fn new() -> Self {
-        Self {
-            inner: Mutex::default(),
-        }
+        Self { inner: Mutex::default() }
     }
 
     fn set_rules(&self, device_no: u32, rules: Vec<RuleTuple>) -> PyResult<()> {
@@ -67,17 +65,14 @@ impl PyEngine {
     }
 
     fn replay(&self, device_no: u32, ts_ms: i64, packed: &[u8]) -> PyResult<()> {
-        self.lock()
-            .replay(device_no, ts_ms, packed)
-            .map_err(decode_error)
+        self.lock().replay(device_no, ts_ms, packed).map_err(decode_error)
     }
 
     fn ingest(&self, py: Python<'_>, batch: &TelemetryBatch) -> PyIngestResult {
         let result = py.detach(|| {
             let messages = batch.messages.iter();
-            self.lock().ingest(
-                messages.map(|message| (message.device, message.arrived_ms, &message.payload[..])),
-            )
+            self.lock()
+                .ingest(messages.map(|message| (message.device, message.arrived_ms, &message.payload[..])))
         });
         PyIngestResult { result }
     }
@@ -91,11 +86,7 @@ impl PyEngine {
         self.lock().next_timer_ms()
     }
 
-    fn checkpoint<'py>(
-        &self,
-        py: Python<'py>,
-        limit: usize,
-    ) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
+    fn checkpoint<'py>(&self, py: Python<'py>, limit: usize) -> Vec<(u32, i64, Bound<'py, PyBytes>)> {
         let checkpoints = py.detach(|| self.lock().checkpoint(limit));
         checkpoints
             .into_iter()
@@ -149,9 +140,7 @@ fn unpack_readings(rows: &Bound<'_, PyAny>, metric_no: Option<u32>) -> PyResult<
             if metric_no.is_none_or(|wanted| wanted == metric) {
                 let (value, text) = match value {
                     MetricValue::Number(value) => (Some(value), None),
-                    MetricValue::Bool(value) => {
-                        (Some(f64::from(u8::from(value))), Some(value.to_string()))
-                    }
+                    MetricValue::Bool(value) => (Some(f64::from(u8::from(value))), Some(value.to_string())),
                     MetricValue::Text(text) => (None, Some(text.into_owned())),
                 };
                 readings.push((ts_ms, metric, value, text));

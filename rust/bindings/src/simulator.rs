@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use latchboard_broker::FirmwareProfile;
 use latchboard_simulator::{
-    AcknowledgedRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation,
-    SimulationConfig,
+    AcknowledgedRange, ConnectionConfig, DeviceCredentials, FaultConfig, MqttVersion, Simulation, SimulationConfig,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -20,9 +19,7 @@ struct PySimulation {
 
 impl PySimulation {
     fn simulation(&self) -> MutexGuard<'_, Simulation> {
-        self.simulation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.simulation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -45,8 +42,7 @@ fn mqtt_version(level: u8) -> PyResult<MqttVersion> {
 }
 
 fn firmware_profile(name: &str) -> PyResult<FirmwareProfile> {
-    FirmwareProfile::from_name(name)
-        .ok_or_else(|| PyValueError::new_err(format!("unknown firmware profile {name:?}")))
+    FirmwareProfile::from_name(name).ok_or_else(|| PyValueError::new_err(format!("unknown firmware profile {name:?}")))
 }
 
 #[pymethods]
@@ -109,10 +105,7 @@ impl PySimulation {
             ack_log: keep_ack_log,
             threads,
         };
-        let credentials = |(device_id, password)| DeviceCredentials {
-            device_id,
-            password,
-        };
+        let credentials = |(device_id, password)| DeviceCredentials { device_id, password };
         let devices = devices.into_iter().map(credentials).collect();
         Ok(Self {
             simulation: Mutex::new(Simulation::start(config, devices)?),
@@ -157,9 +150,7 @@ impl PySimulation {
     fn ack_log(&self) -> Vec<(String, Vec<AcknowledgedRange>)> {
         let simulation = self.simulation();
         let devices = simulation.ack_log().into_iter();
-        devices
-            .map(|(id, ranges)| (id.to_owned(), ranges))
-            .collect()
+        devices.map(|(id, ranges)| (id.to_owned(), ranges)).collect()
     }
 }
 

@@ -65,11 +65,7 @@ impl Broker {
     }
 
     /// Listen on all addresses or on none.
-    pub fn start(
-        &self,
-        listen_on: &[ListenAddress],
-        certificate: Option<&ServerCertificate>,
-    ) -> Result<(), BrokerStartError> {
+    pub fn start(&self, listen_on: &[ListenAddress], certificate: Option<&ServerCertificate>) -> Result<(), BrokerStartError> {
         let mut slot = self.runtime.lock();
         if slot.is_some() || *self.shared.shutdown.borrow() {
             return Err(BrokerStartError::AlreadyStarted);
@@ -93,12 +89,7 @@ impl Broker {
             };
             self.addresses.lock().push(local);
             let shared = Arc::clone(&self.shared);
-            runtime.spawn(listener::accept_loop(
-                listener,
-                address.transport,
-                acceptor,
-                shared,
-            ));
+            runtime.spawn(listener::accept_loop(listener, address.transport, acceptor, shared));
         }
         drop(entered);
         *slot = Some(runtime);
@@ -128,13 +119,7 @@ impl Broker {
     }
 
     /// Let a device connect with this password; connections with another password, number or profile are closed.
-    pub fn upsert_credentials(
-        &self,
-        device_id: &str,
-        number: u32,
-        password: &str,
-        profile: FirmwareProfile,
-    ) {
+    pub fn upsert_credentials(&self, device_id: &str, number: u32, password: &str, profile: FirmwareProfile) {
         let (registry, limits) = (&self.shared.registry, &self.shared.limits);
         registry.upsert_credentials(device_id, number, password, profile, limits);
     }
@@ -185,9 +170,7 @@ impl Broker {
             expires: expiry.map(|expiry| Instant::now() + expiry),
         };
         let device = self.shared.registry.find(&device_id);
-        let results = device.map_or_else(Vec::new, |device| {
-            device.publish(&topic, &publish, &self.shared.limits)
-        });
+        let results = device.map_or_else(Vec::new, |device| device.publish(&topic, &publish, &self.shared.limits));
         let (counts, any) = (&self.shared.stats, |result| results.contains(&result));
         if any(EnqueueResult::QueueFull) {
             counts.outbound_queue_full.increment();
@@ -199,10 +182,7 @@ impl Broker {
             EnqueueResult::TooLarge
         } else {
             counts.outbound_no_subscriber.increment();
-            results
-                .first()
-                .copied()
-                .unwrap_or(EnqueueResult::NotSubscribed)
+            results.first().copied().unwrap_or(EnqueueResult::NotSubscribed)
         }
     }
 

@@ -135,10 +135,7 @@ impl Connection {
         // Overlapping subscriptions: one copy, at the highest of their QoS (MQTT 5.0, 3.3.4).
         let Some((qos, retain)) = covering.fold(None, |best: Option<(u8, bool)>, subscription| {
             let (qos, retain) = best.unwrap_or((0, false));
-            Some((
-                qos.max(subscription.qos),
-                retain || subscription.retain_as_published,
-            ))
+            Some((qos.max(subscription.qos), retain || subscription.retain_as_published))
         }) else {
             return EnqueueResult::NotSubscribed;
         };

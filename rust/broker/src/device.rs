@@ -83,11 +83,7 @@ impl RegisteredDevice {
     }
 
     pub fn is_connected(&self) -> bool {
-        self.state
-            .lock()
-            .connections
-            .iter()
-            .any(|connection| connection.is_open())
+        self.state.lock().connections.iter().any(|connection| connection.is_open())
     }
 
     /// Bytes; the Maximum Packet Size of the device's last connection. None without a limit.
@@ -105,10 +101,7 @@ impl RegisteredDevice {
         if limits.rate_per_second <= 0.0 {
             return None;
         }
-        self.state
-            .lock()
-            .rate
-            .take(now, limits.rate_per_second, limits.rate_burst)
+        self.state.lock().rate.take(now, limits.rate_per_second, limits.rate_burst)
     }
 
     /// Whether the last report of this reason is at least a minute old; if so, now is the last report.
@@ -148,9 +141,7 @@ impl RegisteredDevice {
                     .iter()
                     .position(|other| other.filter == subscription.filter);
                 if retain_handling == 0 || (retain_handling == 1 && existing.is_none()) {
-                    let free = limits
-                        .outbound_queue
-                        .saturating_sub(mailbox.pending_out.len());
+                    let free = limits.outbound_queue.saturating_sub(mailbox.pending_out.len());
                     let copies = state.retained_for(&subscription, now);
                     left_out += copies.len().saturating_sub(free);
                     mailbox.pending_out.extend(copies.into_iter().take(free));
@@ -173,18 +164,11 @@ impl RegisteredDevice {
         }
         depths.stored_sessions += state.stored_sessions.len() as u64;
         let stored = state.stored_sessions.iter();
-        depths.outbound_pending += stored
-            .map(|stored| stored.session.undelivered().count() as u64)
-            .sum::<u64>();
+        depths.outbound_pending += stored.map(|stored| stored.session.undelivered().count() as u64).sum::<u64>();
     }
 
     /// Retain the message if its retain flag is set, and queue it for every connection. `topic` is relative to the device's prefix.
-    pub fn publish(
-        &self,
-        topic: &str,
-        message: &OutboundPublish,
-        limits: &Limits,
-    ) -> Vec<EnqueueResult> {
+    pub fn publish(&self, topic: &str, message: &OutboundPublish, limits: &Limits) -> Vec<EnqueueResult> {
         let mut state = self.state.lock();
         if message.retain {
             state.retained.retain(|(retained, _)| &**retained != topic);

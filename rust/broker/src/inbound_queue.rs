@@ -26,9 +26,7 @@ use self::priorities::{Priority, PriorityQueues};
 use crate::stats::Stats;
 
 pub use self::batch::InboundBatch;
-pub use self::message::{
-    AckHandle, DeviceEvent, EventSource, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage,
-};
+pub use self::message::{AckHandle, DeviceEvent, EventSource, InboundMessage, MESSAGE_OVERHEAD, TelemetryMessage};
 
 struct QueueState {
     messages: PriorityQueues,
@@ -111,22 +109,12 @@ impl InboundQueue {
         self.insert(Priority::Low, InboundMessage::Event(event), None, permit);
     }
 
-    fn insert(
-        &self,
-        priority: Priority,
-        message: InboundMessage,
-        ack: Option<AckHandle>,
-        permit: QueuePermit,
-    ) {
+    fn insert(&self, priority: Priority, message: InboundMessage, ack: Option<AckHandle>, permit: QueuePermit) {
         let bytes = permit.consume();
         self.stats.inbound_queue.increment();
         self.stats.inbound_queue_bytes.add(u64::from(bytes));
         let mut state = self.state.lock();
-        let queued = QueuedMessage {
-            message,
-            ack,
-            bytes,
-        };
+        let queued = QueuedMessage { message, ack, bytes };
         state.messages.push(queued, priority);
         self.signal(&mut state);
     }

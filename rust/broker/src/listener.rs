@@ -43,8 +43,7 @@ impl ServerCertificate {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.chain)
             .collect::<Result<_, _>>()
             .map_err(|error| format!("the TLS certificate file is not PEM: {error}"))?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| format!("the TLS key file is not PEM: {error}"))?;
         let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -94,12 +93,7 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accept connections until the broker stops.
-pub async fn accept_loop(
-    listener: TcpListener,
-    transport: TransportKind,
-    tls: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
-) {
+pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut shutdown = shared.shutdown.subscribe();
     loop {
         let accepted = tokio::select! {
@@ -132,10 +126,7 @@ struct OpenSocket<'s> {
 impl<'s> OpenSocket<'s> {
     fn new(shared: &'s Shared, permit: OwnedSemaphorePermit) -> Self {
         shared.stats.sockets.increment();
-        Self {
-            shared,
-            _permit: permit,
-        }
+        Self { shared, _permit: permit }
     }
 }
 
@@ -189,9 +180,7 @@ async fn handshake(
         TransportKind::WebSocket => {
             // A frame may hold parts of two packets.
             let max_message = 2 * shared.limits.max_packet_size();
-            let stream = WebSocketByteStream::accept(stream, max_message)
-                .await
-                .ok()?;
+            let stream = WebSocketByteStream::accept(stream, max_message).await.ok()?;
             Some(TransportStream::WebSocket(Box::new(stream)))
         }
     }
@@ -209,10 +198,7 @@ mod tests {
         let (_client, (accepted, _)) = (client.expect("connected"), accepted.expect("accepted"));
         let socket = SockRef::from(&accepted);
         assert!(socket.keepalive().expect("readable"));
-        assert_eq!(
-            socket.tcp_keepalive_time().expect("readable"),
-            Duration::from_secs(60)
-        );
+        assert_eq!(socket.tcp_keepalive_time().expect("readable"), Duration::from_secs(60));
         assert_eq!(socket.tcp_keepalive_retries().expect("readable"), 4);
     }
 }

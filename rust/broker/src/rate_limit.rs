@@ -25,9 +25,7 @@ impl TokenBucket {
             return None;
         }
         // At least a millisecond, the resolution of the timer.
-        Some(Duration::from_secs_f64(
-            ((1.0 - self.tokens) / per_second).max(0.001),
-        ))
+        Some(Duration::from_secs_f64(((1.0 - self.tokens) / per_second).max(0.001)))
     }
 }
 

@@ -32,14 +32,7 @@ impl DeviceRegistry {
         blake3::keyed_hash(&self.digest_key, password)
     }
 
-    pub fn upsert_credentials(
-        &self,
-        device_id: &str,
-        number: u32,
-        password: &str,
-        profile: FirmwareProfile,
-        limits: &Limits,
-    ) {
+    pub fn upsert_credentials(&self, device_id: &str, number: u32, password: &str, profile: FirmwareProfile, limits: &Limits) {
         let password_digest = self.digest(password.as_bytes());
         let device = self.find(device_id).unwrap_or_else(|| {
             let id: Arc<str> = device_id.into();
@@ -66,11 +59,7 @@ impl DeviceRegistry {
     }
 
     /// Digests compare in constant time, and an unknown device costs the same hash.
-    pub fn authenticate(
-        &self,
-        device_id: &str,
-        password: &[u8],
-    ) -> Option<(Arc<RegisteredDevice>, CredentialSnapshot)> {
+    pub fn authenticate(&self, device_id: &str, password: &[u8]) -> Option<(Arc<RegisteredDevice>, CredentialSnapshot)> {
         let digest = self.digest(password);
         let device = self.find(device_id)?;
         let credentials = device.credentials(digest)?;

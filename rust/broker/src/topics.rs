@@ -41,19 +41,12 @@ pub const TOPIC_ROOT: &str = "devices/";
 
 /// The topic relative to the device's prefix, or None for a topic outside of it.
 pub fn relative_topic<'t>(topic: &'t str, device_id: &str) -> Option<&'t str> {
-    let relative = topic
-        .strip_prefix(TOPIC_ROOT)?
-        .strip_prefix(device_id)?
-        .strip_prefix('/')?;
+    let relative = topic.strip_prefix(TOPIC_ROOT)?.strip_prefix(device_id)?.strip_prefix('/')?;
     (!relative.is_empty()).then_some(relative)
 }
 
 /// The topic relative to the device's prefix, if the device may publish to it.
-pub fn authorize_publish<'t>(
-    topic: &'t str,
-    device_id: &str,
-    profile: FirmwareProfile,
-) -> Option<&'t str> {
+pub fn authorize_publish<'t>(topic: &'t str, device_id: &str, profile: FirmwareProfile) -> Option<&'t str> {
     let relative = relative_topic(topic, device_id)?;
     let has_wildcard = topic.bytes().any(|byte| matches!(byte, b'+' | b'#' | 0));
     let is_command = profile
@@ -118,14 +111,7 @@ mod tests {
             assert_eq!(authorize_publish(&own(topic), DEVICE, native), None);
         }
         let longer_id = format!("devices/{DEVICE}x/state");
-        let foreign = [
-            "devices/dev_b/state",
-            "devices",
-            "devices/",
-            "$SYS/x",
-            "x",
-            "",
-        ];
+        let foreign = ["devices/dev_b/state", "devices", "devices/", "$SYS/x", "x", ""];
         for topic in foreign.into_iter().chain([longer_id.as_str()]) {
             assert_eq!(authorize_publish(topic, DEVICE, native), None, "{topic}");
         }
@@ -145,27 +131,12 @@ mod tests {
     #[test]
     fn a_device_subscribes_to_valid_filters_below_its_own_prefix_only() {
         for valid in ["#", "cmd", "+/+/command", "+", "a/+/#"] {
-            assert_eq!(
-                authorize_subscribe(&own(valid), DEVICE),
-                Some(valid),
-                "{valid}"
-            );
+            assert_eq!(authorize_subscribe(&own(valid), DEVICE), Some(valid), "{valid}");
         }
         for invalid in ["a#", "#/a", "a+/b", "a/#/b", ""] {
-            assert_eq!(
-                authorize_subscribe(&own(invalid), DEVICE),
-                None,
-                "{invalid}"
-            );
+            assert_eq!(authorize_subscribe(&own(invalid), DEVICE), None, "{invalid}");
         }
-        for foreign in [
-            "#",
-            "+/#",
-            "devices/+/cmd",
-            "devices/#",
-            "$SYS/#",
-            "$share/g/devices/x/cmd",
-        ] {
+        for foreign in ["#", "+/#", "devices/+/cmd", "devices/#", "$SYS/#", "$share/g/devices/x/cmd"] {
             assert_eq!(authorize_subscribe(foreign, DEVICE), None, "{foreign}");
         }
     }
@@ -182,13 +153,7 @@ mod tests {
         ] {
             assert!(filter_matches(filter, topic), "{filter} {topic}");
         }
-        for (filter, topic) in [
-            ("+", "a/b"),
-            ("a", "a/b"),
-            ("a/b", "a"),
-            ("a/+", "a"),
-            ("b/#", "a"),
-        ] {
+        for (filter, topic) in [("+", "a/b"), ("a", "a/b"), ("a/b", "a"), ("a/+", "a"), ("b/#", "a")] {
             assert!(!filter_matches(filter, topic), "{filter} {topic}");
         }
     }

@@ -73,9 +73,7 @@ impl WebSocketByteStream {
     /// The server's handshake. `max_message`: bytes of the largest frame or message accepted.
     pub async fn accept(stream: MaybeTlsStream, max_message: usize) -> Result<Self, WsError> {
         let config = Some(websocket_config(max_message));
-        let stream =
-            tokio_tungstenite::accept_hdr_async_with_config(stream, select_subprotocol, config)
-                .await?;
+        let stream = tokio_tungstenite::accept_hdr_async_with_config(stream, select_subprotocol, config).await?;
         Ok(Self::new(stream))
     }
 
@@ -100,16 +98,9 @@ pub fn websocket_config(max_message: usize) -> WebSocketConfig {
 
 // The library defines the signature.
 #[allow(clippy::result_large_err)]
-fn select_subprotocol(
-    request: &Request,
-    mut response: Response,
-) -> Result<Response, ErrorResponse> {
+fn select_subprotocol(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
     const NAME: &str = "sec-websocket-protocol";
-    let offered = request
-        .headers()
-        .get_all(NAME)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
+    let offered = request.headers().get_all(NAME).iter().filter_map(|value| value.to_str().ok());
     let selected = offered
         .flat_map(|list| list.split(','))
         .map(str::trim)
@@ -121,8 +112,7 @@ fn select_subprotocol(
         }
         _ if !request.headers().contains_key(NAME) => Ok(response),
         _ => {
-            let mut refusal =
-                ErrorResponse::new(Some("the WebSocket subprotocol must be mqtt".to_owned()));
+            let mut refusal = ErrorResponse::new(Some("the WebSocket subprotocol must be mqtt".to_owned()));
             *refusal.status_mut() = StatusCode::BAD_REQUEST;
             Err(refusal)
         }
@@ -132,19 +122,13 @@ fn select_subprotocol(
 fn io_error(error: WsError) -> io::Error {
     match error {
         WsError::Io(error) => error,
-        WsError::ConnectionClosed | WsError::AlreadyClosed => {
-            io::ErrorKind::ConnectionAborted.into()
-        }
+        WsError::ConnectionClosed | WsError::AlreadyClosed => io::ErrorKind::ConnectionAborted.into(),
         other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
     }
 }
 
 impl AsyncRead for WebSocketByteStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         while this.unread.is_empty() {
             match ready!(Pin::new(&mut this.stream).poll_next(cx)) {
@@ -165,11 +149,7 @@ impl AsyncRead for WebSocketByteStream {
 }
 
 impl AsyncWrite for WebSocketByteStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let mut stream = Pin::new(&mut self.get_mut().stream);
         ready!(stream.as_mut().poll_ready(cx)).map_err(io_error)?;
         stream
@@ -179,14 +159,10 @@ impl AsyncWrite for WebSocketByteStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream)
-            .poll_flush(cx)
-            .map_err(io_error)
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx).map_err(io_error)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream)
-            .poll_close(cx)
-            .map_err(io_error)
+        Pin::new(&mut self.get_mut().stream).poll_close(cx).map_err(io_error)
     }
 }

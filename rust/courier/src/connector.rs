@@ -52,9 +52,7 @@ impl GuardedConnector {
     async fn connect(&self, endpoint: Endpoint) -> Result<TokioIo<ByteStream>, AttemptFailure> {
         let addresses = self.lookups.resolve(&endpoint).await?;
         let connected = connect_any(&addresses, endpoint.port).await;
-        let stream = connected.map_err(|error| {
-            AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string())
-        })?;
+        let stream = connected.map_err(|error| AttemptFailure::Connect(error.raw_os_error().unwrap_or(0), error.to_string()))?;
         let _ = stream.set_nodelay(true);
         let byte_stream: Box<dyn AsyncStream> = if endpoint.https {
             Box::new(self.handshake(stream, endpoint.host).await?)
@@ -65,19 +63,13 @@ impl GuardedConnector {
         Ok(TokioIo::new(ByteStream::new(byte_stream, open_connections)))
     }
 
-    async fn handshake(
-        &self,
-        stream: TcpStream,
-        host: String,
-    ) -> Result<TlsStream<TcpStream>, AttemptFailure> {
+    async fn handshake(&self, stream: TcpStream, host: String) -> Result<TlsStream<TcpStream>, AttemptFailure> {
         let invalid = format!("{host} is not a valid server name");
         let name = ServerName::try_from(host).map_err(|_| AttemptFailure::Tls(invalid))?;
         self.tls.connect(name, stream).await.map_err(|error| {
             let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
             match inner {
-                Some(rustls::Error::InvalidCertificate(why)) => {
-                    AttemptFailure::Certificate(why.to_string())
-                }
+                Some(rustls::Error::InvalidCertificate(why)) => AttemptFailure::Certificate(why.to_string()),
                 Some(other) => AttemptFailure::Tls(other.to_string()),
                 None => AttemptFailure::Tls(error.to_string()),
             }

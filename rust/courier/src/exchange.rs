@@ -48,10 +48,7 @@ pub fn http_client(connector: GuardedConnector) -> HttpClient {
         .build(connector)
 }
 
-pub async fn exchange(
-    client: &HttpClient,
-    request: &WebhookRequest,
-) -> Result<WebhookResponse, AttemptFailure> {
+pub async fn exchange(client: &HttpClient, request: &WebhookRequest) -> Result<WebhookResponse, AttemptFailure> {
     let is_large = request.body.len() > MAX_UNGUARDED;
     let mut request = http_request(request)?;
     let connection = is_large.then(|| capture_connection(&mut request));

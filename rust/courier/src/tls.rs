@@ -18,9 +18,7 @@ pub fn connector(extra_pem: &[u8]) -> Result<(TlsConnector, usize), CourierStart
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     for certificate in CertificateDer::pem_slice_iter(extra_pem) {
-        roots
-            .add(certificate.map_err(unreadable)?)
-            .map_err(unreadable)?;
+        roots.add(certificate.map_err(unreadable)?).map_err(unreadable)?;
     }
     let trusted = roots.len();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -88,10 +88,7 @@ fn status(field: &str) -> usize {
 fn processor_seconds() -> f64 {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = text.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<f64> = after
-        .split_whitespace()
-        .filter_map(|field| field.parse().ok())
-        .collect();
+    let fields: Vec<f64> = after.split_whitespace().filter_map(|field| field.parse().ok()).collect();
     // The first field, the state, is a letter and is filtered out.
     fields
         .get(10)
@@ -114,12 +111,7 @@ fn engine_with_devices(devices: u32, rules: usize, random: &mut Random) -> Engin
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let argument = |index: usize, default: usize| {
-        arguments
-            .get(index)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default)
-    };
+    let argument = |index: usize, default: usize| arguments.get(index).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (devices, rules, rounds) = (argument(0, 1_000) as u32, argument(1, 5), argument(2, 5));
     let form = arguments.get(3).map_or("plain", String::as_str);
     let mut random = Random(88_172_645_463_325_252);
@@ -139,11 +131,7 @@ fn main() {
     let mut fired = 0;
     for _ in 0..rounds {
         for batch in messages.chunks(BATCH) {
-            let result = engine.ingest(
-                batch
-                    .iter()
-                    .map(|(device, at, payload)| (*device, *at, &payload[..])),
-            );
+            let result = engine.ingest(batch.iter().map(|(device, at, payload)| (*device, *at, &payload[..])));
             fired += black_box(result).fired.len();
         }
     }

@@ -70,10 +70,7 @@ impl Aggregator {
                 MetricValue::Text(_) => continue,
             };
             let current_buckets = &mut self.buckets[self.current..];
-            match current_buckets
-                .iter_mut()
-                .find(|bucket| bucket.metric == metric)
-            {
+            match current_buckets.iter_mut().find(|bucket| bucket.metric == metric) {
                 Some(bucket) => bucket.add(value),
                 None => self.buckets.push(AggregateBucket {
                     start_ms,
@@ -119,12 +116,7 @@ mod tests {
         assert_eq!(buckets.len(), 2);
         assert_eq!((buckets[0].start_ms, buckets[0].count), (20, 2));
         assert_eq!(
-            (
-                buckets[0].min,
-                buckets[0].max,
-                buckets[0].sum,
-                buckets[0].last
-            ),
+            (buckets[0].min, buckets[0].max, buckets[0].sum, buckets[0].last),
             (1.0, 3.0, 4.0, 3.0)
         );
         assert_eq!((buckets[1].start_ms, buckets[1].last_ms), (10, 19));

@@ -87,9 +87,7 @@ impl BatchResult {
     /// (device, hour since 1970) of every row, each once, sorted.
     pub fn hours(&self) -> Vec<(u32, i64)> {
         let rows = self.rows.iter();
-        let mut hours: Vec<(u32, i64)> = rows
-            .map(|row| (row.device, row.ts_ms.div_euclid(HOUR_MS)))
-            .collect();
+        let mut hours: Vec<(u32, i64)> = rows.map(|row| (row.device, row.ts_ms.div_euclid(HOUR_MS))).collect();
         hours.sort_unstable();
         hours.dedup();
         hours

@@ -42,14 +42,9 @@ impl Engine {
     }
 
     /// Of a checkpoint's metrics, in their order.
-    fn checkpoint_layout(
-        &mut self,
-        metrics: &[LatestValue<'_>],
-    ) -> Result<Arc<MetricLayout>, DecodeError> {
+    fn checkpoint_layout(&mut self, metrics: &[LatestValue<'_>]) -> Result<Arc<MetricLayout>, DecodeError> {
         if metrics.len() > MAX_RESTORED {
-            return Err(DecodeError(
-                "a checkpoint names more metrics than a device can have",
-            ));
+            return Err(DecodeError("a checkpoint names more metrics than a device can have"));
         }
         let slot = |entry: &LatestValue<'_>| {
             Ok(MetricSlot {
@@ -121,17 +116,15 @@ impl Engine {
     }
 
     fn metric_name(&self, metric: u32) -> Result<Arc<str>, DecodeError> {
-        self.names.name(metric).cloned().ok_or(DecodeError(
-            "a metric number has no name; load the names first",
-        ))
+        self.names
+            .name(metric)
+            .cloned()
+            .ok_or(DecodeError("a metric number has no name; load the names first"))
     }
 }
 
 /// The slots, and one for each metric of `readings` (name, metric, value) that they lack.
-fn extended_slots(
-    slots: &[MetricSlot],
-    readings: &[(Arc<str>, u32, MetricValue<'_>)],
-) -> Vec<MetricSlot> {
+fn extended_slots(slots: &[MetricSlot], readings: &[(Arc<str>, u32, MetricValue<'_>)]) -> Vec<MetricSlot> {
     let mut slots = slots.to_vec();
     for (name, metric, _) in readings {
         if !slots.iter().any(|slot| slot.name == *name) {
@@ -146,10 +139,7 @@ fn extended_slots(
 }
 
 /// (name, latest value) of the slots that have a value.
-fn latest_values<'a>(
-    header: &'a DeviceHeader,
-    words: &'a [u64],
-) -> impl Iterator<Item = (&'a str, LatestValue<'a>)> {
+fn latest_values<'a>(header: &'a DeviceHeader, words: &'a [u64]) -> impl Iterator<Item = (&'a str, LatestValue<'a>)> {
     let slots = header.rule_layout.metrics.slots.iter().enumerate();
     slots.filter_map(|(index, slot)| {
         let (ts_ms, received_ms) = header.times(index);

@@ -6,9 +6,7 @@ use crate::device::DeviceHeader;
 use crate::device_table::DeviceTable;
 use crate::metric_layout::{MetricLayout, MetricSlot};
 use crate::rule_layout::RuleLayout;
-use crate::rules::{
-    BoundCondition, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile,
-};
+use crate::rules::{BoundCondition, Condition, ConditionTest, NEVER, NO_DEADLINE, RuleSpec, compile};
 
 impl DeviceTable {
     /// Moves a device to metrics that begin with its present ones.
@@ -77,12 +75,7 @@ impl DeviceTable {
 }
 
 /// The words of a record in the layout's order, with no rule beyond the first 64 matched.
-fn record_words(
-    values: &[u64],
-    thresholds: &[f64],
-    specs: &[RuleSpec],
-    layout: &RuleLayout,
-) -> Vec<u64> {
+fn record_words(values: &[u64], thresholds: &[f64], specs: &[RuleSpec], layout: &RuleLayout) -> Vec<u64> {
     let mut words = Vec::with_capacity(layout.word_count());
     words.extend_from_slice(values);
     words.resize(layout.slot_count(), f64::NAN.to_bits());
@@ -100,17 +93,11 @@ fn record_words(
 pub fn current_specs(header: &DeviceHeader, words: &[u64]) -> Vec<RuleSpec> {
     let layout = &header.rule_layout;
     let mut timed_rules = header.rare.iter().flat_map(|rare| &rare.timed_rules);
-    let thresholds = words
-        .get(layout.slot_count()..layout.last_fired_offset())
-        .unwrap_or_default();
+    let thresholds = words.get(layout.slot_count()..layout.last_fired_offset()).unwrap_or_default();
     let mut plain_conditions = layout.condition_codes.iter().zip(thresholds);
     let mut specs = Vec::with_capacity(layout.rules.len());
     for (index, rule) in layout.rules.iter().enumerate() {
-        let timed = if rule.is_timed() {
-            timed_rules.next()
-        } else {
-            None
-        };
+        let timed = if rule.is_timed() { timed_rules.next() } else { None };
         let conditions = match timed {
             Some(timed) => unbound(&timed.conditions),
             None => plain_conditions

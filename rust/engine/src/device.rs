@@ -125,10 +125,7 @@ impl DeviceHeader {
 
     pub fn kind(&self, slot: usize) -> ValueKind {
         let kinds = self.rare.as_ref().map(|rare| &rare.kinds);
-        kinds
-            .and_then(|kinds| kinds.get(slot))
-            .copied()
-            .unwrap_or(ValueKind::Number)
+        kinds.and_then(|kinds| kinds.get(slot)).copied().unwrap_or(ValueKind::Number)
     }
 
     /// The latest value of a slot; None before the first.

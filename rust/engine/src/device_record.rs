@@ -65,12 +65,7 @@ impl DeviceRecord<'_> {
     }
 
     /// Stores the time and arrival of these slots, each once, after their values.
-    pub fn store_times(
-        &mut self,
-        slots: impl ExactSizeIterator<Item = usize>,
-        ts_ms: i64,
-        received_ms: i64,
-    ) {
+    pub fn store_times(&mut self, slots: impl ExactSizeIterator<Item = usize>, ts_ms: i64, received_ms: i64) {
         let slot_count = self.header.rule_layout.slot_count();
         let old_times = (self.header.newest_ms, self.header.received_ms);
         let is_complete = slots.len() == usize::from(self.header.value_count);
@@ -92,8 +87,8 @@ impl DeviceRecord<'_> {
     fn merge_times(&mut self) {
         let header = &*self.header;
         let newest = (header.newest_ms, header.received_ms);
-        let differs = (0..header.rule_layout.slot_count())
-            .any(|slot| header.has_value(self.words, slot) && header.times(slot) != newest);
+        let differs =
+            (0..header.rule_layout.slot_count()).any(|slot| header.has_value(self.words, slot) && header.times(slot) != newest);
         if !differs {
             self.clear_times();
         }
@@ -102,8 +97,7 @@ impl DeviceRecord<'_> {
     fn clear_times(&mut self) {
         if let Some(rare) = self.header.rare.as_mut() {
             rare.times = Vec::new();
-            if rare.kinds.is_empty() && rare.timed_rules.is_empty() && rare.queued_ms == NO_DEADLINE
-            {
+            if rare.kinds.is_empty() && rare.timed_rules.is_empty() && rare.queued_ms == NO_DEADLINE {
                 self.header.rare = None;
             }
         }

@@ -130,9 +130,7 @@ impl DeviceTable {
     #[inline]
     pub fn record(&mut self, handle: u32) -> DeviceRecord<'_> {
         let header = &mut self.headers[handle as usize];
-        let words = self
-            .arena
-            .words_mut(header.record_lines, header.record_index);
+        let words = self.arena.words_mut(header.record_lines, header.record_index);
         DeviceRecord { header, words }
     }
 
@@ -168,9 +166,7 @@ impl DeviceTable {
     /// Reads a few bytes of each device, so that the processor waits for the memory of all of them at once.
     pub fn prefetch(&self, handles: &[u32]) {
         let headers = handles.iter().map(|handle| &self.headers[*handle as usize]);
-        let sum = headers.fold(0, |sum, header| {
-            sum ^ header.record_index ^ u32::from(header.record_lines)
-        });
+        let sum = headers.fold(0, |sum, header| sum ^ header.record_index ^ u32::from(header.record_lines));
         std::hint::black_box(sum);
         let mut sum = 0;
         for handle in handles {

@@ -75,19 +75,14 @@ fn matching_rules(layout: &RuleLayout, words: &[u64]) -> u64 {
     }
     // NaN is neither below nor above nor equal, so that a missing value satisfies nothing.
     let masks = &layout.masks;
-    let mut satisfied = masks.less & not_above & !not_below
-        | masks.greater & not_below & !not_above
-        | masks.equal & not_above & not_below;
+    let mut satisfied =
+        masks.less & not_above & !not_below | masks.greater & not_below & !not_above | masks.equal & not_above & not_below;
     let mut matched: u64 = 0;
     for (index, rule) in layout.rules.iter().enumerate() {
         let count = rule.condition_count();
         let all = (1 << count) - 1;
         let of_rule = satisfied & all;
-        let matches = if rule.any() {
-            of_rule != 0
-        } else {
-            of_rule == all
-        };
+        let matches = if rule.any() { of_rule != 0 } else { of_rule == all };
         matched |= u64::from(matches) << index;
         satisfied >>= count;
     }
@@ -108,12 +103,7 @@ fn conditions_match(codes: &[u16], thresholds: &[u64], values: &[u64], any: bool
 }
 
 #[cold]
-fn apply_transition(
-    record: &mut DeviceRecord<'_>,
-    index: usize,
-    matched: bool,
-    evaluation: &mut Evaluation<'_>,
-) {
+fn apply_transition(record: &mut DeviceRecord<'_>, index: usize, matched: bool, evaluation: &mut Evaluation<'_>) {
     record.set_matched(index, matched);
     if matched {
         fire(record, index, evaluation);

@@ -73,19 +73,13 @@ impl ScanBuffer {
     #[inline]
     fn has(&self, slot: usize) -> bool {
         let readings = &self.readings[self.first..];
-        readings
-            .iter()
-            .any(|(other, _)| usize::from(*other) == slot)
+        readings.iter().any(|(other, _)| usize::from(*other) == slot)
     }
 }
 
 /// Fills `scan` from a payload that is one object; returns its `ts`, if it has one.
 #[inline]
-pub fn scan_object(
-    payload: &[u8],
-    metrics: &MetricLayout,
-    scan: &mut ScanBuffer,
-) -> Option<Option<f64>> {
+pub fn scan_object(payload: &[u8], metrics: &MetricLayout, scan: &mut ScanBuffer) -> Option<Option<f64>> {
     scan.clear();
     let (ts, end) = Scanner { payload, metrics }.object(0, scan)?;
     (skip_space(payload, end) == payload.len()).then_some(ts)
@@ -136,11 +130,7 @@ impl Scanner<'_> {
         loop {
             at = skip_space(self.payload, at);
             let is_plain = !envelope.has_values && !self.metrics.reports_envelope;
-            let expected = if is_plain {
-                self.expected_member(at, scan)
-            } else {
-                None
-            };
+            let expected = if is_plain { self.expected_member(at, scan) } else { None };
             at = match expected {
                 Some(end) => end,
                 None => self.envelope_member(at, &mut envelope, scan)?,
@@ -154,12 +144,7 @@ impl Scanner<'_> {
     }
 
     /// A member of any kind.
-    fn envelope_member(
-        self,
-        at: usize,
-        envelope: &mut Envelope,
-        scan: &mut ScanBuffer,
-    ) -> Option<usize> {
+    fn envelope_member(self, at: usize, envelope: &mut Envelope, scan: &mut ScanBuffer) -> Option<usize> {
         let payload = self.payload;
         if payload.get(at..)?.starts_with(b"\"ts\"") {
             let begin = expect_byte(payload, at + 4, b':')?;
@@ -248,8 +233,7 @@ fn text(payload: &[u8], at: usize) -> Option<usize> {
     let ends = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
     let size = rest.iter().position(ends)?;
     let is_plain = rest[size] == b'"'
-        && (size <= MAX_TEXT
-            || std::str::from_utf8(&rest[..size]).ok()?.chars().count() <= MAX_TEXT)
+        && (size <= MAX_TEXT || std::str::from_utf8(&rest[..size]).ok()?.chars().count() <= MAX_TEXT)
         && (rest[..size].is_ascii() || std::str::from_utf8(&rest[..size]).is_ok());
     is_plain.then_some(at + 1 + size)
 }

@@ -12,9 +12,7 @@ impl Engine {
     /// False, with nothing done, when the payload needs the general path.
     #[inline]
     pub(crate) fn ingest_fast(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
-        let metrics = &self.devices.headers[raw.handle as usize]
-            .rule_layout
-            .metrics;
+        let metrics = &self.devices.headers[raw.handle as usize].rule_layout.metrics;
         if raw.payload.first() == Some(&b'[') {
             return self.ingest_array(raw, result);
         }
@@ -27,9 +25,7 @@ impl Engine {
     }
 
     fn ingest_array(&mut self, raw: RawMessage<'_>, result: &mut BatchResult) -> bool {
-        let metrics = &self.devices.headers[raw.handle as usize]
-            .rule_layout
-            .metrics;
+        let metrics = &self.devices.headers[raw.handle as usize].rule_layout.metrics;
         if scan_array(raw.payload, metrics, &mut self.scan).is_none() {
             return false;
         }
@@ -70,13 +66,7 @@ impl Engine {
         }
     }
 
-    fn ingest_numbers(
-        &mut self,
-        raw: RawMessage<'_>,
-        ts_ms: i64,
-        range: Range<usize>,
-        result: &mut BatchResult,
-    ) {
+    fn ingest_numbers(&mut self, raw: RawMessage<'_>, ts_ms: i64, range: Range<usize>, result: &mut BatchResult) {
         let mut record = self.devices.record(raw.handle);
         let header = &*record.header;
         let metrics = &*header.rule_layout.metrics;
@@ -121,9 +111,7 @@ fn mixed_values<'a>(
     for (index, value) in &scan.non_numbers[non_numbers] {
         values[index - first].1 = match *value {
             NonNumber::Bool(value) => MetricValue::Bool(value),
-            NonNumber::Text(begin, end) => {
-                MetricValue::Text(String::from_utf8_lossy(&payload[begin..end]))
-            }
+            NonNumber::Text(begin, end) => MetricValue::Text(String::from_utf8_lossy(&payload[begin..end])),
         };
     }
     values

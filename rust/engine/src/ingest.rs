@@ -11,9 +11,7 @@ use crate::firing::{Evaluation, EvaluationKind};
 use crate::metric_layout::MetricSlot;
 use crate::metric_names::MetricNames;
 use crate::packing;
-use crate::payload_parser::{
-    self, MAX_METRICS, MAX_PAYLOAD, MetricValue, ParsedReading, PayloadFault,
-};
+use crate::payload_parser::{self, MAX_METRICS, MAX_PAYLOAD, MetricValue, ParsedReading, PayloadFault};
 
 /// A message as it arrived, with the handle of its device.
 #[derive(Clone, Copy)]
@@ -28,10 +26,7 @@ const CACHED_DEVICES: usize = 4096;
 
 impl Engine {
     /// `messages`: (device, arrival, payload) in order of arrival.
-    pub fn ingest<'a>(
-        &mut self,
-        messages: impl ExactSizeIterator<Item = (u32, i64, &'a [u8])> + Clone,
-    ) -> BatchResult {
+    pub fn ingest<'a>(&mut self, messages: impl ExactSizeIterator<Item = (u32, i64, &'a [u8])> + Clone) -> BatchResult {
         let mut result = BatchResult::default();
         result.rows.reserve(messages.len());
         result.arena.reserve(messages.len() * 48);
@@ -203,12 +198,7 @@ fn metric_number(names: &mut MetricNames, name: &str, result: &mut BatchResult) 
 
 /// Adds the row whose bytes begin at `begin` of the arena.
 #[inline]
-pub(crate) fn finish_row(
-    header: &DeviceHeader,
-    ts_ms: i64,
-    begin: usize,
-    result: &mut BatchResult,
-) {
+pub(crate) fn finish_row(header: &DeviceHeader, ts_ms: i64, begin: usize, result: &mut BatchResult) {
     let end = result.arena.len();
     let digest = packing::digest(&result.arena[begin..end]);
     result.rows.push(Row {
@@ -219,19 +209,11 @@ pub(crate) fn finish_row(
     });
 }
 
-pub(crate) fn watched_reading(
-    header: &DeviceHeader,
-    slot: usize,
-    ts_ms: i64,
-    value: &MetricValue<'_>,
-) -> WatchedReading {
+pub(crate) fn watched_reading(header: &DeviceHeader, slot: usize, ts_ms: i64, value: &MetricValue<'_>) -> WatchedReading {
     let metric = &header.rule_layout.metrics.slots[slot];
     let (value, text) = match value {
         MetricValue::Number(value) => (Some(*value), None),
-        MetricValue::Bool(value) => (
-            Some(f64::from(u8::from(*value))),
-            Some(value.to_string().into()),
-        ),
+        MetricValue::Bool(value) => (Some(f64::from(u8::from(*value))), Some(value.to_string().into())),
         MetricValue::Text(text) => (None, Some((&**text).into())),
     };
     WatchedReading {

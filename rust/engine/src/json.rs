@@ -33,11 +33,7 @@ pub fn parse(payload: &[u8]) -> Result<Json<'_>, Malformed> {
     let mut parser = Parser { text, at: 0 };
     let value = parser.value(0)?;
     parser.skip_space();
-    if parser.at == text.len() {
-        Ok(value)
-    } else {
-        Err(Malformed)
-    }
+    if parser.at == text.len() { Ok(value) } else { Err(Malformed) }
 }
 
 struct Parser<'a> {
@@ -87,8 +83,7 @@ impl<'a> Parser<'a> {
                 self.literal("-Infinity", Json::Number(f64::NEG_INFINITY))
             }
             _ => {
-                let (value, end) =
-                    json_number::parse(self.text.as_bytes(), self.at).ok_or(Malformed)?;
+                let (value, end) = json_number::parse(self.text.as_bytes(), self.at).ok_or(Malformed)?;
                 self.at = end;
                 Ok(Json::Number(value))
             }
@@ -139,11 +134,7 @@ impl<'a> Parser<'a> {
 
     fn open(&mut self, depth: usize) -> Result<(), Malformed> {
         self.at += 1;
-        if depth > MAX_DEPTH {
-            Err(Malformed)
-        } else {
-            Ok(())
-        }
+        if depth > MAX_DEPTH { Err(Malformed) } else { Ok(()) }
     }
 
     /// The string whose opening quote comes next.
@@ -206,11 +197,7 @@ impl<'a> Parser<'a> {
     }
 
     fn hex4(&mut self) -> Result<u32, Malformed> {
-        let digits = self
-            .text
-            .as_bytes()
-            .get(self.at..self.at + 4)
-            .ok_or(Malformed)?;
+        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(Malformed)?;
         let mut code = 0;
         for &digit in digits {
             code = code * 16 + char::from(digit).to_digit(16).ok_or(Malformed)?;
@@ -234,12 +221,7 @@ impl<'a> Members<'a> {
         }
         self.list.push((key, value));
         if self.list.len() == HASH_FROM {
-            self.table = self
-                .list
-                .iter()
-                .enumerate()
-                .map(|(i, (key, _))| (key.clone(), i))
-                .collect();
+            self.table = self.list.iter().enumerate().map(|(i, (key, _))| (key.clone(), i)).collect();
         } else if self.list.len() > HASH_FROM {
             let index = self.list.len() - 1;
             self.table.insert(self.list[index].0.clone(), index);

@@ -5,8 +5,8 @@
 //! are exact doubles and one operation rounds correctly (Clinger 1990). The standard library reads the rest.
 
 const EXACT_POWERS: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
-    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21,
+    1e22,
 ];
 /// 2^53: every integer up to here is an exact double.
 const EXACT_MANTISSA: u64 = 1 << 53;
@@ -38,8 +38,7 @@ fn parse_short(text: &[u8], at: usize) -> Option<(f64, usize)> {
     let first = at + usize::from(negative);
     let word = load_8(text, first) ^ repeat_byte(b'0');
     // The top bit of each byte that is not a digit.
-    let non_digits = ((word & repeat_byte(0x7f)).wrapping_add(repeat_byte(0x80 - 10)) | word)
-        & repeat_byte(0x80);
+    let non_digits = ((word & repeat_byte(0x7f)).wrapping_add(repeat_byte(0x80 - 10)) | word) & repeat_byte(0x80);
     let integer = non_digits.trailing_zeros() & !7;
     if integer == 0 || non_digits == 0 || (integer > 8 && word as u8 == 0) {
         return None;
@@ -87,15 +86,10 @@ fn load_8(text: &[u8], at: usize) -> u64 {
 fn load_last(text: &[u8], at: usize) -> u64 {
     let Some(last) = text.last_chunk() else {
         let rest = text.get(at..).unwrap_or_default();
-        return rest
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        return rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     };
     let missing = (at + 8 - text.len()) as u32;
-    u64::from_le_bytes(*last)
-        .checked_shr(missing * 8)
-        .unwrap_or(0)
+    u64::from_le_bytes(*last).checked_shr(missing * 8).unwrap_or(0)
 }
 
 /// Digits collected in an integer, how many there are, and where they end.
@@ -128,10 +122,7 @@ fn parse_long(text: &[u8], at: usize) -> Option<(f64, usize)> {
     if integer.count == 0 || (integer.count > 1 && text[first] == b'0') {
         return None;
     }
-    let mut fraction = Digits {
-        count: 0,
-        ..integer
-    };
+    let mut fraction = Digits { count: 0, ..integer };
     if text.get(integer.end) == Some(&b'.') {
         fraction = digits(text, integer.end + 1, integer.value);
         if fraction.count == 0 {
@@ -146,10 +137,7 @@ fn parse_long(text: &[u8], at: usize) -> Option<(f64, usize)> {
         end = after;
     }
     let exact = integer.count + fraction.count <= MAX_DIGITS && fraction.value <= EXACT_MANTISSA;
-    let value = match exact
-        .then(|| scale_exactly(fraction.value, exponent))
-        .flatten()
-    {
+    let value = match exact.then(|| scale_exactly(fraction.value, exponent)).flatten() {
         Some(magnitude) if negative => -magnitude,
         Some(magnitude) => magnitude,
         None => parse_with_std(&text[at..end])?,
@@ -203,11 +191,7 @@ mod tests {
         for text in texts.split(' ') {
             let expected: f64 = text.parse().unwrap();
             let (value, end) = parse(text.as_bytes(), 0).unwrap();
-            assert_eq!(
-                (value.to_bits(), end),
-                (expected.to_bits(), text.len()),
-                "{text}"
-            );
+            assert_eq!((value.to_bits(), end), (expected.to_bits(), text.len()), "{text}");
         }
     }
 

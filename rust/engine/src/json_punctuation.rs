@@ -21,10 +21,7 @@ pub fn member_end(payload: &[u8], at: usize) -> Option<MemberEnd> {
     let at = skip_space(payload, at);
     let byte = *payload.get(at)?;
     let is_last = byte == b'}';
-    (is_last || byte == b',').then_some(MemberEnd {
-        at: at + 1,
-        is_last,
-    })
+    (is_last || byte == b',').then_some(MemberEnd { at: at + 1, is_last })
 }
 
 #[inline]

@@ -64,8 +64,7 @@ impl KeyPattern {
             Some(prefix) => u128::from_le_bytes(*prefix),
             None => zero_padded(rest),
         };
-        (prefix ^ self.prefix) & self.mask == 0
-            && (self.text.len() <= PREFIX || rest.starts_with(&self.text))
+        (prefix ^ self.prefix) & self.mask == 0 && (self.text.len() <= PREFIX || rest.starts_with(&self.text))
     }
 }
 
@@ -85,13 +84,8 @@ impl MetricLayout {
         let searchable = slots.iter().take(MAX_METRICS);
         Self {
             reports_u: slots.iter().any(|slot| &*slot.name == "u"),
-            reports_envelope: slots
-                .iter()
-                .any(|slot| ["ts", "m", "u"].contains(&&*slot.name)),
-            encoded_keys: slots
-                .iter()
-                .map(|slot| EncodedKey::new(slot.metric))
-                .collect(),
+            reports_envelope: slots.iter().any(|slot| ["ts", "m", "u"].contains(&&*slot.name)),
+            encoded_keys: slots.iter().map(|slot| EncodedKey::new(slot.metric)).collect(),
             key_patterns: searchable.map(|slot| KeyPattern::new(&slot.name)).collect(),
             slots,
         }
@@ -113,8 +107,7 @@ impl MetricLayout {
     #[inline(always)]
     pub fn match_key(&self, payload: &[u8], at: usize, slot: usize) -> Option<usize> {
         let key = self.key_patterns.get(slot)?;
-        key.is_prefix_of(payload.get(at..)?)
-            .then_some(at + key.text.len())
+        key.is_prefix_of(payload.get(at..)?).then_some(at + key.text.len())
     }
 
     /// The slot whose key and colon begin at `at`, and where they end.
@@ -140,8 +133,7 @@ impl MetricLayouts {
             return layout.clone();
         }
         if self.layouts.len() >= self.sweep_at {
-            self.layouts
-                .retain(|_, layout| Arc::strong_count(layout) > 1);
+            self.layouts.retain(|_, layout| Arc::strong_count(layout) > 1);
             self.sweep_at = self.layouts.len() * 2 + 64;
         }
         let layout = Arc::new(MetricLayout::new(slots.clone()));

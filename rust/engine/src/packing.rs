@@ -38,9 +38,7 @@ pub fn put_number(out: &mut Vec<u8>, metric: u32, value: f64) {
 pub fn put_value(out: &mut Vec<u8>, metric: u32, value: &MetricValue<'_>) {
     match value {
         MetricValue::Number(value) => put_number(out, metric, *value),
-        MetricValue::Bool(value) => {
-            put_varint(out, key(metric, if *value { TAG_TRUE } else { TAG_FALSE }))
-        }
+        MetricValue::Bool(value) => put_varint(out, key(metric, if *value { TAG_TRUE } else { TAG_FALSE })),
         MetricValue::Text(text) => {
             put_varint(out, key(metric, TAG_TEXT));
             put_varint(out, text.len() as u64);
@@ -144,18 +142,14 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, size: u64) -> Result<&'a [u8], DecodeError> {
-        let split = usize::try_from(size)
-            .ok()
-            .and_then(|size| self.data.split_at_checked(size));
-        let (part, rest) =
-            split.ok_or(DecodeError("packed readings end in the middle of a value"))?;
+        let split = usize::try_from(size).ok().and_then(|size| self.data.split_at_checked(size));
+        let (part, rest) = split.ok_or(DecodeError("packed readings end in the middle of a value"))?;
         self.data = rest;
         Ok(part)
     }
 
     fn text(&mut self, size: u64) -> Result<&'a str, DecodeError> {
-        std::str::from_utf8(self.take(size)?)
-            .map_err(|_| DecodeError("packed readings hold text that is not UTF-8"))
+        std::str::from_utf8(self.take(size)?).map_err(|_| DecodeError("packed readings hold text that is not UTF-8"))
     }
 
     fn varint(&mut self) -> Result<u64, DecodeError> {
@@ -167,9 +161,7 @@ impl<'a> Cursor<'a> {
                 return Ok(number as u64);
             }
         }
-        Err(DecodeError(
-            "packed readings hold a number that is too long",
-        ))
+        Err(DecodeError("packed readings hold a number that is too long"))
     }
 
     fn signed(&mut self) -> Result<i64, DecodeError> {
@@ -179,8 +171,7 @@ impl<'a> Cursor<'a> {
 
     fn reading(&mut self) -> Result<(u32, MetricValue<'a>), DecodeError> {
         let key = self.varint()?;
-        let metric =
-            u32::try_from(key >> 3).map_err(|_| DecodeError("a metric number is too large"))?;
+        let metric = u32::try_from(key >> 3).map_err(|_| DecodeError("a metric number is too large"))?;
         let value = match key & 7 {
             TAG_FALSE => MetricValue::Bool(false),
             TAG_TRUE => MetricValue::Bool(true),

@@ -95,11 +95,7 @@ pub fn message_time(ts: f64, received_ms: i64) -> Result<i64, PayloadFault> {
     if ts > (received_ms + DAY_MS) as f64 {
         return Err(PayloadFault::Future);
     }
-    Ok(if ts >= OLDEST_TS {
-        ts as i64
-    } else {
-        received_ms
-    })
+    Ok(if ts >= OLDEST_TS { ts as i64 } else { received_ms })
 }
 
 fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut ParsedPayload<'a>) {
@@ -116,11 +112,7 @@ fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut Par
     let mut readings = Vec::with_capacity(values.len());
     for (name, value) in values {
         match check_reading(&name, value) {
-            Ok(value) => readings.push(ParsedReading {
-                name,
-                value,
-                unit: None,
-            }),
+            Ok(value) => readings.push(ParsedReading { name, value, unit: None }),
             Err(fault) => parsed.faults.push(fault),
         }
     }
@@ -131,10 +123,7 @@ fn parse_message<'a>(mut members: Object<'a>, received_ms: i64, parsed: &mut Par
 }
 
 /// (values, units) of a message: in the members `m` and `u`, or values as members themselves.
-fn split_envelope<'a>(
-    mut members: Object<'a>,
-    faults: &mut Vec<PayloadFault>,
-) -> (Object<'a>, Object<'a>) {
+fn split_envelope<'a>(mut members: Object<'a>, faults: &mut Vec<PayloadFault>) -> (Object<'a>, Object<'a>) {
     let enveloped = members
         .iter()
         .any(|(key, value)| key == "m" && matches!(value, Json::Object(_)));
@@ -148,10 +137,7 @@ fn split_envelope<'a>(
             None
         }
     };
-    let values = match enveloped
-        .then(|| remove_member(&mut members, "m"))
-        .flatten()
-    {
+    let values = match enveloped.then(|| remove_member(&mut members, "m")).flatten() {
         Some(Json::Object(values)) => values,
         _ => members,
     };
@@ -180,18 +166,12 @@ fn check_reading<'a>(name: &str, value: Json<'a>) -> Result<MetricValue<'a>, Pay
 }
 
 /// Units of readings that were not accepted are ignored.
-fn attach_units<'a>(
-    units: Object<'a>,
-    readings: &mut [ParsedReading<'a>],
-    faults: &mut Vec<PayloadFault>,
-) {
+fn attach_units<'a>(units: Object<'a>, readings: &mut [ParsedReading<'a>], faults: &mut Vec<PayloadFault>) {
     let mut units: std::collections::HashMap<_, _> = units.into_iter().collect();
     for reading in readings {
         match units.remove(&reading.name) {
             None => {}
-            Some(Json::Text(unit))
-                if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) =>
-            {
+            Some(Json::Text(unit)) if unit.chars().count() <= MAX_UNIT && !unit.chars().any(char::is_control) => {
                 reading.unit = Some(unit);
             }
             Some(_) => faults.push(PayloadFault::BadValue),

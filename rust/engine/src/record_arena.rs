@@ -55,9 +55,7 @@ impl RecordArena {
         let class = &mut self.classes[size];
         class.shift = (PAGE_LINES / size).max(1).ilog2();
         if class.owners.len() >> class.shift == class.pages.len() {
-            class
-                .pages
-                .push(Page::new((size * LINE_WORDS) << class.shift));
+            class.pages.push(Page::new((size * LINE_WORDS) << class.shift));
         }
         if class.owners.len() == class.owners.capacity() {
             class.owners.reserve_exact(class.owners.len() / 8 + 16);
@@ -80,9 +78,7 @@ impl RecordArena {
         let owner = class.owners.swap_remove(index as usize);
         let moved = class.owners.get(index as usize).copied();
         // One spare page stays, so that alternating allocations and frees do not allocate memory.
-        class
-            .pages
-            .truncate((class.owners.len() >> class.shift) + 2);
+        class.pages.truncate((class.owners.len() >> class.shift) + 2);
         moved.filter(|moved| *moved != owner)
     }
 

@@ -35,8 +35,7 @@ impl RowWriter {
         let integer = value as i32;
         let size = usize::from(key.size) & (KEY_WORD - 1);
         if f64::from(integer).to_bits() == value.to_bits() && integer != i32::MIN {
-            entry[..KEY_WORD]
-                .copy_from_slice(&(key.bytes ^ (TAG_DOUBLE ^ TAG_INTEGER)).to_le_bytes());
+            entry[..KEY_WORD].copy_from_slice(&(key.bytes ^ (TAG_DOUBLE ^ TAG_INTEGER)).to_le_bytes());
             self.len += size;
             self.put_varint(zigzag(i64::from(integer)));
         } else {
@@ -76,10 +75,7 @@ impl EncodedKey {
         put_varint(&mut encoded, key(metric, TAG_DOUBLE));
         let size = encoded.len() as u8;
         encoded.resize(KEY_WORD, 0);
-        let bytes = encoded
-            .iter()
-            .rev()
-            .fold(0, |bytes, byte| bytes << 8 | u64::from(*byte));
+        let bytes = encoded.iter().rev().fold(0, |bytes, byte| bytes << 8 | u64::from(*byte));
         Self { bytes, size }
     }
 }

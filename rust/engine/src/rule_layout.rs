@@ -78,12 +78,7 @@ impl RuleLayout {
     }
 
     pub fn word_count(&self) -> usize {
-        self.matched_offset()
-            + self
-                .rules
-                .len()
-                .saturating_sub(WORD_BITS)
-                .div_ceil(WORD_BITS)
+        self.matched_offset() + self.rules.len().saturating_sub(WORD_BITS).div_ceil(WORD_BITS)
     }
 }
 
@@ -111,8 +106,7 @@ impl RuleLayouts {
             return layout.clone();
         }
         if self.layouts.len() >= self.sweep_at {
-            self.layouts
-                .retain(|_, layout| Arc::strong_count(layout) > 1);
+            self.layouts.retain(|_, layout| Arc::strong_count(layout) > 1);
             self.sweep_at = self.layouts.len() * 2 + 64;
         }
         let layout = Arc::new(RuleLayout::new(metrics, condition_codes, rules));

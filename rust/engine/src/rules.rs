@@ -70,11 +70,7 @@ const COMMAND: u32 = (1 << 24) - 1;
 
 impl CompactRule {
     fn new(spec: &RuleSpec, is_plain: bool) -> Self {
-        let count = if is_plain {
-            spec.conditions.len() as u32
-        } else {
-            0
-        };
+        let count = if is_plain { spec.conditions.len() as u32 } else { 0 };
         let any = if spec.any { ANY } else { 0 };
         let timed = if is_plain { 0 } else { TIMED };
         Self(spec.command & COMMAND | count << COUNT_SHIFT | any | timed)

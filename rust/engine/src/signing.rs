@@ -89,12 +89,8 @@ pub struct Signer {
 
 impl Signer {
     pub fn new(secret: &str) -> Result<Self, InvalidSecret> {
-        let standard_key = secret
-            .strip_prefix(SECRET_PREFIX)
-            .and_then(|rest| STANDARD.decode(rest).ok());
-        let standard_key = standard_key
-            .filter(|key| !key.is_empty())
-            .ok_or(InvalidSecret)?;
+        let standard_key = secret.strip_prefix(SECRET_PREFIX).and_then(|rest| STANDARD.decode(rest).ok());
+        let standard_key = standard_key.filter(|key| !key.is_empty()).ok_or(InvalidSecret)?;
         Ok(Self {
             service_key: HmacKey::new(secret.as_bytes()),
             standard_key: HmacKey::new(&standard_key),
@@ -105,10 +101,7 @@ impl Signer {
     pub fn service(&self, body: &[u8]) -> [u8; 71] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = *b"sha256=0000000000000000000000000000000000000000000000000000000000000000";
-        for (pair, byte) in text[7..]
-            .chunks_exact_mut(2)
-            .zip(self.service_key.sign(body))
-        {
+        for (pair, byte) in text[7..].chunks_exact_mut(2).zip(self.service_key.sign(body)) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
@@ -138,8 +131,7 @@ mod tests {
     fn hmac_equals_rfc_4231() {
         let digest = HmacKey::new(b"Jefe").sign(b"what do ya want for nothing?");
         assert_eq!(digest[..4], [0x5b, 0xdc, 0xc1, 0x46]);
-        let digest = HmacKey::new(&[0xaa; 131])
-            .sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
+        let digest = HmacKey::new(&[0xaa; 131]).sign(b"Test Using Larger Than Block-Size Key - Hash Key First");
         assert_eq!(digest[..4], [0x60, 0xe4, 0x31, 0x59]);
     }
 

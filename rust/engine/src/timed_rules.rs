@@ -56,12 +56,7 @@ fn timed_rule_mut(header: &mut DeviceHeader, timed_index: usize) -> Option<&mut 
 }
 
 /// (matched, held since) after this instant.
-fn next_state(
-    record: &DeviceRecord<'_>,
-    rule: &TimedRule,
-    was_matched: bool,
-    at_ms: i64,
-) -> (bool, i64) {
+fn next_state(record: &DeviceRecord<'_>, rule: &TimedRule, was_matched: bool, at_ms: i64) -> (bool, i64) {
     let holds = |condition: &BoundCondition| condition_holds(record, condition, at_ms);
     let cleared = !rule.clear.is_empty() && rule.clear.iter().all(holds);
     let satisfied = if rule.any {
@@ -70,21 +65,13 @@ fn next_state(
         rule.conditions.iter().all(holds)
     };
     if was_matched {
-        let matched = if rule.clear.is_empty() {
-            satisfied
-        } else {
-            !cleared
-        };
+        let matched = if rule.clear.is_empty() { satisfied } else { !cleared };
         return (matched, if matched { rule.held_since } else { NEVER });
     }
     if cleared || !satisfied {
         return (false, NEVER);
     }
-    let since = if rule.held_since == NEVER {
-        at_ms
-    } else {
-        rule.held_since
-    };
+    let since = if rule.held_since == NEVER { at_ms } else { rule.held_since };
     if at_ms.saturating_sub(since) < rule.for_ms {
         (false, since)
     } else {
@@ -97,16 +84,12 @@ fn condition_holds(record: &DeviceRecord<'_>, bound: &BoundCondition, at_ms: i64
     let (header, words) = (&*record.header, &*record.words);
     match &bound.condition.test {
         // The number of a text is NaN, which satisfies nothing.
-        ConditionTest::Number(mask, threshold) => {
-            satisfies(*mask, f64::from_bits(words[slot]), *threshold)
-        }
+        ConditionTest::Number(mask, threshold) => satisfies(*mask, f64::from_bits(words[slot]), *threshold),
         ConditionTest::Text { equal, text } => {
             header.kind(slot) == ValueKind::Text
                 && matches!(header.value(words, slot), Some(MetricValue::Text(last)) if (*last == **text) == *equal)
         }
-        ConditionTest::Silent(silence_ms) => {
-            silent_from(record, slot, *silence_ms).is_some_and(|from| from <= at_ms)
-        }
+        ConditionTest::Silent(silence_ms) => silent_from(record, slot, *silence_ms).is_some_and(|from| from <= at_ms),
     }
 }
 

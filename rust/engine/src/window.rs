@@ -29,14 +29,8 @@ struct OffsetSpan {
 }
 
 impl GrantWindow {
-    pub fn new(
-        days: u8,
-        minutes: Option<(u16, u16)>,
-        tzif: &[u8],
-        name: &str,
-    ) -> Result<Self, InvalidTimeZone> {
-        let zone =
-            TimeZone::tzif(name, tzif).map_err(|error| InvalidTimeZone(error.to_string()))?;
+    pub fn new(days: u8, minutes: Option<(u16, u16)>, tzif: &[u8], name: &str) -> Result<Self, InvalidTimeZone> {
+        let zone = TimeZone::tzif(name, tzif).map_err(|error| InvalidTimeZone(error.to_string()))?;
         let minutes = minutes.map(|(from, to)| (i64::from(from), i64::from(to)));
         Ok(Self {
             days,
@@ -92,16 +86,8 @@ impl GrantWindow {
             .following(at)
             .next()
             .map_or(i64::MAX, |change| change.timestamp().as_second());
-        let start_s = if self.is_transition(at_s) {
-            at_s
-        } else {
-            start_s
-        };
-        OffsetSpan {
-            start_s,
-            end_s,
-            offset,
-        }
+        let start_s = if self.is_transition(at_s) { at_s } else { start_s };
+        OffsetSpan { start_s, end_s, offset }
     }
 
     fn is_transition(&self, at_s: i64) -> bool {

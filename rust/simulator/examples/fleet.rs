@@ -16,14 +16,8 @@ fn argument(index: usize, default: f64) -> f64 {
 
 fn resident_kib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap_or_default();
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,12 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fleet: Vec<DeviceCredentials> = (0..devices).map(credentials).collect();
     let started = Instant::now();
     for (number, device) in fleet.iter().enumerate() {
-        broker.upsert_credentials(
-            &device.device_id,
-            number as u32,
-            &device.password,
-            FirmwareProfile::Native,
-        );
+        broker.upsert_credentials(&device.device_id, number as u32, &device.password, FirmwareProfile::Native);
     }
     println!(
         "upsert_credentials: {:.2} µs for each device",
@@ -85,10 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             None => std::thread::sleep(Duration::from_micros(500)),
         }
-        let connected = simulation
-            .counters()
-            .connected
-            .load(std::sync::atomic::Ordering::Relaxed) as usize;
+        let connected = simulation.counters().connected.load(std::sync::atomic::Ordering::Relaxed) as usize;
         most = most.max(connected);
         if all_connected.is_none() && connected == devices {
             all_connected = Some(started.elapsed());

@@ -36,11 +36,7 @@ impl From<Publish> for ReceivedPublish {
     }
 }
 
-pub(crate) fn v3_connect(
-    credentials: &DeviceCredentials,
-    keep_alive_s: u16,
-    will: &(String, &'static str),
-) -> v3::Connect {
+pub(crate) fn v3_connect(credentials: &DeviceCredentials, keep_alive_s: u16, will: &(String, &'static str)) -> v3::Connect {
     v3::Connect {
         clean_session: true,
         keep_alive: keep_alive_s,
@@ -57,11 +53,7 @@ pub(crate) fn v3_connect(
     }
 }
 
-pub(crate) fn v5_connect(
-    credentials: &DeviceCredentials,
-    keep_alive_s: u16,
-    will: &(String, &'static str),
-) -> v5::Connect {
+pub(crate) fn v5_connect(credentials: &DeviceCredentials, keep_alive_s: u16, will: &(String, &'static str)) -> v5::Connect {
     v5::Connect {
         clean_start: true,
         keep_alive: keep_alive_s,
@@ -88,9 +80,7 @@ pub(crate) fn v5_connect(
 impl From<v3::Packet> for ServerPacket {
     fn from(packet: v3::Packet) -> Self {
         match packet {
-            v3::Packet::ConnectAck(ack)
-                if ack.return_code == v3::ConnectAckReason::ConnectionAccepted =>
-            {
+            v3::Packet::ConnectAck(ack) if ack.return_code == v3::ConnectAckReason::ConnectionAccepted => {
                 Self::ConnectionAccepted
             }
             v3::Packet::PublishAck { packet_id } => Self::PubAck(packet_id.get()),
@@ -103,9 +93,7 @@ impl From<v3::Packet> for ServerPacket {
 impl From<v5::Packet> for ServerPacket {
     fn from(packet: v5::Packet) -> Self {
         match packet {
-            v5::Packet::ConnectAck(ack) if ack.reason_code == v5::ConnectAckReason::Success => {
-                Self::ConnectionAccepted
-            }
+            v5::Packet::ConnectAck(ack) if ack.reason_code == v5::ConnectAckReason::Success => Self::ConnectionAccepted,
             v5::Packet::PublishAck(ack) => Self::PubAck(ack.packet_id.get()),
             v5::Packet::Publish(publish) => Self::Publish((*publish).into()),
             v5::Packet::Disconnect(_) => Self::Disconnect,

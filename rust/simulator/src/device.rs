@@ -29,10 +29,7 @@ impl SimulatedDevice {
         let share = 0.5 + (index as f64 + 0.5) / fleet.size as f64;
         let first = |every: Option<Duration>| every.map(|every| now + every.mul_f64(share));
         Self {
-            reconnects: [
-                first(faults.reconnect_every),
-                first(faults.abrupt_reconnect_every),
-            ],
+            reconnects: [first(faults.reconnect_every), first(faults.abrupt_reconnect_every)],
             credentials,
             index,
             relay: false,

@@ -83,14 +83,8 @@ mod tests {
         }
         for (quantile, exact) in [(0.5, 5_000.0), (0.99, 9_900.0)] {
             let found = histogram.quantile(quantile) as f64;
-            assert!(
-                found <= exact && found >= exact * 0.87,
-                "{quantile}: {found}"
-            );
+            assert!(found <= exact && found >= exact * 0.87, "{quantile}: {found}");
         }
-        assert_eq!(
-            (histogram.max(), Histogram::default().quantile(0.5)),
-            (10_000, 0)
-        );
+        assert_eq!((histogram.max(), Histogram::default().quantile(0.5)), (10_000, 0));
     }
 }

@@ -41,11 +41,7 @@ impl MqttClient {
         }
     }
 
-    fn encode(
-        &mut self,
-        v3: impl FnOnce() -> v3::Packet,
-        v5: impl FnOnce() -> v5::Packet,
-    ) -> io::Result<()> {
+    fn encode(&mut self, v3: impl FnOnce() -> v3::Packet, v5: impl FnOnce() -> v5::Packet) -> io::Result<()> {
         match &mut self.codec {
             ClientCodec::V3(codec) => codec.encode(v3(), &mut self.output),
             ClientCodec::V5(codec) => codec.encode(v5(), &mut self.output),
@@ -96,13 +92,7 @@ impl MqttClient {
     }
 
     /// Returns the packet id; 0 at QoS 0.
-    pub fn publish(
-        &mut self,
-        topic: String,
-        payload: Bytes,
-        qos: u8,
-        retain: bool,
-    ) -> io::Result<u16> {
+    pub fn publish(&mut self, topic: String, payload: Bytes, qos: u8, retain: bool) -> io::Result<u16> {
         self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
         let packet_id = NonZeroU16::new(self.last_packet_id).filter(|_| qos > 0);
         let packet = |properties| {
@@ -117,9 +107,7 @@ impl MqttClient {
             })
         };
         match &mut self.codec {
-            ClientCodec::V3(codec) => {
-                codec.encode(v3::Packet::Publish(packet(None)), &mut self.output)
-            }
+            ClientCodec::V3(codec) => codec.encode(v3::Packet::Publish(packet(None)), &mut self.output),
             ClientCodec::V5(codec) => {
                 let publish = packet(Some(v5::PublishProperties::default()));
                 codec.encode(v5::Packet::Publish(publish), &mut self.output)
@@ -154,10 +142,7 @@ impl MqttClient {
             reason_string: None,
             user_properties: Vec::new(),
         };
-        self.encode(
-            || v3::Packet::Disconnect,
-            || v5::Packet::Disconnect(v5_packet()),
-        )
+        self.encode(|| v3::Packet::Disconnect, || v5::Packet::Disconnect(v5_packet()))
     }
 
     pub async fn flush(&mut self) -> io::Result<()> {

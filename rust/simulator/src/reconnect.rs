@@ -69,22 +69,13 @@ async fn run_session(
     end
 }
 
-async fn open_session<'f>(
-    fleet: &'f Fleet,
-    device: &'f mut SimulatedDevice,
-) -> io::Result<DeviceSession<'f>> {
+async fn open_session<'f>(fleet: &'f Fleet, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
     let permit = fleet.connect_permits.acquire().await;
     let _permit = permit.map_err(io::Error::other)?;
     let opening = tokio::time::timeout(RESPONSE_TIMEOUT, DeviceSession::open(fleet, device)).await;
-    opening
-        .unwrap_or_else(|timeout| Err(timeout.into()))
-        .inspect_err(|error| {
-            let refused = error.kind() == io::ErrorKind::PermissionDenied;
-            let counters = &fleet.counters;
-            Counters::increment(if refused {
-                &counters.refused
-            } else {
-                &counters.failed
-            });
-        })
+    opening.unwrap_or_else(|timeout| Err(timeout.into())).inspect_err(|error| {
+        let refused = error.kind() == io::ErrorKind::PermissionDenied;
+        let counters = &fleet.counters;
+        Counters::increment(if refused { &counters.refused } else { &counters.failed });
+    })
 }

@@ -56,10 +56,7 @@ impl DeviceSession<'_> {
             let telemetry = Some(times.next_telemetry).filter(|_| may_publish);
             let [reconnect, abrupt_reconnect] = self.device.reconnects;
             let next = [telemetry, end, reconnect, abrupt_reconnect, result];
-            let next = next
-                .into_iter()
-                .flatten()
-                .fold(times.next_ping, Instant::min);
+            let next = next.into_iter().flatten().fold(times.next_ping, Instant::min);
             tokio::select! {
                 packet = self.client.read() => {
                     let packet = packet?;
@@ -102,12 +99,7 @@ impl DeviceSession<'_> {
         None
     }
 
-    fn send_due(
-        &mut self,
-        times: &mut Timetable,
-        may_publish: bool,
-        now: Instant,
-    ) -> io::Result<()> {
+    fn send_due(&mut self, times: &mut Timetable, may_publish: bool, now: Instant) -> io::Result<()> {
         if now >= times.next_ping {
             self.client.pingreq()?;
             times.next_ping = now + PING_INTERVAL;
@@ -135,8 +127,7 @@ impl DeviceSession<'_> {
         let packet_id = self.publish(message, config.qos.min(1))?;
         Counters::increment(&self.fleet.counters.sent);
         if packet_id > 0 {
-            self.unacknowledged
-                .push_back((packet_id, sequence, Instant::now()));
+            self.unacknowledged.push_back((packet_id, sequence, Instant::now()));
         }
         Ok(())
     }

@@ -39,10 +39,7 @@ pub(crate) struct DeviceSession<'f> {
 
 impl<'f> DeviceSession<'f> {
     /// Connect, subscribe and publish that the device is online. `PermissionDenied` when the broker refuses the CONNECT.
-    pub async fn open(
-        fleet: &'f Fleet,
-        device: &'f mut SimulatedDevice,
-    ) -> io::Result<DeviceSession<'f>> {
+    pub async fn open(fleet: &'f Fleet, device: &'f mut SimulatedDevice) -> io::Result<DeviceSession<'f>> {
         let started = Instant::now();
         let config = &fleet.config;
         let stream = fleet.connector.connect().await?;
@@ -56,10 +53,7 @@ impl<'f> DeviceSession<'f> {
         let (topic, payload) = firmware::will(config.profile);
         let will = (format!("{}{topic}", session.prefix), payload);
         let credentials = &session.device.credentials;
-        session
-            .client
-            .connect(credentials, KEEP_ALIVE_S, will)
-            .await?;
+        session.client.connect(credentials, KEEP_ALIVE_S, will).await?;
         Counters::increment(&fleet.counters.connects);
         fleet.counters.connect_time.record(started.elapsed());
         let filters = firmware::filters(config.profile).iter();
@@ -85,10 +79,7 @@ impl<'f> DeviceSession<'f> {
         if let Some(counter) = counter {
             Counters::increment(counter);
         }
-        let graceful = matches!(
-            end,
-            Ok(SessionEnd::Finished | SessionEnd::Reconnect { graceful: true })
-        );
+        let graceful = matches!(end, Ok(SessionEnd::Finished | SessionEnd::Reconnect { graceful: true }));
         if graceful && self.client.disconnect().is_ok() {
             // The connection closes in any case; the DISCONNECT only prevents the will.
             let _ = tokio::time::timeout(RESPONSE_TIMEOUT, self.client.flush()).await;
@@ -99,7 +90,6 @@ impl<'f> DeviceSession<'f> {
     /// Returns the packet id; 0 at QoS 0.
     pub fn publish(&mut self, message: DeviceMessage, qos: u8) -> io::Result<u16> {
         let topic = format!("{}{}", self.prefix, message.topic);
-        self.client
-            .publish(topic, message.payload, qos, message.retain)
+        self.client.publish(topic, message.payload, qos, message.retain)
     }
 }

@@ -67,8 +67,7 @@ impl Simulation {
     /// By device id, the sequence numbers of the acknowledged telemetry messages; empty ranges unless the configuration asks for them.
     pub fn ack_log(&self) -> Vec<(&str, Vec<AcknowledgedRange>)> {
         let ids = self.device_ids.iter().enumerate();
-        ids.map(|(index, id)| (id.as_str(), self.ack_log.ranges(index)))
-            .collect()
+        ids.map(|(index, id)| (id.as_str(), self.ack_log.ranges(index))).collect()
     }
 
     pub fn elapsed(&self) -> Duration {
@@ -76,9 +75,7 @@ impl Simulation {
     }
 
     pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// Every device closes its connection without a DISCONNECT now, and reconnects at once.
@@ -102,11 +99,7 @@ impl Drop for Simulation {
     }
 }
 
-async fn run_fleet(
-    fleet: Arc<Fleet>,
-    devices: Vec<DeviceCredentials>,
-    signal: watch::Sender<FleetSignal>,
-) {
+async fn run_fleet(fleet: Arc<Fleet>, devices: Vec<DeviceCredentials>, signal: watch::Sender<FleetSignal>) {
     let mut running = JoinSet::new();
     for (index, credentials) in devices.into_iter().enumerate() {
         running.spawn(run_device(Arc::clone(&fleet), credentials, index));

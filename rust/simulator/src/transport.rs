@@ -3,9 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use latchboard_broker::transport::{
-    MaybeTlsStream, TransportStream, WebSocketByteStream, websocket_config,
-};
+use latchboard_broker::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream, websocket_config};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -57,18 +55,14 @@ impl BrokerConnector {
         let (stream, _) = tokio_tungstenite::client_async_with_config(request, stream, config)
             .await
             .map_err(io::Error::other)?;
-        Ok(TransportStream::WebSocket(Box::new(
-            WebSocketByteStream::new(stream),
-        )))
+        Ok(TransportStream::WebSocket(Box::new(WebSocketByteStream::new(stream))))
     }
 }
 
 fn tls_config(pem: &[u8]) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        roots
-            .add(certificate.map_err(io::Error::other)?)
-            .map_err(io::Error::other)?;
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
     }
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

@@ -58,13 +58,11 @@ fn lock(batch: &Mutex<InboundBatch>) -> MutexGuard<'_, InboundBatch> {
 }
 
 pub fn to_python(py: Python<'_>, mut batch: InboundBatch) -> PyResult<PyInboundBatch> {
-    let messages = std::mem::take(&mut batch.telemetry)
-        .into_iter()
-        .map(|message| Message {
-            device: message.device,
-            arrived_ms: message.arrived_ms,
-            payload: message.payload,
-        });
+    let messages = std::mem::take(&mut batch.telemetry).into_iter().map(|message| Message {
+        device: message.device,
+        arrived_ms: message.arrived_ms,
+        payload: message.payload,
+    });
     let telemetry = Py::new(
         py,
         TelemetryBatch {

@@ -30,9 +30,7 @@ impl PyAggregator {
         let mut aggregator = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         for row in rows.try_iter()? {
             let (ts_ms, packed): (i64, Bound<'_, PyBytes>) = row?.extract()?;
-            aggregator
-                .add(ts_ms, packed.as_bytes())
-                .map_err(decode_error)?;
+            aggregator.add(ts_ms, packed.as_bytes()).map_err(decode_error)?;
         }
         Ok(())
     }

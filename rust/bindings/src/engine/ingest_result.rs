@@ -5,14 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 type TransitionTuple = (u32, u32, i64, bool, Option<i64>, Option<i64>, bool);
-type WatchedTuple<'a> = (
-    u32,
-    i64,
-    &'a str,
-    Option<f64>,
-    Option<&'a str>,
-    Option<&'a str>,
-);
+type WatchedTuple<'a> = (u32, i64, &'a str, Option<f64>, Option<&'a str>, Option<&'a str>);
 
 #[pyclass(module = "adapters.engine._native", name = "BatchResult", frozen)]
 pub struct PyIngestResult {
@@ -28,9 +21,7 @@ impl PyIngestResult {
             .result
             .packed_rows()
             .map(|(row, packed)| (row.device, row.ts_ms, row.digest, PyBytes::new(py, packed)));
-        let rows: Vec<Bound<'py, PyTuple>> = rows
-            .map(|row| row.into_pyobject(py))
-            .collect::<PyResult<_>>()?;
+        let rows: Vec<Bound<'py, PyTuple>> = rows.map(|row| row.into_pyobject(py)).collect::<PyResult<_>>()?;
         PyList::new(py, rows)
     }
 
@@ -53,14 +44,7 @@ impl PyIngestResult {
     fn new_metrics(&self) -> Vec<(u32, u32, &str, Option<&str>)> {
         let reports = self.result.new_metrics.iter();
         reports
-            .map(|report| {
-                (
-                    report.device,
-                    report.metric,
-                    &*report.name,
-                    report.unit.as_deref(),
-                )
-            })
+            .map(|report| (report.device, report.metric, &*report.name, report.unit.as_deref()))
             .collect()
     }
 
@@ -96,14 +80,7 @@ impl PyIngestResult {
         let readings = self.result.watched.iter();
         let tuple = readings.map(|reading| {
             let (text, unit) = (reading.text.as_deref(), reading.unit.as_deref());
-            (
-                reading.device,
-                reading.ts_ms,
-                &*reading.metric,
-                reading.value,
-                text,
-                unit,
-            )
+            (reading.device, reading.ts_ms, &*reading.metric, reading.value, text, unit)
         });
         tuple.collect()
     }

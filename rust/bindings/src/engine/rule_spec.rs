@@ -24,27 +24,12 @@ pub type RuleTuple = (
 );
 
 pub fn rule_spec(rule: RuleTuple, engine: &mut Engine) -> PyResult<RuleSpec> {
-    let (
-        rule,
-        priority,
-        any,
-        conditions,
-        clear,
-        for_ms,
-        cooldown_ms,
-        command,
-        matched,
-        held_since,
-        last_fired,
-    ) = rule;
+    let (rule, priority, any, conditions, clear, for_ms, cooldown_ms, command, matched, held_since, last_fired) = rule;
     Ok(RuleSpec {
         rule,
         priority,
         any,
-        conditions: conditions
-            .into_iter()
-            .map(condition)
-            .collect::<PyResult<_>>()?,
+        conditions: conditions.into_iter().map(condition).collect::<PyResult<_>>()?,
         clear: clear.into_iter().map(condition).collect::<PyResult<_>>()?,
         for_ms,
         cooldown_ms,
@@ -68,9 +53,7 @@ fn condition((metric, comparator, number, text): ConditionTuple) -> PyResult<Con
         ("silent", None) => ConditionTest::Silent(number as i64),
         (comparator, None) => ConditionTest::Number(mask(comparator)?, number),
         (comparator, Some(_)) => {
-            return Err(PyValueError::new_err(format!(
-                "text cannot be compared by {comparator}"
-            )));
+            return Err(PyValueError::new_err(format!("text cannot be compared by {comparator}")));
         }
     };
     Ok(Condition {

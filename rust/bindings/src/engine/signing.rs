@@ -16,27 +16,16 @@ impl PySigner {
     #[new]
     fn new(secret: &str) -> PyResult<Self> {
         let inner = Signer::new(secret);
-        let inner = inner
-            .map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
+        let inner = inner.map_err(|_| PyValueError::new_err("a webhook secret is whsec_ followed by base64"))?;
         Ok(Self { inner })
     }
 
-    fn service_signature<'py>(
-        &self,
-        py: Python<'py>,
-        body: &Bound<'py, PyBytes>,
-    ) -> PyResult<Bound<'py, PyString>> {
+    fn service_signature<'py>(&self, py: Python<'py>, body: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyString>> {
         PyString::from_bytes(py, &self.inner.service(body.as_bytes()))
     }
 
-    fn standard_signature(
-        &self,
-        message_id: &str,
-        timestamp_s: i64,
-        body: &Bound<'_, PyBytes>,
-    ) -> String {
-        self.inner
-            .standard(message_id, timestamp_s, body.as_bytes())
+    fn standard_signature(&self, message_id: &str, timestamp_s: i64, body: &Bound<'_, PyBytes>) -> String {
+        self.inner.standard(message_id, timestamp_s, body.as_bytes())
     }
 
     /// (service, standard) of each (message id, timestamp, body).

@@ -14,17 +14,9 @@ pub struct PyWindow {
 impl PyWindow {
     /// `days_mask`: bit 0 is Sunday. `tzif`: the time zone (RFC 9636).
     #[new]
-    fn new(
-        days_mask: u8,
-        from_minute: Option<u16>,
-        to_minute: Option<u16>,
-        tzif: &[u8],
-        name: &str,
-    ) -> PyResult<Self> {
+    fn new(days_mask: u8, from_minute: Option<u16>, to_minute: Option<u16>, tzif: &[u8], name: &str) -> PyResult<Self> {
         let inner = GrantWindow::new(days_mask, from_minute.zip(to_minute), tzif, name);
-        let inner = inner.map_err(|error| {
-            PyValueError::new_err(format!("the zone {name} cannot be read: {}", error.0))
-        })?;
+        let inner = inner.map_err(|error| PyValueError::new_err(format!("the zone {name} cannot be read: {}", error.0)))?;
         Ok(Self { inner })
     }
 
@@ -40,9 +32,5 @@ pub fn allowance(uses: Vec<i64>, limit: usize, now_ms: i64) -> PyResult<(bool, u
         return Err(PyValueError::new_err("a limit is at least 1"));
     }
     let decision = check_rate_limit(&uses, limit, now_ms);
-    Ok((
-        decision.is_allowed,
-        decision.remaining,
-        decision.next_free_ms,
-    ))
+    Ok((decision.is_allowed, decision.remaining, decision.next_free_ms))
 }

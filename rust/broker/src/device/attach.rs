@@ -159,10 +159,7 @@ impl DeviceState {
         }
         if let Some(state) = taken_over {
             let held_until_ms = now_ms();
-            return Some(ResumedSession {
-                state,
-                held_until_ms,
-            });
+            return Some(ResumedSession { state, held_until_ms });
         }
         stored.map(|stored| ResumedSession {
             state: stored.session,

@@ -79,8 +79,7 @@ impl DeviceState {
     /// Drop expired sessions, and publish every will whose delay is over.
     pub(super) fn end_sessions(&mut self, now: Instant, queue: &InboundQueue) {
         for stored in &mut self.stored_sessions {
-            let due =
-                stored.expires <= now || stored.will.as_ref().is_some_and(|will| will.due <= now);
+            let due = stored.expires <= now || stored.will.as_ref().is_some_and(|will| will.due <= now);
             if let Some(will) = stored.will.take_if(|_| due) {
                 will.publish(queue);
             }
@@ -89,12 +88,7 @@ impl DeviceState {
     }
 
     /// Store a session. When the device has too many, the oldest one ends.
-    pub(super) fn store(
-        &mut self,
-        session: StoredSession,
-        max_stored: usize,
-        queue: &InboundQueue,
-    ) {
+    pub(super) fn store(&mut self, session: StoredSession, max_stored: usize, queue: &InboundQueue) {
         if self.stored_sessions.len() >= max_stored {
             let ended = self.stored_sessions.remove(0);
             ended.will.into_iter().for_each(|will| will.publish(queue));
@@ -104,11 +98,7 @@ impl DeviceState {
 
     /// Close the connections that were silent for the longest time until a new one finds a place.
     pub(super) fn evict(&self, max_connections: usize) -> usize {
-        let mut open: Vec<_> = self
-            .connections
-            .iter()
-            .filter(|each| each.is_open())
-            .collect();
+        let mut open: Vec<_> = self.connections.iter().filter(|each| each.is_open()).collect();
         let count = (open.len() + 1).saturating_sub(max_connections.max(1));
         open.sort_by_key(|connection| connection.mailbox.lock().last_received);
         for connection in &open[..count] {
@@ -117,14 +107,11 @@ impl DeviceState {
         count
     }
 
-    pub(super) fn retained_for(
-        &self,
-        subscription: &Subscription,
-        now: Instant,
-    ) -> Vec<OutboundPublish> {
-        let covered = self.retained.iter().filter(|(topic, message)| {
-            !message.has_expired(now) && filter_matches(&subscription.filter, topic)
-        });
+    pub(super) fn retained_for(&self, subscription: &Subscription, now: Instant) -> Vec<OutboundPublish> {
+        let covered = self
+            .retained
+            .iter()
+            .filter(|(topic, message)| !message.has_expired(now) && filter_matches(&subscription.filter, topic));
         let copies = covered.map(|(_, message)| OutboundPublish {
             qos: message.qos.min(subscription.qos),
             ..message.clone()

@@ -52,9 +52,8 @@ impl PriorityQueues {
 
     /// At most `limit` messages.
     pub fn take(&mut self, limit: usize) -> Vec<QueuedMessage> {
-        let share = |queue: &VecDeque<QueuedMessage>, fraction: usize, left: usize| {
-            queue.len().min((limit / fraction).max(1)).min(left)
-        };
+        let share =
+            |queue: &VecDeque<QueuedMessage>, fraction: usize, left: usize| queue.len().min((limit / fraction).max(1)).min(left);
         let high = share(&self.high, HIGH_FRACTION, limit);
         let low = share(&self.low, LOW_FRACTION, limit - high);
         let telemetry = share(&self.telemetry, 1, limit - high - low);
@@ -123,11 +122,7 @@ mod tests {
 
     fn event_times(taken: &[QueuedMessage], device: u32) -> Vec<i64> {
         let times = taken.iter().filter_map(|queued| match &queued.message {
-            InboundMessage::Event(event @ DeviceEvent::Fault { at_ms, .. })
-                if event.source().device == device =>
-            {
-                Some(*at_ms)
-            }
+            InboundMessage::Event(event @ DeviceEvent::Fault { at_ms, .. }) if event.source().device == device => Some(*at_ms),
             _ => None,
         });
         times.collect()
@@ -154,11 +149,7 @@ mod tests {
         let mut queues = PriorityQueues::default();
         (0..200).for_each(|device| queues.push(event(device, 0), Priority::Low));
         for at_ms in 1..50 {
-            let priority = if at_ms % 3 == 0 {
-                Priority::Low
-            } else {
-                Priority::High
-            };
+            let priority = if at_ms % 3 == 0 { Priority::Low } else { Priority::High };
             queues.push(event(199, at_ms), priority);
         }
         let mut order = Vec::new();

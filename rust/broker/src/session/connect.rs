@@ -83,8 +83,7 @@ pub(super) async fn accept_connect(
         None => None,
         Some(will) => Some(authorize_will(shared, will, &device, credentials, level)?),
     };
-    let (connect_permit, final_permit) =
-        reserve_permits(shared, will.as_ref(), peer.connect_deadline).await?;
+    let (connect_permit, final_permit) = reserve_permits(shared, will.as_ref(), peer.connect_deadline).await?;
     let assigned = assign_client_id(shared, &connect);
     let client_id = assigned.clone().unwrap_or(connect.client_id.clone());
     let queue = &shared.inbound_queue;
@@ -140,10 +139,7 @@ fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
     }
 }
 
-fn authenticate(
-    shared: &Shared,
-    connect: &Connect,
-) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+fn authenticate(shared: &Shared, connect: &Connect) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
     let stats = &shared.stats;
     if connect.enhanced_auth {
         stats.refused_credentials.increment();
@@ -189,24 +185,15 @@ fn authorize_will(
 }
 
 /// Queue permits for the connect event, and for the disconnect event with the will.
-async fn reserve_permits(
-    shared: &Shared,
-    will: Option<&Will>,
-    deadline: Instant,
-) -> Result<(QueuePermit, QueuePermit), u8> {
-    let will_bytes = will.map_or(0, |will| {
-        MESSAGE_OVERHEAD + will.payload.len() + will.topic.len()
-    });
+async fn reserve_permits(shared: &Shared, will: Option<&Will>, deadline: Instant) -> Result<(QueuePermit, QueuePermit), u8> {
+    let will_bytes = will.map_or(0, |will| MESSAGE_OVERHEAD + will.payload.len() + will.topic.len());
     let bytes = MESSAGE_OVERHEAD + MESSAGE_OVERHEAD + will_bytes;
-    let reserved =
-        tokio::time::timeout_at(deadline.into(), shared.inbound_queue.reserve(bytes)).await;
+    let reserved = tokio::time::timeout_at(deadline.into(), shared.inbound_queue.reserve(bytes)).await;
     let Ok(Ok(mut final_permit)) = reserved else {
         shared.stats.refused_busy.increment();
         return Err(reason::SERVER_BUSY);
     };
-    let connect_permit = final_permit
-        .split(MESSAGE_OVERHEAD)
-        .ok_or(reason::SERVER_BUSY)?;
+    let connect_permit = final_permit.split(MESSAGE_OVERHEAD).ok_or(reason::SERVER_BUSY)?;
     Ok((connect_permit, final_permit))
 }
 

@@ -42,10 +42,7 @@ impl DisconnectCause {
             self,
             Self::ClientDisconnect { with_will: false }
                 | Self::ClosedByBroker(
-                    CloseReason::Revoked
-                        | CloseReason::ShuttingDown
-                        | CloseReason::TakenOver
-                        | CloseReason::Evicted
+                    CloseReason::Revoked | CloseReason::ShuttingDown | CloseReason::TakenOver | CloseReason::Evicted
                 )
         )
     }
@@ -101,14 +98,9 @@ impl Session {
                 queue.push_low_priority(event, permit);
             }
         };
-        let ending = SessionEnd {
-            expiry,
-            will: delayed,
-        };
+        let ending = SessionEnd { expiry, will: delayed };
         let (connection, limits) = (&self.connection, &self.shared.limits);
-        let due = self
-            .device
-            .detach(connection, ending, limits, queue, announce);
+        let due = self.device.detach(connection, ending, limits, queue, announce);
         if let Some(due) = due {
             publish_will_later(&self.shared, &self.device, due);
         }
@@ -119,9 +111,7 @@ impl Session {
         stats.disconnects.increment();
         stats.connections.subtract(1);
         match cause {
-            DisconnectCause::ClosedByBroker(CloseReason::Revoked) => {
-                stats.closed_revoked.increment()
-            }
+            DisconnectCause::ClosedByBroker(CloseReason::Revoked) => stats.closed_revoked.increment(),
             DisconnectCause::ProtocolError(_) => stats.closed_protocol_error.increment(),
             DisconnectCause::KeepAliveTimeout => stats.closed_keepalive.increment(),
             DisconnectCause::WriteTimeout => stats.closed_slow_reader.increment(),

@@ -9,9 +9,7 @@ use super::disconnect::DisconnectCause;
 use super::state::Session;
 use crate::clock::now_ms;
 use crate::drop_reason::DropReason;
-use crate::inbound_queue::{
-    AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage,
-};
+use crate::inbound_queue::{AckHandle, DeviceEvent, InboundMessage, MESSAGE_OVERHEAD, QueuePermit, TelemetryMessage};
 use crate::topics::{self, FirmwareProfile};
 use crate::wire::{Publish, reason};
 
@@ -30,10 +28,7 @@ impl Session {
             self.wait_for_receive_maximum().await?;
         }
         let mut counted = false;
-        while let Some(delay) = self
-            .device
-            .take_rate_token(Instant::now(), &self.shared.limits)
-        {
+        while let Some(delay) = self.device.take_rate_token(Instant::now(), &self.shared.limits) {
             if !counted {
                 self.shared.stats.throttled.increment();
                 counted = true;
@@ -89,21 +84,12 @@ impl Session {
 
     /// The broker takes no QoS-2 publish, so there is nothing to release. The answer ends an exchange that a client remembers.
     pub(super) fn handle_pubrel(&mut self, packet_id: u16) {
-        self.codec.pubcomp(
-            &mut self.output,
-            packet_id,
-            reason::PACKET_IDENTIFIER_NOT_FOUND,
-        );
+        self.codec
+            .pubcomp(&mut self.output, packet_id, reason::PACKET_IDENTIFIER_NOT_FOUND);
     }
 
     /// The payload is copied: a slice would keep the whole read buffer in memory.
-    fn inbound_message(
-        &self,
-        topic: &str,
-        payload: &[u8],
-        qos: u8,
-        retain: bool,
-    ) -> InboundMessage {
+    fn inbound_message(&self, topic: &str, payload: &[u8], qos: u8, retain: bool) -> InboundMessage {
         let stats = &self.shared.stats;
         let (at_ms, payload) = (now_ms(), Bytes::copy_from_slice(payload));
         stats.inbound_bytes.add(payload.len() as u64);
@@ -128,11 +114,7 @@ impl Session {
     }
 
     /// A permit of the inbound queue; None when it stays full for longer than a QoS-0 message waits.
-    pub(super) async fn reserve(
-        &mut self,
-        bytes: usize,
-        qos: u8,
-    ) -> Result<Option<QueuePermit>, DisconnectCause> {
+    pub(super) async fn reserve(&mut self, bytes: usize, qos: u8) -> Result<Option<QueuePermit>, DisconnectCause> {
         if let Some(permit) = self.shared.inbound_queue.try_reserve(bytes) {
             return Ok(Some(permit));
         }

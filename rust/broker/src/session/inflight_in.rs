@@ -26,10 +26,7 @@ impl InflightIn {
     /// Returns the sequence number for `complete`.
     #[inline]
     pub(super) fn push(&mut self, packet_id: u16) -> u64 {
-        self.publishes.push_back(UnacknowledgedPublish {
-            packet_id,
-            reason: None,
-        });
+        self.publishes.push_back(UnacknowledgedPublish { packet_id, reason: None });
         self.first + self.publishes.len() as u64 - 1
     }
 

@@ -77,10 +77,7 @@ impl Session {
         if let Some(code) = cause.reason_code() {
             self.codec.disconnect(&mut self.output, code);
         }
-        if !matches!(
-            cause,
-            DisconnectCause::SocketClosed | DisconnectCause::WriteTimeout
-        ) {
+        if !matches!(cause, DisconnectCause::SocketClosed | DisconnectCause::WriteTimeout) {
             write_final(&mut self.stream, &mut self.output).await;
         }
     }
@@ -93,14 +90,11 @@ impl Session {
         let filters: Vec<(String, i64)> = {
             let mailbox = self.connection.mailbox.lock();
             let subscriptions = mailbox.subscriptions.iter();
-            subscriptions
-                .map(|each| (each.filter.to_string(), held(each)))
-                .collect()
+            subscriptions.map(|each| (each.filter.to_string(), held(each))).collect()
         };
         let at_ms = self.device.last_subscribed_ms();
         for (filter, held_until_ms) in filters {
-            self.announce_subscription(filter, at_ms, held_until_ms)
-                .await?;
+            self.announce_subscription(filter, at_ms, held_until_ms).await?;
         }
         Ok(())
     }
@@ -141,9 +135,7 @@ impl Session {
                 filters,
                 has_subscription_id,
             } => {
-                return self
-                    .subscribe(packet_id, filters, has_subscription_id)
-                    .await;
+                return self.subscribe(packet_id, filters, has_subscription_id).await;
             }
             Packet::Unsubscribe { packet_id, filters } => self.unsubscribe(packet_id, &filters),
             Packet::PingReq => self.codec.pingresp(&mut self.output),
@@ -156,8 +148,7 @@ impl Session {
                         // A session that was to end with its connection cannot be kept (MQTT 5.0, 3.14.2.2.2).
                         return Err(DisconnectCause::ProtocolError(reason::PROTOCOL_ERROR));
                     }
-                    self.session_expiry = Duration::from_secs(u64::from(seconds))
-                        .min(self.shared.limits.max_session_expiry);
+                    self.session_expiry = Duration::from_secs(u64::from(seconds)).min(self.shared.limits.max_session_expiry);
                 }
                 return Err(DisconnectCause::ClientDisconnect {
                     with_will: reason == reason::DISCONNECT_WITH_WILL,

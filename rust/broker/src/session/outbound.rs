@@ -13,11 +13,7 @@ impl Session {
         let sent = if let Some((packet_id, message)) = mailbox.resend.pop_front() {
             self.send(message, packet_id, true)
         } else if let Some(message) = mailbox.pending_out.pop_front() {
-            let packet_id = if message.qos == 0 {
-                0
-            } else {
-                self.next_packet_id(mailbox)
-            };
+            let packet_id = if message.qos == 0 { 0 } else { self.next_packet_id(mailbox) };
             self.send(message, packet_id, false)
         } else {
             return false;
@@ -27,20 +23,13 @@ impl Session {
     }
 
     /// Encode one message; a QoS-1 message is returned with its packet id, for the list of messages in flight.
-    fn send(
-        &mut self,
-        message: OutboundPublish,
-        packet_id: u16,
-        dup: bool,
-    ) -> Option<(u16, OutboundPublish)> {
+    fn send(&mut self, message: OutboundPublish, packet_id: u16, dup: bool) -> Option<(u16, OutboundPublish)> {
         let now = Instant::now();
         if message.has_expired(now) {
             self.shared.stats.outbound_expired.increment();
             return None;
         }
-        let seconds_left = message
-            .expires
-            .map(|expires| (expires - now).as_secs_f64().ceil() as u32);
+        let seconds_left = message.expires.map(|expires| (expires - now).as_secs_f64().ceil() as u32);
         let publish = Publish {
             topic: message.topic.clone(),
             payload: message.payload.clone(),

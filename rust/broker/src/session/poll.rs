@@ -49,10 +49,7 @@ impl Session {
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            if self
-                .keep_alive
-                .is_some_and(|limit| now >= self.last_received + limit)
-            {
+            if self.keep_alive.is_some_and(|limit| now >= self.last_received + limit) {
                 return Poll::Ready(Err(DisconnectCause::KeepAliveTimeout));
             }
             self.check_write_timeout(now)?;
@@ -91,10 +88,7 @@ impl Session {
         result
     }
 
-    pub(super) async fn wait_for<T>(
-        &mut self,
-        future: impl Future<Output = T>,
-    ) -> Result<T, DisconnectCause> {
+    pub(super) async fn wait_for<T>(&mut self, future: impl Future<Output = T>) -> Result<T, DisconnectCause> {
         let mut future = Box::pin(future);
         self.wait_until(|_, cx| future.as_mut().poll(cx)).await
     }
@@ -122,9 +116,7 @@ impl Session {
             self.inflight_in.complete(sequence, reason::SUCCESS);
         }
         self.write_acknowledgements();
-        while self.output.len() < MAX_UNWRITTEN_OUTPUT
-            && mailbox.inflight_out.len() < self.send_quota
-        {
+        while self.output.len() < MAX_UNWRITTEN_OUTPUT && mailbox.inflight_out.len() < self.send_quota {
             if !self.send_next(&mut mailbox) {
                 break;
             }

@@ -39,9 +39,7 @@ impl Session {
         self.codec.suback(&mut self.output, packet_id, &codes);
         let new = self.new_filters(&granted);
         let limits = &self.shared.limits;
-        let left_out = self
-            .device
-            .subscribe(&self.connection, granted, !new.is_empty(), limits);
+        let left_out = self.device.subscribe(&self.connection, granted, !new.is_empty(), limits);
         self.shared.stats.retained_left_out.add(left_out as u64);
         let at_ms = self.device.last_subscribed_ms();
         for filter in new {
@@ -108,9 +106,7 @@ impl Session {
         for filter in filters {
             let before = mailbox.subscriptions.len();
             if let Some(relative) = topics::relative_topic(filter, &self.device.id) {
-                mailbox
-                    .subscriptions
-                    .retain(|subscription| &*subscription.filter != relative);
+                mailbox.subscriptions.retain(|subscription| &*subscription.filter != relative);
             }
             found.push(mailbox.subscriptions.len() < before);
         }

@@ -135,14 +135,8 @@ impl PacketCodec {
 
     fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Packet>, ProtocolViolation> {
         match &mut self.codec {
-            VersionedCodec::V3(codec) => codec
-                .decode(input)?
-                .map(|(packet, _)| packet_from_v3(packet))
-                .transpose(),
-            VersionedCodec::V5(codec) => codec
-                .decode(input)?
-                .map(|(packet, _)| packet_from_v5(packet))
-                .transpose(),
+            VersionedCodec::V3(codec) => codec.decode(input)?.map(|(packet, _)| packet_from_v3(packet)).transpose(),
+            VersionedCodec::V5(codec) => codec.decode(input)?.map(|(packet, _)| packet_from_v5(packet)).transpose(),
         }
     }
 }

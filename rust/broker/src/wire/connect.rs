@@ -41,10 +41,7 @@ fn version_error(body: &[u8]) -> ConnectError {
 }
 
 /// Read the CONNECT from the first bytes of a connection; None while it is incomplete. `max_size` bounds it in bytes.
-pub fn read_connect(
-    input: &mut BytesMut,
-    max_size: usize,
-) -> Result<Option<(PacketCodec, Connect)>, ConnectError> {
+pub fn read_connect(input: &mut BytesMut, max_size: usize) -> Result<Option<(PacketCodec, Connect)>, ConnectError> {
     match input.first() {
         None => return Ok(None),
         Some(&CONNECT) => {}
@@ -57,20 +54,14 @@ pub fn read_connect(
         return Err(not_mqtt());
     }
     let complete = input.len() >= header + remaining;
-    match VersionCodec
-        .decode(input)
-        .map_err(|_| version_error(&input[header..]))?
-    {
+    match VersionCodec.decode(input).map_err(|_| version_error(&input[header..]))? {
         None if complete => Err(not_mqtt()),
         Some(version) if complete => decode(version, input).map(Some),
         _ => Ok(None),
     }
 }
 
-fn decode(
-    version: ProtocolVersion,
-    input: &mut BytesMut,
-) -> Result<(PacketCodec, Connect), ConnectError> {
+fn decode(version: ProtocolVersion, input: &mut BytesMut) -> Result<(PacketCodec, Connect), ConnectError> {
     let (codec, decoded) = match version {
         ProtocolVersion::MQTT3 => {
             let mut codec = v3::Codec::default();
@@ -100,16 +91,9 @@ fn decode(
 }
 
 /// Only a client id is refused with a CONNACK in MQTT 3.1.1 (MQTT-3.1.4-1); a reserved flag in no version (MQTT-3.1.2-3).
-fn checked(
-    codec: PacketCodec,
-    decoded: Result<Option<Connect>, DecodeError>,
-) -> Result<(PacketCodec, Connect), ConnectError> {
+fn checked(codec: PacketCodec, decoded: Result<Option<Connect>, DecodeError>) -> Result<(PacketCodec, Connect), ConnectError> {
     match decoded {
-        Ok(Some(connect))
-            if codec.is_v5() || connect.username.is_some() || connect.password.is_none() =>
-        {
-            Ok((codec, connect))
-        }
+        Ok(Some(connect)) if codec.is_v5() || connect.username.is_some() || connect.password.is_none() => Ok((codec, connect)),
         Ok(_) => Err(not_mqtt()),
         Err(error) => {
             let reserved = matches!(error, DecodeError::ConnectReservedFlagSet);

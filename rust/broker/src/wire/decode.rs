@@ -122,20 +122,15 @@ pub(super) fn packet_from_v5(packet: v5::Packet) -> Result<Packet, ProtocolViola
         v5::Packet::PublishAck(ack) => Packet::PubAck(ack.packet_id.get()),
         v5::Packet::PublishRelease(release) => Packet::PubRel(release.packet_id.get()),
         v5::Packet::Subscribe(subscribe) => {
-            let with_options =
-                |(filter, options): (ByteString, v5::SubscriptionOptions)| TopicFilter {
-                    filter,
-                    qos: options.qos.value(),
-                    retain_as_published: options.retain_as_published,
-                    retain_handling: options.retain_handling.into(),
-                };
+            let with_options = |(filter, options): (ByteString, v5::SubscriptionOptions)| TopicFilter {
+                filter,
+                qos: options.qos.value(),
+                retain_as_published: options.retain_as_published,
+                retain_handling: options.retain_handling.into(),
+            };
             Packet::Subscribe {
                 packet_id: subscribe.packet_id.get(),
-                filters: subscribe
-                    .topic_filters
-                    .into_iter()
-                    .map(with_options)
-                    .collect(),
+                filters: subscribe.topic_filters.into_iter().map(with_options).collect(),
                 has_subscription_id: subscribe.id.is_some(),
             }
         }

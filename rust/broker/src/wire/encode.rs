@@ -13,18 +13,13 @@ use super::packet::{ConnackProperties, Publish};
 use super::reason;
 
 fn qos(level: u8) -> QoS {
-    if level == 0 {
-        QoS::AtMostOnce
-    } else {
-        QoS::AtLeastOnce
-    }
+    if level == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }
 }
 
 fn publish_ack(packet_id: NonZeroU16, code: u8) -> v5::PublishAck {
     v5::PublishAck {
         packet_id,
-        reason_code: v5::PublishAckReason::try_from(code)
-            .unwrap_or(v5::PublishAckReason::UnspecifiedError),
+        reason_code: v5::PublishAckReason::try_from(code).unwrap_or(v5::PublishAckReason::UnspecifiedError),
         properties: Vec::new(),
         reason_string: None,
     }
@@ -44,12 +39,7 @@ impl PacketCodec {
     }
 
     /// The CONNACK of a success. From now on, packets of the client may have `max_packet_size` bytes.
-    pub fn accept(
-        &mut self,
-        out: &mut BytesMut,
-        properties: ConnackProperties,
-        max_packet_size: usize,
-    ) {
+    pub fn accept(&mut self, out: &mut BytesMut, properties: ConnackProperties, max_packet_size: usize) {
         self.connack(out, reason::SUCCESS, properties);
         self.set_max_packet_size(max_packet_size);
     }
@@ -76,14 +66,11 @@ impl PacketCodec {
             || {
                 v5::Packet::ConnectAck(Box::new(v5::ConnectAck {
                     session_present,
-                    reason_code: v5::ConnectAckReason::try_from(code)
-                        .unwrap_or(v5::ConnectAckReason::UnspecifiedError),
+                    reason_code: v5::ConnectAckReason::try_from(code).unwrap_or(v5::ConnectAckReason::UnspecifiedError),
                     session_expiry_interval_secs: properties.session_expiry_s,
                     max_qos: QoS::AtLeastOnce,
-                    receive_max: NonZeroU16::new(properties.receive_maximum)
-                        .unwrap_or(NonZeroU16::MAX),
-                    max_packet_size: (properties.maximum_packet_size > 0)
-                        .then_some(properties.maximum_packet_size),
+                    receive_max: NonZeroU16::new(properties.receive_maximum).unwrap_or(NonZeroU16::MAX),
+                    max_packet_size: (properties.maximum_packet_size > 0).then_some(properties.maximum_packet_size),
                     assigned_client_id: properties.assigned_client_id,
                     subscription_identifiers_available: false,
                     shared_subscription_available: false,
@@ -156,8 +143,7 @@ impl PacketCodec {
         let v5 = |packet_id| {
             v5::Packet::PublishComplete(v5::PublishAck2 {
                 packet_id,
-                reason_code: v5::PublishAck2Reason::try_from(code)
-                    .unwrap_or(v5::PublishAck2Reason::Success),
+                reason_code: v5::PublishAck2Reason::try_from(code).unwrap_or(v5::PublishAck2Reason::Success),
                 properties: Vec::new(),
                 reason_string: None,
             })
@@ -171,10 +157,7 @@ impl PacketCodec {
             0 | 1 => v3::SubscribeReturnCode::Success(qos(*code)),
             _ => v3::SubscribeReturnCode::Failure,
         };
-        let v5_status = |code: &u8| {
-            v5::SubscribeAckReason::try_from(*code)
-                .unwrap_or(v5::SubscribeAckReason::UnspecifiedError)
-        };
+        let v5_status = |code: &u8| v5::SubscribeAckReason::try_from(*code).unwrap_or(v5::SubscribeAckReason::UnspecifiedError);
         let v3 = |packet_id| v3::Packet::SubscribeAck {
             packet_id,
             status: codes.iter().map(v3_status).collect(),
@@ -208,18 +191,13 @@ impl PacketCodec {
     }
 
     pub fn pingresp(&mut self, out: &mut BytesMut) {
-        let _ = self.encode(
-            out,
-            || v3::Packet::PingResponse,
-            || v5::Packet::PingResponse,
-        );
+        let _ = self.encode(out, || v3::Packet::PingResponse, || v5::Packet::PingResponse);
     }
 
     /// MQTT 3.1.1 has no DISCONNECT from the server, so nothing is written for it.
     pub fn disconnect(&mut self, out: &mut BytesMut, code: u8) {
         if let VersionedCodec::V5(codec) = &mut self.codec {
-            let reason_code = v5::DisconnectReasonCode::try_from(code)
-                .unwrap_or(v5::DisconnectReasonCode::UnspecifiedError);
+            let reason_code = v5::DisconnectReasonCode::try_from(code).unwrap_or(v5::DisconnectReasonCode::UnspecifiedError);
             let packet = v5::Disconnect {
                 reason_code,
                 session_expiry_interval_secs: None,

@@ -11,9 +11,7 @@ pub mod reason;
 
 pub use self::codec::PacketCodec;
 pub use self::connect::read_connect;
-pub use self::packet::{
-    ConnackProperties, Connect, Packet, ProtocolViolation, Publish, TopicFilter, Will,
-};
+pub use self::packet::{ConnackProperties, Connect, Packet, ProtocolViolation, Publish, TopicFilter, Will};
 
 #[cfg(test)]
 mod tests;

@@ -102,9 +102,7 @@ impl From<DecodeError> for ProtocolViolation {
         Self(match error {
             DecodeError::InvalidClientId => reason::CLIENT_IDENTIFIER_NOT_VALID,
             DecodeError::MaxSizeExceeded { .. } => reason::PACKET_TOO_LARGE,
-            DecodeError::InvalidLength | DecodeError::MalformedPacket | DecodeError::Utf8Error => {
-                reason::MALFORMED_PACKET
-            }
+            DecodeError::InvalidLength | DecodeError::MalformedPacket | DecodeError::Utf8Error => reason::MALFORMED_PACKET,
             _ => reason::PROTOCOL_ERROR,
         })
     }

@@ -38,10 +38,7 @@ fn a_connect_is_read_wherever_its_bytes_are_split() {
             let mut input = BytesMut::from(&whole[..cut]);
             assert!(matches!(read_connect(&mut input, 1024), Ok(None)), "{cut}");
             input.extend_from_slice(&whole[cut..]);
-            assert!(
-                matches!(read_connect(&mut input, 1024), Ok(Some(_))),
-                "{cut}"
-            );
+            assert!(matches!(read_connect(&mut input, 1024), Ok(Some(_))), "{cut}");
             assert!(input.is_empty());
         }
     }
@@ -60,9 +57,7 @@ fn an_oversize_publish_is_skipped_and_the_next_packet_read_wherever_the_bytes_ar
             while let Some(packet) = codec.next(&mut input).expect("valid") {
                 seen.push(match packet {
                     Packet::OversizePublish(Publish {
-                        qos: 1,
-                        packet_id: 7,
-                        ..
+                        qos: 1, packet_id: 7, ..
                     }) => 'o',
                     Packet::PingReq => 'p',
                     _ => '?',
@@ -151,8 +146,7 @@ fn corpus() -> Vec<Vec<u8>> {
 
 fn encode(packet: v5::Packet) -> Vec<u8> {
     let mut out = BytesMut::new();
-    tokio_util::codec::Encoder::encode(&mut v5::Codec::default(), packet, &mut out)
-        .expect("a valid packet");
+    tokio_util::codec::Encoder::encode(&mut v5::Codec::default(), packet, &mut out).expect("a valid packet");
     out.to_vec()
 }
 
@@ -160,13 +154,8 @@ fn encode(packet: v5::Packet) -> Vec<u8> {
 fn held_memory(packet: &Packet) -> (usize, usize) {
     match packet {
         Packet::Publish(publish) => (publish.topic.len() + publish.payload.len(), 1),
-        Packet::Subscribe { filters, .. } => (
-            filters.iter().map(|each| each.filter.len()).sum(),
-            filters.len(),
-        ),
-        Packet::Unsubscribe { filters, .. } => {
-            (filters.iter().map(|each| each.len()).sum(), filters.len())
-        }
+        Packet::Subscribe { filters, .. } => (filters.iter().map(|each| each.filter.len()).sum(), filters.len()),
+        Packet::Unsubscribe { filters, .. } => (filters.iter().map(|each| each.len()).sum(), filters.len()),
         _ => (0, 0),
     }
 }
@@ -205,8 +194,7 @@ fn damaged_packets_are_refused_or_decoded_and_never_hold_more_memory_than_their_
         codec.set_max_packet_size(1024);
         let (mut input, mut left) = (BytesMut::new(), &packet[..]);
         'stream: while !left.is_empty() {
-            let (part, rest) =
-                left.split_at(left.len().min(1 + usize::from(random_byte(&mut seed)) % 64));
+            let (part, rest) = left.split_at(left.len().min(1 + usize::from(random_byte(&mut seed)) % 64));
             input.extend_from_slice(part);
             left = rest;
             loop {
@@ -215,10 +203,7 @@ fn damaged_packets_are_refused_or_decoded_and_never_hold_more_memory_than_their_
                     Ok(None) => break,
                     Ok(Some(found)) => {
                         let (bytes, elements) = held_memory(&found);
-                        assert!(
-                            bytes <= packet.len() && elements <= packet.len(),
-                            "{packet:02x?}"
-                        );
+                        assert!(bytes <= packet.len() && elements <= packet.len(), "{packet:02x?}");
                         decoded += 1;
                     }
                 }
@@ -229,8 +214,5 @@ fn damaged_packets_are_refused_or_decoded_and_never_hold_more_memory_than_their_
             break;
         }
     }
-    assert!(
-        decoded > 1_000,
-        "too few damaged packets were decoded: {decoded}"
-    );
+    assert!(decoded > 1_000, "too few damaged packets were decoded: {decoded}");
 }

@@ -1,8 +1,6 @@
 //! ESPHome: each sensor has its own topic; the relay answers a command with its new state only.
 
-use super::message::{
-    DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off,
-};
+use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
     vec![
@@ -14,10 +12,7 @@ pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
 /// One sensor after the other, each in a message of its own.
 pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
     match sample.sequence % 5 {
-        0 => DeviceMessage::retained(
-            "sensor/temperature/state",
-            format!("{:.2}", sample.temperature),
-        ),
+        0 => DeviceMessage::retained("sensor/temperature/state", format!("{:.2}", sample.temperature)),
         1 => DeviceMessage::retained("sensor/humidity/state", format!("{:.1}", sample.humidity)),
         2 => DeviceMessage::retained("sensor/voltage/state", format!("{:.1}", sample.voltage)),
         3 => DeviceMessage::retained("sensor/wifi_signal/state", sample.rssi.to_string()),
@@ -38,11 +33,7 @@ pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> 
     })
 }
 
-pub(super) fn acknowledgement(
-    _command: &ReceivedCommand,
-    _relay: bool,
-    _now_ms: i64,
-) -> Vec<DeviceMessage> {
+pub(super) fn acknowledgement(_command: &ReceivedCommand, _relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
     Vec::new()
 }
 

@@ -10,9 +10,7 @@ mod tasmota;
 
 use latchboard_broker::FirmwareProfile;
 
-pub(crate) use self::message::{
-    DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample,
-};
+pub(crate) use self::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample};
 
 macro_rules! dispatch {
     ($profile:expr, $function:ident($($argument:expr),*)) => {
@@ -45,11 +43,7 @@ pub(crate) fn filters(profile: FirmwareProfile) -> &'static [&'static str] {
 }
 
 /// What a device publishes once after each connect.
-pub(crate) fn online_messages(
-    profile: FirmwareProfile,
-    relay: bool,
-    now_ms: i64,
-) -> Vec<DeviceMessage> {
+pub(crate) fn online_messages(profile: FirmwareProfile, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     dispatch!(profile, online_messages(relay, now_ms))
 }
 
@@ -58,13 +52,7 @@ pub(crate) fn telemetry(profile: FirmwareProfile, sample: &SensorSample) -> Devi
 }
 
 /// What a message to the device means.
-pub(crate) fn parse(
-    profile: FirmwareProfile,
-    topic: &str,
-    payload: &[u8],
-    relay: bool,
-    now_ms: i64,
-) -> ReceivedMessage {
+pub(crate) fn parse(profile: FirmwareProfile, topic: &str, payload: &[u8], relay: bool, now_ms: i64) -> ReceivedMessage {
     dispatch!(profile, parse(topic, payload, relay, now_ms))
 }
 
@@ -79,12 +67,7 @@ pub(crate) fn acknowledgement(
 }
 
 /// The final response to a command.
-pub(crate) fn result(
-    profile: FirmwareProfile,
-    command: &ReceivedCommand,
-    relay: bool,
-    now_ms: i64,
-) -> Vec<DeviceMessage> {
+pub(crate) fn result(profile: FirmwareProfile, command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     dispatch!(profile, result(command, relay, now_ms))
 }
 
@@ -101,7 +84,11 @@ mod tests {
 
     const PROFILES: [(FirmwareProfile, &str, &[u8]); 4] = [
         (FirmwareProfile::Native, "cmd", br#"{"id":"exe_1","cmd":"ON","exp":5}"#),
-        (FirmwareProfile::Tasmota, "cmnd/Backlog0", b"Power1 ON; Publish devices/dev_x/stat/ACK exe_1"),
+        (
+            FirmwareProfile::Tasmota,
+            "cmnd/Backlog0",
+            b"Power1 ON; Publish devices/dev_x/stat/ACK exe_1",
+        ),
         (FirmwareProfile::Esphome, "switch/relay/command", b"ON"),
         (
             FirmwareProfile::Shelly,
@@ -120,15 +107,9 @@ mod tests {
             let mut response = acknowledgement(profile, &command, true, 1);
             response.extend(result(profile, &command, true, 1));
             assert!(!response.is_empty(), "{profile:?}");
-            let bytes: Vec<u8> = response
-                .iter()
-                .flat_map(|message| message.payload.to_vec())
-                .collect();
+            let bytes: Vec<u8> = response.iter().flat_map(|message| message.payload.to_vec()).collect();
             let text = String::from_utf8(bytes).expect("text");
-            assert!(
-                text.contains("ON") || text.contains("true"),
-                "{profile:?} {text}"
-            );
+            assert!(text.contains("ON") || text.contains("true"), "{profile:?} {text}");
             if profile != FirmwareProfile::Esphome {
                 assert!(text.contains("exe_1"), "{profile:?} {text}");
             }
@@ -148,10 +129,7 @@ mod tests {
             all.push(DeviceMessage::new(will(profile).0, will(profile).1));
             for message in all {
                 let topic = format!("{TOPIC_ROOT}{device_id}/{}", message.topic);
-                assert!(
-                    authorize_publish(&topic, device_id, profile).is_some(),
-                    "{topic}"
-                );
+                assert!(authorize_publish(&topic, device_id, profile).is_some(), "{topic}");
             }
         }
     }
@@ -159,14 +137,7 @@ mod tests {
     #[test]
     fn invalid_payloads_and_unknown_topics_are_ignored() {
         for (profile, topic, _) in PROFILES {
-            for invalid in [
-                &b""[..],
-                b"{",
-                b"\xff\xfe",
-                b"[1]",
-                b"{\"id\":3}",
-                b"Power1",
-            ] {
+            for invalid in [&b""[..], b"{", b"\xff\xfe", b"[1]", b"{\"id\":3}", b"Power1"] {
                 let message = parse(profile, topic, invalid, false, 1);
                 assert!(
                     !matches!(message, ReceivedMessage::Command(command) if command.action != RelayAction::None),

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::message::{
-    DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off,
-};
+use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![
@@ -34,12 +32,7 @@ pub(super) fn telemetry(sample: &SensorSample) -> DeviceMessage {
         "telemetry",
         format!(
             r#"{{"ts":{},"m":{{"temperature":{:.2},"humidity":{:.1},"voltage":{:.1},"current":{:.3},"rssi":{}{number}}}}}"#,
-            sample.now_ms,
-            sample.temperature,
-            sample.humidity,
-            sample.voltage,
-            sample.current,
-            sample.rssi,
+            sample.now_ms, sample.temperature, sample.humidity, sample.voltage, sample.current, sample.rssi,
         ),
     )
 }
@@ -50,14 +43,9 @@ pub(super) fn parse(topic: &str, payload: &[u8], _relay: bool, _now_ms: i64) -> 
     };
     match topic {
         "cmd" => command(&document),
-        "sched" => document["rev"]
-            .as_i64()
-            .map_or(ReceivedMessage::Unknown, |rev| {
-                ReceivedMessage::Schedule(DeviceMessage::retained(
-                    "sched/rev",
-                    format!(r#"{{"rev":{rev}}}"#),
-                ))
-            }),
+        "sched" => document["rev"].as_i64().map_or(ReceivedMessage::Unknown, |rev| {
+            ReceivedMessage::Schedule(DeviceMessage::retained("sched/rev", format!(r#"{{"rev":{rev}}}"#)))
+        }),
         _ => ReceivedMessage::Unknown,
     }
 }
@@ -80,11 +68,7 @@ fn command(document: &Value) -> ReceivedMessage {
     })
 }
 
-pub(super) fn acknowledgement(
-    command: &ReceivedCommand,
-    relay: bool,
-    now_ms: i64,
-) -> Vec<DeviceMessage> {
+pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![
         result_message(&command.id, "ack", relay),
         state(relay, "cmd", &command.id, now_ms),
@@ -102,8 +86,5 @@ pub(super) fn expired(command: &ReceivedCommand, relay: bool) -> DeviceMessage {
 
 fn result_message(id: &str, status: &str, relay: bool) -> DeviceMessage {
     let relay = on_off(relay);
-    DeviceMessage::new(
-        "result",
-        format!(r#"{{"id":"{id}","status":"{status}","relay":"{relay}"}}"#),
-    )
+    DeviceMessage::new("result", format!(r#"{{"id":"{id}","status":"{status}","relay":"{relay}"}}"#))
 }

@@ -13,9 +13,7 @@ pub(super) fn online_messages(relay: bool, _now_ms: i64) -> Vec<DeviceMessage> {
 fn status(relay: bool) -> DeviceMessage {
     DeviceMessage::new(
         "status/switch:0",
-        format!(
-            r#"{{"id":0,"source":"init","output":{relay},"temperature":{{"tC":41.2,"tF":106.2}}}}"#
-        ),
+        format!(r#"{{"id":0,"source":"init","output":{relay},"temperature":{{"tC":41.2,"tF":106.2}}}}"#),
     )
 }
 
@@ -47,9 +45,7 @@ pub(super) fn parse(topic: &str, payload: &[u8], relay: bool, _now_ms: i64) -> R
             .ok()
             .and_then(|request| command(&request))
             .map_or(ReceivedMessage::Unknown, ReceivedMessage::Command),
-        "command/switch:0" | "command" if payload == b"status_update" => {
-            ReceivedMessage::Query(status(relay))
-        }
+        "command/switch:0" | "command" if payload == b"status_update" => ReceivedMessage::Query(status(relay)),
         _ => ReceivedMessage::Unknown,
     }
 }
@@ -68,11 +64,7 @@ fn command(request: &Value) -> Option<ReceivedCommand> {
     })
 }
 
-pub(super) fn acknowledgement(
-    command: &ReceivedCommand,
-    relay: bool,
-    now_ms: i64,
-) -> Vec<DeviceMessage> {
+pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     if command.action == RelayAction::None {
         return Vec::new();
     }
@@ -89,10 +81,6 @@ pub(super) fn result(command: &ReceivedCommand, relay: bool, _now_ms: i64) -> Ve
         RelayAction::None => json!({"id": 0, "output": relay}),
         _ => json!({"was_on": !relay}),
     };
-    let response =
-        json!({"id": command.id, "src": SOURCE, "dst": command.reply_to, "result": result});
-    vec![DeviceMessage::new(
-        &format!("{topic}/rpc"),
-        response.to_string(),
-    )]
+    let response = json!({"id": command.id, "src": SOURCE, "dst": command.reply_to, "result": result});
+    vec![DeviceMessage::new(&format!("{topic}/rpc"), response.to_string())]
 }

@@ -1,9 +1,7 @@
 //! Tasmota: it publishes on `tele/…` and `stat/…` and receives on `cmnd/…`. A `Backlog` runs several steps; the last publishes the
 //! command's id.
 
-use super::message::{
-    DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off,
-};
+use super::message::{DeviceMessage, ReceivedCommand, ReceivedMessage, RelayAction, SensorSample, on_off};
 
 pub(super) fn online_messages(relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     vec![
@@ -69,11 +67,7 @@ fn backlog(text: &str) -> ReceivedMessage {
         let name = words.next().unwrap_or_default().to_ascii_lowercase();
         match name.as_str() {
             "power" | "power1" => action = power(words.next().unwrap_or_default()),
-            "publish"
-                if words
-                    .next()
-                    .is_some_and(|topic| topic.ends_with("/stat/ACK")) =>
-            {
+            "publish" if words.next().is_some_and(|topic| topic.ends_with("/stat/ACK")) => {
                 id = words.next();
             }
             _ => {}
@@ -97,11 +91,7 @@ fn power(text: &str) -> RelayAction {
     }
 }
 
-pub(super) fn acknowledgement(
-    command: &ReceivedCommand,
-    relay: bool,
-    now_ms: i64,
-) -> Vec<DeviceMessage> {
+pub(super) fn acknowledgement(command: &ReceivedCommand, relay: bool, now_ms: i64) -> Vec<DeviceMessage> {
     if command.action == RelayAction::None {
         return vec![DeviceMessage::new("stat/RESULT", status(relay, now_ms))];
     }
@@ -120,15 +110,11 @@ pub(super) fn result(command: &ReceivedCommand, _relay: bool, _now_ms: i64) -> V
 
 /// `2026-11-21T08:43:41` in UTC, by Howard Hinnant's algorithm `civil_from_days`.
 fn iso_utc(now_ms: i64) -> String {
-    let (days, second) = (
-        now_ms.div_euclid(86_400_000),
-        now_ms.rem_euclid(86_400_000) / 1000,
-    );
+    let (days, second) = (now_ms.div_euclid(86_400_000), now_ms.rem_euclid(86_400_000) / 1000);
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
@@ -139,10 +125,7 @@ fn iso_utc(now_ms: i64) -> String {
     };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}",
-        second % 60
-    )
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}", second % 60)
 }
 
 #[cfg(test)]
