@@ -58,14 +58,14 @@ async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what
     await page.get_by_role("button", name="Register", exact=True).click()
     await page.get_by_role("button", name="Generate credentials").click()
     credentials = await credentials_shown(page)
-    await page.get_by_role("button", name="I have it").click()
+    await page.get_by_role("button", name="Close").click()
     pump = Device(str(credentials["mqttUsername"]), credentials)
     async with pump.online(service) as device:
         await page.get_by_role("link", name="Devices", exact=True).click()
         mine = line(page, "Well pump")
         await expect(mine.get_by_text("online", exact=True)).to_be_visible()
         await mine.get_by_role("button", name="ON", exact=True).click()
-        await expect(mine.get_by_text("done, says the device")).to_be_visible()
+        await expect(mine.get_by_text("done, confirmed by the device")).to_be_visible()
         await expect(mine.get_by_text("ON", exact=True).first).to_be_visible()
         assert (await device.next_command())["cmd"] == "ON"
         await device.press_button(False)
@@ -89,7 +89,7 @@ async def test_what_waits_is_counted_and_approved_by_a_click(service: Service, o
         await asked.get_by_role("button", name="Approve").click()
         assert (await device.next_command())["cmd"] == "ON"
     await expect(asked.get_by_text("approved")).to_be_visible()
-    await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+    await expect(page.get_by_text("Nothing waits for approval.")).to_be_visible()
 
 
 async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Service, owner: ApiClient, browser: Browser) -> None:

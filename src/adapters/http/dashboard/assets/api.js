@@ -1,8 +1,8 @@
 /*
- * Calls to the service as the person who is signed in.
+ * Calls to the service as the signed-in user.
  *
- * The access token lives in this tab's memory; the refresh token is shared by all tabs, since it is good for one use: two tabs that
- * used the same one would look like a thief, and both would be signed out. So only one tab at a time renews.
+ * The access token stays in this tab's memory. All tabs share the refresh token, because it can be used once: if two tabs used it, the
+ * service would treat it as stolen and sign both out. So only one tab at a time renews.
  */
 
 const KEPT = "latchboard.refreshToken";
@@ -15,14 +15,14 @@ const listeners = new Set();
 
 export class Refusal extends Error {
   constructor(status, body) {
-    super(body.message ?? `The service answered ${status}.`);
+    super(body.message ?? `The service responded with status ${status}.`);
     this.status = status;
     this.code = body.error ?? "UNKNOWN";
     this.details = body.details ?? [];
   }
 }
 
-/* `listener(accessToken)`: after each renewal; with null when it is over. Gives what ends the listening. */
+/* Calls `listener(accessToken)` after each renewal, and with null when the session ends. Returns a function that unsubscribes. */
 export function onSession(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -47,7 +47,7 @@ export async function token() {
   return access;
 }
 
-/* Gives the answer's JSON. Throws a Refusal with what the service said. */
+/* Returns the JSON of the response. Throws a Refusal with the service's error. */
 export async function call(method, path, body, { signal, key } = {}) {
   try {
     return await send(method, path, body, await token(), signal, key);
@@ -60,7 +60,7 @@ export async function call(method, path, body, { signal, key } = {}) {
 
 export const get = (path, signal) => call("GET", path, undefined, { signal });
 
-/* A name for one act: asked for again after a lost answer, it is not done twice. */
+/* An idempotency key: a request that is repeated after a lost response is not executed twice. */
 export function actName() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -98,7 +98,7 @@ function renew() {
   return renewing;
 }
 
-/* Browsers offer locks only to pages from TLS or this machine; elsewhere tabs may meet, and then one signs in again. */
+/* Browsers offer locks only over TLS or on localhost. Elsewhere two tabs may renew at the same time, and one signs in again. */
 function alone(work) {
   return navigator.locks ? navigator.locks.request("latchboard.renew", work) : work();
 }

@@ -1,4 +1,4 @@
-/* A line with its band from least to greatest, of one metric: SVG, nothing to load. */
+/* An SVG chart of one metric: the mean as a line, minimum to maximum as a band. */
 
 import { exact, h, svg } from "./dom.js";
 
@@ -10,7 +10,7 @@ const TOP = 10;
 
 /* `buckets`: [{from, min, max, mean, count}], oldest first. */
 export function chart(buckets, { since, until, title, unit }) {
-  if (!buckets.length) return h("p", { class: "empty" }, `${title}: nothing was reported.`);
+  if (!buckets.length) return h("p", { class: "empty" }, `${title}: no readings.`);
   const low = Math.min(...buckets.map(({ min }) => min));
   const high = Math.max(...buckets.map(({ max }) => max));
   const spread = high - low || Math.abs(high) || 1;
@@ -33,7 +33,7 @@ export function chart(buckets, { since, until, title, unit }) {
     return dot;
   });
   const last = at.at(-1);
-  const told = `${title}: ${number.format(last.mean)} ${unit} at last, between ${number.format(low)} and ${number.format(high)}`;
+  const told = `${title}: ${number.format(last.mean)} ${unit} last, between ${number.format(low)} and ${number.format(high)}`;
   return h("figure", null, h("figcaption", null, told), svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": told }, ...marks, svg("path", { d: band, class: "band" }), svg("path", { d: line, class: "mean" }), ...dots, ...ends));
 }
 

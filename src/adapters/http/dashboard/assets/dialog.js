@@ -1,10 +1,10 @@
-/* One way to ask: a dialog with fields. What the service refuses is said at the field it names, and nothing typed is lost. */
+/* A dialog with fields. An error of the service is shown and marks its field; the input is kept. */
 
 import { fill, h } from "./dom.js";
 
 /*
  * fields: [{name, label, type?, value?, required?, options?: [[value, label]], hint?, placeholder?}]
- * send(values) may throw; its result is the promise's, undefined when the person closes the dialog.
+ * send(values) may throw; the promise resolves to its result, or to undefined when the user closes the dialog.
  */
 export function ask({ title, intro, fields = [], action, danger = false, send }) {
   return new Promise((resolve) => {
@@ -63,7 +63,7 @@ function labelled(field, input) {
   return h("div", { class: field.type === "checkbox" ? "field check" : "field" }, h("label", { for: input.id }, field.label), input, hint);
 }
 
-/* Empty fields are left out, so that the service's own defaults hold. */
+/* Empty fields are omitted, so that the service's defaults apply. */
 function read(fields, inputs) {
   const values = {};
   for (const { name, type, multiple } of fields) {
@@ -90,7 +90,7 @@ export function confirmed(title, intro, action, send) {
   return ask({ title, intro, action, danger: true, send: async () => (await send()) ?? true });
 }
 
-/* What is shown once: to be copied before the dialog is closed. */
+/* Shows values that are displayed only once, with buttons to copy them. */
 export function reveal(title, intro, entries) {
   return new Promise((resolve) => {
     const lines = entries.map(([label, text]) => {
@@ -100,7 +100,7 @@ export function reveal(title, intro, entries) {
       const take = h("button", { type: "button", class: "quiet", "aria-label": `Copy: ${label}`, onclick: (event) => copy(text, event.currentTarget) }, "Copy");
       return h("div", { class: "shown" }, h("label", null, h("span", null, label), value), take);
     });
-    const close = h("button", { class: "main" }, "I have it");
+    const close = h("button", { class: "main" }, "Close");
     const dialog = h("dialog", { class: "wide" }, h("form", { method: "dialog" }, h("h2", null, title), h("p", null, intro), lines, close));
     dialog.addEventListener("close", () => {
       dialog.remove();
@@ -116,6 +116,6 @@ async function copy(text, from) {
     await navigator.clipboard.writeText(text);
     fill(from, "Copied");
   } catch {
-    fill(from, "Mark the text and copy it"); // browsers keep the clipboard from pages that came without TLS
+    fill(from, "Select the text and copy it"); // browsers allow the clipboard only over TLS or on localhost
   }
 }

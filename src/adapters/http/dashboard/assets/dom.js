@@ -1,4 +1,4 @@
-/* Elements are made here, and text is only ever set as text: nothing that a device or a person wrote can become markup. */
+/* Creates elements. Text is always set as text, so nothing that a device or user wrote can become markup. */
 
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -29,7 +29,7 @@ export function button(label, act, { kind = "", title, disabled = false } = {}) 
   return h("button", { type: "button", class: kind, title, disabled, onclick: (event) => busy(event.currentTarget, act) }, label);
 }
 
-/* What is under way cannot be asked for twice; what goes wrong is said. */
+/* Ignores clicks while the action runs, and shows its error. */
 export async function busy(element, act) {
   if (element.getAttribute("aria-busy") === "true") return;
   element.setAttribute("aria-busy", "true");

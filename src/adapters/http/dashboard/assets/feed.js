@@ -1,5 +1,5 @@
 /*
- * The live feed: reconnects by itself and goes on where it stood, by the cursor of the last message.
+ * The live feed. It reconnects automatically and resumes with the cursor of the last message.
  *
  *   const feed = new Feed({ types: "relay_changed" }, (message) => …, (live) => …);
  *   feed.close();
@@ -30,7 +30,7 @@ export class Feed {
     this.#hear = hear;
     this.#state = state;
     this.#connect();
-    // A page that only listens calls nothing: somebody must see that the token is renewed before it ends.
+    // A page that only receives events sends no requests, so the token is renewed here before it expires.
     this.#looking = setInterval(() => token().catch(() => {}), LOOK_EVERY_MS);
     this.#unhear = onSession((bearer) => (bearer ? this.#present(bearer) : this.close()));
   }

@@ -1,4 +1,4 @@
-/* What is known of the devices right now: the feed's picture, kept up by its events. One for the whole page. */
+/* The current state of all devices: the feed's initial state, updated by its events. One instance per page. */
 
 import { Feed } from "./feed.js";
 
@@ -18,7 +18,7 @@ export class Fleet {
     this.#feed.close();
   }
 
-  /* `watcher(deviceId or null, message or null)`: null when everything may have changed. Gives what ends the watching. */
+  /* `watcher(deviceId or null, message or null)`: null when everything may have changed. Returns a function that unsubscribes. */
   watch(watcher) {
     this.#watchers.add(watcher);
     return () => this.#watchers.delete(watcher);

@@ -1,4 +1,4 @@
-/* The page's frame: who is signed in, where one is, and which view shows it. Addresses are `#/name/…`. */
+/* The frame of the page: sign-in, navigation and the current view. Addresses are `#/name/…`. */
 
 import { get, mayResume, onSession, signIn, signOut, token } from "./api.js";
 import { badge, busy, fill, h, tell } from "./dom.js";
@@ -17,7 +17,7 @@ const TABS = [["devices", "Devices"], ["approvals", "Approvals"], ["log", "Log"]
 const LOOK_FOR_APPROVALS_MS = 15_000;
 
 const page = document.getElementById("page");
-let here = null; // what the signed-in page holds: {me, fleet, stop, leave}
+let here = null; // state of the signed-in page: {me, fleet, stop, leave}
 
 function signInPage(said = "") {
   const problem = h("p", { class: "problem", role: "alert" }, said);
@@ -47,7 +47,7 @@ function signInPage(said = "") {
       await start();
     });
   });
-  fill(page, h("main", { class: "narrow" }, form, h("p", { class: "dim" }, "Programs use API keys: ", h("a", { href: "/docs" }, "the API"), ".")));
+  fill(page, h("main", { class: "narrow" }, form, h("p", { class: "dim" }, "Programs use API keys; see ", h("a", { href: "/docs" }, "the API"), ".")));
   email.focus();
 }
 
@@ -91,7 +91,7 @@ async function show() {
     document.title = `${room.querySelector("h1")?.textContent ?? "Devices"} · Latchboard`;
   } catch (error) {
     if (error.name === "AbortError") return;
-    fill(room, h("h1", null, error.status === 404 ? "Not found" : "This cannot be shown"), h("p", null, error.message));
+    fill(room, h("h1", null, error.status === 404 ? "Not found" : "This page cannot be shown"), h("p", null, error.message));
   }
 }
 

@@ -1,4 +1,4 @@
-/* A command, followed to its end: the last word is the device's. */
+/* Sends a command and follows its execution until the device reports the result. */
 
 import { actName, call, get } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -9,20 +9,20 @@ const LOOK_FOR_MS = 120_000;
 const FINAL = new Set(["DONE", "FAILED", "TIMED_OUT", "EXPIRED"]);
 const SAID = {
   QUEUED: ["waits for the device to come online", "dim"],
-  SENT: ["sent; no word from the device yet", "dim"],
-  ACKED: ["the device is at it", "dim"],
-  DONE: ["done, says the device", "good"],
-  FAILED: ["failed, says the device", "bad"],
+  SENT: ["sent; no answer from the device yet", "dim"],
+  ACKED: ["the device is working on it", "dim"],
+  DONE: ["done, confirmed by the device", "good"],
+  FAILED: ["failed, reported by the device", "bad"],
   TIMED_OUT: ["the device did not answer", "bad"],
-  EXPIRED: ["not run: the device did not come in time", "bad"],
+  EXPIRED: ["not run: the device did not receive it in time", "bad"],
 };
 
-/* `body`: {cmd, params?, ttlSeconds?}. What becomes of it is written into `said`. */
+/* `body`: {cmd, params?, ttlSeconds?}. The result is written into `said`. */
 export async function order(deviceId, body, said, signal) {
   say(said, "…", "dim");
   try {
     const answer = await call("POST", `/devices/${deviceId}/command`, { ...body, waitSeconds: WAIT_S }, { signal, key: actName() });
-    if (answer.approvalRequired) return say(said, "waits for somebody’s approval", "warn");
+    if (answer.approvalRequired) return say(said, "waits for approval", "warn");
     say(said, ...told(answer));
     if (!FINAL.has(answer.status)) follow(deviceId, answer.executionId, said, signal);
     return undefined;

@@ -1,4 +1,4 @@
-/* Grants: who may tell this device what, when, how often and until when. And why a call would pass or not. */
+/* Grants of a device, and explanations of access decisions. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, row, section, table, time } from "../dom.js";
@@ -14,24 +14,24 @@ export async function access(room, { path, signal, again }) {
     room,
     section(
       "Grants",
-      [button("Why would a call pass?", () => explain(path, answer)), button("New grant", () => create(path, again), { kind: "main" })],
-      table(["Who", "May", "When", "At most", "Until", "Covers", ""], rows, "Nobody but Owners and Admins may switch it."),
+      [button("Explain access", () => explain(path, answer)), button("New grant", () => create(path, again), { kind: "main" })],
+      table(["Who", "May", "When", "Rate limit", "Expires", "Covers", ""], rows, "Only Owners and Admins may switch this device."),
       answer,
     ),
   );
 }
 
 function line(grant, path, again) {
-  const take = () => confirmed("Take this grant back?", "It holds no more from this moment on.", "Take it back", () => call("DELETE", `${path}/grants/${grant.grantId}`)).then((gone) => gone && again());
+  const take = () => confirmed("Delete this grant?", "It stops applying at once.", "Delete", () => call("DELETE", `${path}/grants/${grant.grantId}`)).then((gone) => gone && again());
   const over = grant.expiresAt !== null && Date.parse(grant.expiresAt) <= Date.now();
   return row(
     [grant.subject.name, h("small", null, grant.subject.type === "apikey" ? "API key" : "member")],
     [grant.commands.includes("*") ? "everything" : grant.commands.join(", "), h("small", null, grant.scope.toLowerCase())],
     hours(grant),
-    grant.rateLimitPerMinute ? `${grant.rateLimitPerMinute} a minute` : "",
+    grant.rateLimitPerMinute ? `${grant.rateLimitPerMinute} per minute` : "",
     over ? badge("expired", "bad") : time(grant.expiresAt, "–"),
     grant.appliesVia === "project" ? "its whole project" : "this device",
-    button("Take back", take, { kind: "danger" }),
+    button("Delete", take, { kind: "danger" }),
   );
 }
 
@@ -57,13 +57,13 @@ async function create(path, again) {
       { name: "who", label: "Who", options: who },
       { name: "commands", label: "May run", multiple: true, required: true, options: [["*", "everything"], ...commands.map(({ name, label }) => [name, label])] },
       { name: "appliesVia", label: "Covers", options: [["device", "this device"], ["project", "every device of its project"]] },
-      { name: "scope", label: "Scope", options: [["READ", "read and ask only"], ["WRITE", "read and command"], ["FULL", "full"]], value: "WRITE" },
-      { name: "activeDays", label: "Only on (none: every day)", multiple: true, options: DAYS.map((day, index) => [String(index), day]) },
-      { name: "from", label: "Only from", type: "time" },
-      { name: "to", label: "to", type: "time", hint: "Past midnight when it is earlier." },
+      { name: "scope", label: "Scope", options: [["READ", "read and query"], ["WRITE", "read and command"], ["FULL", "full"]], value: "WRITE" },
+      { name: "activeDays", label: "Days (none: every day)", multiple: true, options: DAYS.map((day, index) => [String(index), day]) },
+      { name: "from", label: "From", type: "time" },
+      { name: "to", label: "To", type: "time", hint: "If it is earlier than the start, the window passes midnight." },
       { name: "timezone", label: "Time zone", value: Intl.DateTimeFormat().resolvedOptions().timeZone },
-      { name: "rateLimitPerMinute", label: "At most, a minute", type: "number" },
-      { name: "expires", label: "Until", type: "datetime-local" },
+      { name: "rateLimitPerMinute", label: "Rate limit per minute", type: "number" },
+      { name: "expires", label: "Expires", type: "datetime-local" },
     ],
     action: "Grant",
     send: ({ who: chosen, from, to, expires, activeDays, ...values }) => {
@@ -89,7 +89,7 @@ function minute(text) {
 async function explain(path, answer) {
   const [keys, commands] = await Promise.all([get("/keys"), get(`${path}/commands`)]);
   await ask({
-    title: "Why would a call pass?",
+    title: "Explain access",
     fields: [
       { name: "apiKeyId", label: "API key", options: keys.map(({ keyId, name }) => [keyId, name]), required: true },
       { name: "cmd", label: "Command", options: commands.map(({ name, label }) => [name, label]) },
@@ -97,8 +97,8 @@ async function explain(path, answer) {
     action: "Explain",
     send: async (values) => {
       const said = await get(`${path}/access?${new URLSearchParams(values)}`);
-      const wait = said.waitsForApproval ? " It would wait for an approval." : "";
-      fill(answer, badge(said.allowed ? "allowed" : "refused", said.allowed ? "good" : "bad"), ` ${said.message}${wait}`, said.passesAt ? [" It passes: ", time(said.passesAt)] : null);
+      const wait = said.waitsForApproval ? " It would wait for approval." : "";
+      fill(answer, badge(said.allowed ? "allowed" : "denied", said.allowed ? "good" : "bad"), ` ${said.message}${wait}`, said.passesAt ? [" It is allowed: ", time(said.passesAt)] : null);
       return said;
     },
   });

@@ -1,4 +1,4 @@
-/* The person who is signed in. */
+/* The signed-in user. */
 
 import { call } from "../api.js";
 import { button, fill, h, section, tell } from "../dom.js";
@@ -16,13 +16,13 @@ async function password() {
   await call("POST", "/auth/password/request-otp");
   const changed = await ask({
     title: "Change the password",
-    intro: "A code of six digits was mailed to you; it is good for ten minutes.",
+    intro: "You received a six-digit code by email; it is valid for ten minutes.",
     fields: [
       { name: "otp", label: "Code", required: true },
-      { name: "newPassword", label: "New password", type: "password", required: true, hint: "8 to 256 characters. You are signed out everywhere." },
+      { name: "newPassword", label: "New password", type: "password", required: true, hint: "8 to 256 characters. All your sessions end." },
     ],
-    action: "Change it",
+    action: "Change",
     send: (values) => call("POST", "/auth/change-password", values),
   });
-  if (changed) tell("The password is changed.");
+  if (changed) tell("The password has been changed.");
 }

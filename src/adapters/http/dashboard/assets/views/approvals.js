@@ -1,4 +1,4 @@
-/* What waits for a human, and what became of what did. */
+/* Waiting and decided approvals. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, row, section, table, tell, time } from "../dom.js";
@@ -15,7 +15,7 @@ export async function approvals(room, { me, fleet, signal, recount }) {
   const draw = async () => {
     const [open, all] = await Promise.all([get("/approvals?status=PENDING", signal), get("/approvals", signal)]);
     const now = JSON.stringify([open, all]);
-    if (now === drawn) return; // nothing is redrawn under a finger about to press
+    if (now === drawn) return; // avoids redrawing under the pointer
     drawn = now;
     const name = (id) => h("a", { href: `#/device/${id}` }, fleet.devices.get(id)?.name ?? id);
     const pending = open.map((each) => row(asked(each), name(each.deviceId), named(each.requestedBy), time(each.createdAt), time(each.expiresAt), isAdmin(me) ? decide(each, draw, recount) : ""));
@@ -23,8 +23,8 @@ export async function approvals(room, { me, fleet, signal, recount }) {
     fill(
       room,
       h("h1", null, "Approvals"),
-      section("Waiting", [], table(["Command", "Device", "Asked by", "Asked", "Lapses", ""], pending, "Nothing waits for you.")),
-      section("Decided", [], table(["Command", "Device", "Asked by", "", "By", "When"], over, "Nothing yet.")),
+      section("Waiting", [], table(["Command", "Device", "Requested by", "Requested", "Expires", ""], pending, "Nothing waits for approval.")),
+      section("Decided", [], table(["Command", "Device", "Requested by", "", "Decided by", "When"], over, "Nothing yet.")),
     );
   };
   await draw();
@@ -42,7 +42,7 @@ function decide({ deviceId, approvalId, cmd }, draw, recount) {
     tell(said);
     await Promise.all([draw(), recount()]);
   };
-  const approve = () => call("POST", `${path}/approve`).then(() => after(`${cmd} is on its way.`));
-  const deny = () => call("POST", `${path}/deny`).then(() => after(`${cmd} is denied.`));
+  const approve = () => call("POST", `${path}/approve`).then(() => after(`${cmd} was approved and queued.`));
+  const deny = () => call("POST", `${path}/deny`).then(() => after(`${cmd} was denied.`));
   return h("div", { class: "switches" }, button("Approve", approve, { kind: "main" }), button("Deny", deny, { kind: "danger" }));
 }

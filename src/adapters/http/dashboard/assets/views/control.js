@@ -1,4 +1,4 @@
-/* What the device can be told, and what became of what it was told. */
+/* Commands of a device and their executions. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, row, section, table, time } from "../dom.js";
@@ -25,7 +25,7 @@ export async function control(room, { me, fleet, deviceId, path, signal, again }
   fill(
     room,
     section("Commands", [add], h("ul", { class: "commands" }, commands), said),
-    section("Sent to it", [button("Refresh", refresh)], sent),
+    section("Executions", [button("Refresh", refresh)], sent),
   );
   await refresh();
   let soon = null;
@@ -41,16 +41,16 @@ const shade = ({ name }) => ({ ON: "on", OFF: "off" })[name] ?? "";
 
 function about(definition, me, path, again) {
   const change = (changes) => call("PATCH", `${path}/commands/${definition.commandId}`, changes).then(again);
-  const remove = () => confirmed(`Remove ${definition.name}?`, "Rules and schedules that run it are skipped from then on.", "Remove", () => call("DELETE", `${path}/commands/${definition.commandId}`)).then((gone) => gone && again());
+  const remove = () => confirmed(`Remove ${definition.name}?`, "Rules and schedules that use it are then skipped.", "Remove", () => call("DELETE", `${path}/commands/${definition.commandId}`)).then((gone) => gone && again());
   const own = definition.commandId !== null && mayEdit(me);
   return h(
     "span",
     { class: "dim" },
     definition.name,
-    definition.kind === "QUERY" ? " · asks only" : "",
+    definition.kind === "QUERY" ? " · query" : "",
     definition.requiresApproval ? badge("needs approval", "warn") : null,
     definition.description ? ` · ${definition.description}` : "",
-    own ? button(definition.requiresApproval ? "No approval" : "Ask for approval", () => change({ requiresApproval: !definition.requiresApproval }), { kind: "quiet" }) : null,
+    own ? button(definition.requiresApproval ? "Remove approval" : "Require approval", () => change({ requiresApproval: !definition.requiresApproval }), { kind: "quiet" }) : null,
     own ? button("Remove", remove, { kind: "quiet" }) : null,
   );
 }
@@ -65,7 +65,7 @@ function parameters(definition) {
       try {
         return params === undefined ? {} : { params: JSON.parse(params) };
       } catch (error) {
-        throw new Error(`This is no JSON: ${error.message}`);
+        throw new Error(`Invalid JSON: ${error.message}`);
       }
     },
   });
@@ -79,14 +79,14 @@ function example({ properties = {} }) {
 async function define(path, again) {
   const made = await ask({
     title: "Define a command",
-    intro: "With the name of a built-in command (ON, say) it takes that one’s place on this device: to ask for approval, for example.",
+    intro: "A definition with the name of a built-in command (such as ON) overrides it for this device, for example to require approval.",
     fields: [
-      { name: "name", label: "Name", required: true, placeholder: "FLUSH", hint: "Capitals, digits and _; the firmware gets exactly this." },
+      { name: "name", label: "Name", required: true, placeholder: "FLUSH", hint: "Capital letters, digits and _; sent to the firmware unchanged." },
       { name: "label", label: "Label", required: true },
       { name: "description", label: "What it does" },
-      { name: "kind", label: "Kind", options: [["ACTION", "acts"], ["QUERY", "asks only"]] },
+      { name: "kind", label: "Kind", options: [["ACTION", "action"], ["QUERY", "query"]] },
       { name: "paramsSchema", label: "Parameters (JSON Schema)", type: "textarea", placeholder: '{"type": "object", "properties": {"seconds": {"type": "integer"}}}' },
-      { name: "requiresApproval", label: "Waits for somebody’s approval", type: "checkbox" },
+      { name: "requiresApproval", label: "Requires approval", type: "checkbox" },
     ],
     action: "Define",
     send: (values) => call("POST", `${path}/commands`, values.paramsSchema ? { ...values, paramsSchema: JSON.parse(values.paramsSchema) } : values),
@@ -101,5 +101,5 @@ function answered(result) {
 
 function executions(sent) {
   const rows = sent.map((each) => row(each.cmd, badge(each.status, KINDS[each.status] ?? "dim"), each.source, time(each.createdAt), time(each.finishedAt, "–"), answered(each.result)));
-  return table(["Command", "Outcome", "By", "Sent", "Ended", "Its answer"], rows, "Nothing yet.");
+  return table(["Command", "Status", "Source", "Created", "Finished", "Result"], rows, "Nothing yet.");
 }

@@ -1,4 +1,4 @@
-/* One device: its head stays, below it one tab at a time. */
+/* One device: a header, and one tab at a time. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, tell, time } from "../dom.js";
@@ -18,7 +18,7 @@ const TABS = {
   telemetry: ["Telemetry", telemetry],
   schedules: ["Schedules", schedules],
   rules: ["Rules", rules],
-  access: ["Who may", access],
+  access: ["Access", access],
   history: ["History", history],
   setup: ["Connection", setup],
 };
@@ -48,7 +48,7 @@ export async function device(room, frame) {
     room,
     h("a", { href: "#/devices", class: "back" }, "‹ Devices"),
     h("header", { class: "head" }, h("div", null, h("h1", null, shown.name), h("p", { class: "line" }, online, relay, status, seen)), actions(shown, path, frame)),
-    h("nav", { class: "tabs", "aria-label": "Of this device" }, links),
+    h("nav", { class: "tabs", "aria-label": "Device sections" }, links),
     body,
   );
   const view = (TABS[tab] ?? TABS.control)[1];
@@ -61,7 +61,7 @@ function actions(device, path, { me, again }) {
   const toggle = async () => {
     const send = () => call("PATCH", `${path}/toggle`);
     if (off) await send();
-    else if (!(await confirmed("Disable this device?", "It is disconnected and takes no commands until it is enabled again.", "Disable", send))) return;
+    else if (!(await confirmed("Disable this device?", "It is disconnected and accepts no commands until it is enabled again.", "Disable", send))) return;
     await again();
   };
   const canToggle = device.deviceStatus === "ACTIVE" || off;
@@ -80,7 +80,7 @@ async function edit(device, path, again) {
     { name: "name", label: "Name", required: true, value: device.name },
     { name: "projectId", label: "Project", options: projects.map(({ projectId, name }) => [projectId, name]), value: device.project.projectId },
     ...["location", "description", "manufacturer", "model"].map((name) => ({ name, label: name[0].toUpperCase() + name.slice(1), value: device[name] ?? "" })),
-    { name: "tags", label: "Tags", value: device.tags.join(", "), hint: "With commas between." },
+    { name: "tags", label: "Tags", value: device.tags.join(", "), hint: "Separated by commas." },
   ];
   const emptied = (values) => Object.fromEntries(["location", "description", "manufacturer", "model"].map((name) => [name, values[name] ?? null]));
   const send = (values) => {
@@ -93,9 +93,9 @@ async function edit(device, path, again) {
 async function remove(device, path) {
   const gone = await ask({
     title: `Delete “${device.name}”?`,
-    intro: "Its schedules, rules, grants, telemetry, approvals and credentials go with it, and it is cut off at once. This cannot be undone.",
+    intro: "Its schedules, rules, grants, telemetry, approvals and credentials are deleted too, and it is disconnected at once. This cannot be undone.",
     fields: [{ name: "name", label: "Type its name", required: true }],
-    action: "Delete for good",
+    action: "Delete permanently",
     danger: true,
     send: async ({ name }) => {
       if (name !== device.name) throw new Error(`Its name is “${device.name}”.`);
@@ -103,6 +103,6 @@ async function remove(device, path) {
     },
   });
   if (!gone) return;
-  tell("The device is deleted.");
+  tell("The device has been deleted.");
   location.hash = "#/devices";
 }

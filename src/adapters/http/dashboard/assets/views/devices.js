@@ -1,4 +1,4 @@
-/* All devices: what they are doing, and the two switches. ON and OFF are two buttons: an old picture can never do the opposite. */
+/* All devices. ON and OFF are separate buttons, so that stale data never reverses an action. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, row, section, table, tell, time } from "../dom.js";
@@ -10,7 +10,7 @@ const AT_MOST = 200;
 
 export async function devices(room, { me, fleet, signal }) {
   const [listed, projects] = await Promise.all([get("/devices", signal), get("/projects", signal)]);
-  const search = h("input", { type: "search", placeholder: "Find by name, place, tag or id", "aria-label": "Find devices" });
+  const search = h("input", { type: "search", placeholder: "Name, location, tag or id", "aria-label": "Find devices" });
   const choices = [["", "All projects"], ...projects.map(({ projectId, name }) => [projectId, name])];
   const project = h("select", { "aria-label": "Project" }, choices.map(([value, label]) => h("option", { value }, label)));
   const list = h("div");
@@ -22,15 +22,15 @@ export async function devices(room, { me, fleet, signal }) {
     lines.clear();
     for (const device of found.slice(0, AT_MOST)) lines.set(device.deviceId, line(device, fleet, signal));
     const rows = [...lines.values()].map((each) => each.row);
-    const more = found.length > AT_MOST ? h("p", { class: "dim" }, `The first ${AT_MOST} of ${found.length}; search for the others.`) : null;
-    fill(list, table(["", "Device", "Relay", "Last seen", "Switch", ""], rows, listed.length ? "No device is like this." : "No devices yet."), more);
+    const more = found.length > AT_MOST ? h("p", { class: "dim" }, `The first ${AT_MOST} of ${found.length}; search to find others.`) : null;
+    fill(list, table(["", "Device", "Relay", "Last seen", "Switch", ""], rows, listed.length ? "No device matches." : "No devices yet."), more);
   };
   search.addEventListener("input", draw);
   project.addEventListener("change", draw);
   const unwatch = fleet.watch((deviceId) => (deviceId ? lines.get(deviceId)?.update() : lines.forEach((each) => each.update())));
   signal.addEventListener("abort", unwatch);
   const add = mayEdit(me) ? button("Register a device", () => register(projects), { kind: "main" }) : null;
-  fill(room, h("h1", null, "Devices"), section(`${listed.length} in all`, [search, project, add], list));
+  fill(room, h("h1", null, "Devices"), section(`Total: ${listed.length}`, [search, project, add], list));
   draw();
 }
 
@@ -76,9 +76,9 @@ async function register(projects) {
       { name: "name", label: "Name", required: true },
       { name: "boardType", label: "Board", options: boards.map(({ boardType, name }) => [boardType, name]) },
       { name: "appType", label: "What it switches", options: apps.map(({ appType, name }) => [appType, name]), value: "OTHER" },
-      { name: "appTypeOther", label: "If something else: what", hint: "Needed with “other” only." },
+      { name: "appTypeOther", label: "If other: what", hint: "Only needed with “other”." },
       { name: "projectId", label: "Project", options: projects.map(({ projectId, name }) => [projectId, name]) },
-      { name: "location", label: "Place" },
+      { name: "location", label: "Location" },
     ],
     action: "Register",
     send: (values) => call("POST", "/devices/register", values),

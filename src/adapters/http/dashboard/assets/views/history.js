@@ -1,4 +1,4 @@
-/* The device's audit log: who did what with it. */
+/* The device's audit log. */
 
 import { get } from "../api.js";
 import { button, fill, section, table } from "../dom.js";

@@ -1,4 +1,4 @@
-/* The account's log, newest first; what happens now comes in at the top. */
+/* The account's log, newest first; new events appear at the top. */
 
 import { get } from "../api.js";
 import { names } from "../names.js";
@@ -10,7 +10,7 @@ const KINDS = [/refused|failed|offline|lost|revoked|denied/, /online|approved|ge
 
 export async function log(room, { fleet, signal }) {
   const named = await names(signal);
-  const type = h("input", { type: "search", placeholder: "Type, command_sent say", "aria-label": "Event type", list: "types" });
+  const type = h("input", { type: "search", placeholder: "Type, such as command_sent", "aria-label": "Event type", list: "types" });
   const types = h("datalist", { id: "types" });
   const list = h("div");
   let page = { data: [], cursor: null, hasMore: false };
@@ -19,7 +19,7 @@ export async function log(room, { fleet, signal }) {
   const draw = () => {
     fill(types, [...new Set(page.data.map(({ eventType }) => eventType))].sort().map((value) => h("option", { value })));
     const older = page.hasMore ? button("Older", more) : null;
-    fill(list, table(HEADS, page.data.map((event) => recorded(event, named, true)), "Nothing like this."), older);
+    fill(list, table(HEADS, page.data.map((event) => recorded(event, named, true)), "No events."), older);
   };
   const first = async () => {
     page = await get(`/events?${query({})}`, signal);
@@ -31,11 +31,11 @@ export async function log(room, { fleet, signal }) {
     draw();
   };
   type.addEventListener("change", () => first().catch((error) => fill(list, h("p", { class: "problem" }, error.message))));
-  fill(room, h("h1", null, "Log"), section("What happened", [type, types], list));
+  fill(room, h("h1", null, "Log"), section("Events", [type, types], list));
   await first();
   let soon = null;
   const unwatch = fleet.watch((deviceId) => {
-    if (deviceId === null || page.data.length > 50) return; // who reads further back is not thrown to the top
+    if (deviceId === null || page.data.length > 50) return; // keeps the position while older pages are open
     clearTimeout(soon);
     soon = setTimeout(() => first().catch(() => {}), LOOK_AFTER_MS);
   });

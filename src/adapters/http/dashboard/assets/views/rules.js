@@ -1,4 +1,4 @@
-/* Rules: what is measured decides. */
+/* Rules: conditions on telemetry that run a command. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, row, section, table, tell } from "../dom.js";
@@ -11,7 +11,7 @@ export async function rules(room, { me, path, signal, again }) {
   const listed = await get(`${path}/rules`, signal);
   const rows = listed.map((rule) => line(rule, { me, path, again }));
   const add = mayEdit(me) ? button("New rule", () => save(null, path, again), { kind: "main" }) : null;
-  fill(room, section("Rules", [add], table(["Rule", "When", "Then", "Now", ""], rows, "No rules yet."), h("p", { class: "dim" }, "A rule runs its command once when its conditions come to hold, and again only after they ceased to.")));
+  fill(room, section("Rules", [add], table(["Rule", "When", "Then", "Now", ""], rows, "No rules yet."), h("p", { class: "dim" }, "A rule runs its command once when its conditions become true, and again only after they were false.")));
 }
 
 const said = ({ metric, comparator, value }) => (comparator === "silent" ? `${metric} silent for ${value} s` : `${metric} ${comparator} ${value}`);
@@ -21,19 +21,19 @@ function line(rule, { me, path, again }) {
   const when = rule.conditions.map(said).join(rule.match === "ANY" ? " or " : " and ");
   const more = [rule.forSeconds ? `for ${rule.forSeconds} s` : null, rule.cooldownSeconds ? `not again within ${rule.cooldownSeconds} s` : null, rule.clearConditions.length ? `until ${rule.clearConditions.map(said).join(" and ")}` : null].filter(Boolean).join(", ");
   const toggle = () => call("PATCH", at, { enabled: !rule.enabled }).then(again);
-  const remove = () => confirmed(`Delete “${rule.name}”?`, "It fires no more.", "Delete", () => call("DELETE", at)).then((gone) => gone && again());
-  const editing = mayEdit(me) ? h("div", { class: "switches" }, button("Try", () => tried(rule, at, path)), button(rule.enabled ? "Disable" : "Enable", toggle), button("Edit", () => save(rule, path, again)), button("Delete", remove, { kind: "danger" })) : null;
-  const state = rule.enabled ? badge(rule.lastMatched ? "holds" : "does not hold", rule.lastMatched ? "warn" : "") : badge("disabled", "dim");
+  const remove = () => confirmed(`Delete “${rule.name}”?`, "It no longer fires.", "Delete", () => call("DELETE", at)).then((gone) => gone && again());
+  const editing = mayEdit(me) ? h("div", { class: "switches" }, button("Test", () => tried(rule, at, path)), button(rule.enabled ? "Disable" : "Enable", toggle), button("Edit", () => save(rule, path, again)), button("Delete", remove, { kind: "danger" })) : null;
+  const state = rule.enabled ? badge(rule.lastMatched ? "matched" : "not matched", rule.lastMatched ? "warn" : "") : badge("disabled", "dim");
   return row([rule.name, h("small", null, `priority ${rule.priority}`)], [when, more ? h("small", null, more) : null], rule.action.command, [state, rule.disabledReason ? h("small", { class: "bad" }, rule.disabledReason) : null], editing);
 }
 
-/* Text stays text: only what is written as a number is one. */
+/* Input that looks like a number is a number; everything else is text. */
 const typed = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
 async function save(old, path, again) {
   if (old && (old.conditions.length > 1 || old.clearConditions.length)) return json(old, path, again);
   const { metrics, commands } = await get(`${path}/rules/context`);
-  if (!metrics.length) return tell(new Error("A rule needs a metric that the device has reported, and it has reported none yet."));
+  if (!metrics.length) return tell(new Error("A rule needs a metric, and the device has not reported any yet."));
   const first = old?.conditions[0] ?? {};
   const made = await ask({
     title: old ? "Edit the rule" : "New rule",
@@ -41,11 +41,11 @@ async function save(old, path, again) {
       { name: "name", label: "Name", required: true, value: old?.name },
       { name: "metric", label: "When", options: metrics.map((metric) => [metric, metric]), value: first.metric },
       { name: "comparator", label: "Comparison", options: COMPARATORS, value: first.comparator },
-      { name: "value", label: "this", required: true, value: first.value ?? "" },
-      { name: "command", label: "run", options: commands.map(({ name, label }) => [name, label]), value: old?.action.command },
-      { name: "forSeconds", label: "once it has held for, seconds", type: "number", value: old?.forSeconds ?? 0 },
-      { name: "cooldownSeconds", label: "and not again within, seconds", type: "number", value: old?.cooldownSeconds ?? 0 },
-      { name: "priority", label: "Priority", type: "number", value: old?.priority ?? 100, hint: "Of two at once, the lower wins." },
+      { name: "value", label: "Value", required: true, value: first.value ?? "" },
+      { name: "command", label: "Command", options: commands.map(({ name, label }) => [name, label]), value: old?.action.command },
+      { name: "forSeconds", label: "Hold time in seconds", type: "number", value: old?.forSeconds ?? 0 },
+      { name: "cooldownSeconds", label: "Cooldown in seconds", type: "number", value: old?.cooldownSeconds ?? 0 },
+      { name: "priority", label: "Priority", type: "number", value: old?.priority ?? 100, hint: "The lower value goes first." },
     ],
     action: "Save",
     send: ({ metric, comparator, value, command, ...values }) => {
@@ -57,7 +57,7 @@ async function save(old, path, again) {
   return undefined;
 }
 
-/* Rules of several conditions are edited as they are written. */
+/* Rules with several conditions are edited as JSON. */
 async function json(rule, path, again) {
   const { name, conditions, clearConditions, match, action, forSeconds, cooldownSeconds, priority } = rule;
   const made = await ask({
@@ -73,10 +73,10 @@ async function tried(rule, at, path) {
   const { telemetry } = await get(`${path}/telemetry/latest`);
   const readings = Object.fromEntries(telemetry.map(({ metric, value, valueText }) => [metric, value ?? valueText]));
   const answer = await ask({
-    title: `Try “${rule.name}”`,
-    intro: "Nothing is switched.",
-    fields: [{ name: "readings", label: "With these readings", type: "textarea", value: JSON.stringify(readings, null, 2) }],
-    action: "Try",
+    title: `Test “${rule.name}”`,
+    intro: "A test switches nothing.",
+    fields: [{ name: "readings", label: "Readings", type: "textarea", value: JSON.stringify(readings, null, 2) }],
+    action: "Test",
     send: ({ readings: text }) => call("POST", `${at}/test`, { readings: JSON.parse(text ?? "{}") }),
   });
   if (!answer) return;

@@ -1,4 +1,4 @@
-/* The five slots. Times are typed in this browser's zone and sent as seconds. */
+/* The five slots. Times are entered in the browser's time zone and sent as Unix seconds. */
 
 import { call, get } from "../api.js";
 import { badge, button, fill, h, localInput, row, section, table, time } from "../dom.js";
@@ -16,16 +16,16 @@ export async function schedules(room, { me, path, signal, again }) {
   fill(
     room,
     section("Slots", [], table(["Slot", "", "On", "Off", "Next", "Last", "On the device", ""], rows, "")),
-    section("Over", [], table(["Slot", "", "State", "Last", "When"], over, "No slot has ended yet.")),
+    section("History", [], table(["Slot", "", "State", "Last", "When"], over, "No slot has ended yet.")),
   );
 }
 
 function line(number, slot, { me, path, again }) {
-  const fillIn = mayEdit(me) ? button(slot ? "Edit" : "Fill", () => save(number, slot, path, again)) : null;
+  const fillIn = mayEdit(me) ? button(slot ? "Edit" : "Add", () => save(number, slot, path, again)) : null;
   if (!slot) return row(number, h("span", { class: "dim" }, "free"), "", "", "", "", "", fillIn);
   const cancel = () => confirmed(`Cancel slot ${number}?`, "It stays in the history.", "Cancel the slot", () => call("DELETE", `${path}/schedules/${number}`)).then((done) => done && again());
   const pause = () => call("PUT", `${path}/schedules/${number}`, { enabled: !slot.enabled }).then(again);
-  const editing = mayEdit(me) ? [button(slot.enabled ? "Pause" : "Go on", pause), fillIn, button("Cancel", cancel, { kind: "danger" })] : null;
+  const editing = mayEdit(me) ? [button(slot.enabled ? "Pause" : "Resume", pause), fillIn, button("Cancel", cancel, { kind: "danger" })] : null;
   const name = [slot.label, " ", badge(slot.enabled ? slot.status.toLowerCase() : "paused", slot.enabled ? "good" : "warn"), slot.rrule ? h("small", null, `${slot.rrule} ${slot.timezone}`) : null];
   const edge = (order, ts) => [order.command, " ", time(ts * 1000)];
   return row(number, name, edge(slot.onCommand, slot.onTs), edge(slot.offCommand, slot.offTs), time(slot.nextFireAt, "–"), outcome(slot), slot.firmwareSynced ? badge("yes", "good") : badge("no", "dim"), h("div", { class: "switches" }, editing));
@@ -46,15 +46,15 @@ async function save(slot, old, path, again) {
   const repeats = old?.rrule && !REPEATS.some(([rule]) => rule === old.rrule) ? [...REPEATS, [old.rrule, old.rrule]] : REPEATS;
   const made = await ask({
     title: `Slot ${slot}`,
-    intro: `Times of ${zone}.`,
+    intro: `Times are in ${zone}.`,
     fields: [
       { name: "label", label: "Label", value: old?.label ?? "" },
       { name: "on", label: "On at", type: "datetime-local", required: true, value: localInput(start) },
       { name: "onCommand", label: "runs", options: choices, value: old?.onCommand.command ?? "ON" },
       { name: "off", label: "Off at", type: "datetime-local", required: true, value: localInput(end) },
       { name: "offCommand", label: "runs", options: choices, value: old?.offCommand.command ?? "OFF" },
-      { name: "rrule", label: "Repeated", options: repeats, value: old?.rrule ?? "" },
-      { name: "misfire", label: "If the service was down then", options: [["FIRE", "run it late, within the grace"], ["SKIP", "leave it out"]], value: old?.misfire ?? "FIRE" },
+      { name: "rrule", label: "Repeat", options: repeats, value: old?.rrule ?? "" },
+      { name: "misfire", label: "If the edge is missed", options: [["FIRE", "run it late, within the grace period"], ["SKIP", "skip it"]], value: old?.misfire ?? "FIRE" },
     ],
     action: "Save",
     send: (values) => (old ? call("PUT", `${path}/schedules/${slot}`, changed(old, values, zone)) : call("POST", `${path}/schedules`, { slot, ...filled(values, zone) })),
@@ -67,7 +67,7 @@ function filled({ on, off, onCommand, offCommand, ...values }, zone) {
   return { ...values, ...orders, onTs: seconds(on), offTs: seconds(off), ...(values.rrule ? { timezone: zone } : {}) };
 }
 
-/* Only what was touched is sent: seconds, parameters, the zone and the grace, which the form does not show, stay as they are. */
+/* Sends only changed fields, so that values which the form does not show (seconds, parameters, time zone, grace period) are kept. */
 function changed(old, { on, off, onCommand, offCommand, label = "", rrule = null, misfire }, zone) {
   const changes = {};
   if (on !== localInput(new Date(old.onTs * 1000))) changes.onTs = seconds(on);

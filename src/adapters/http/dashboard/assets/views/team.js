@@ -1,4 +1,4 @@
-/* Who belongs to the account, and its projects. */
+/* Members and projects of the account. */
 
 import { call, get } from "../api.js";
 import { button, fill, h, row, section, table, time } from "../dom.js";
@@ -16,8 +16,8 @@ export async function team(room, { me, signal, again }) {
   fill(
     room,
     h("h1", null, "Team"),
-    section("People", [admin ? button("Add somebody", () => add(roles, again), { kind: "main" }) : null], table(["Name", "Email", "Role", "Since", ""], people, "")),
-    section("Projects", [admin ? button("New project", () => name("New project", "", (values) => call("POST", "/projects", values), again)) : null], table(["Name", "Devices", "Made", ""], rooms, "")),
+    section("People", [admin ? button("Add a member", () => add(roles, again), { kind: "main" }) : null], table(["Name", "Email", "Role", "Since", ""], people, "")),
+    section("Projects", [admin ? button("New project", () => name("New project", "", (values) => call("POST", "/projects", values), again)) : null], table(["Name", "Devices", "Created", ""], rooms, "")),
   );
 }
 
@@ -28,19 +28,19 @@ function person(member, { me, roles, again }) {
     const fields = [{ name: "name", label: "Name", value: member.name, required: true }, { name: "role", label: "Role", options: roles, value: member.role }];
     if (await ask({ title: member.email, fields, action: "Save", send: (values) => call("PATCH", path, values) })) await again();
   };
-  const remove = () => confirmed(`Remove ${member.name}?`, "They are signed out, and what they were granted ends.", "Remove", () => call("DELETE", path)).then((gone) => gone && again());
+  const remove = () => confirmed(`Remove ${member.name}?`, "They are signed out, and their grants end.", "Remove", () => call("DELETE", path)).then((gone) => gone && again());
   const editing = may ? h("div", { class: "switches" }, button("Change", change), button("Remove", remove, { kind: "danger" })) : "";
   return row(member.name, member.email, member.role, time(member.createdAt), editing);
 }
 
 async function add(roles, again) {
   const made = await ask({
-    title: "Add somebody",
+    title: "Add a member",
     fields: [
       { name: "name", label: "Name", required: true },
       { name: "email", label: "Email", type: "email", required: true },
       { name: "role", label: "Role", options: roles, value: "Member" },
-      { name: "password", label: "First password", type: "password", required: true, hint: "8 characters or more; they change it with a mailed code." },
+      { name: "password", label: "First password", type: "password", required: true, hint: "8 characters or more; they can change it with a code sent by email." },
     ],
     action: "Add",
     send: (values) => call("POST", "/members", values),

@@ -1,4 +1,4 @@
-/* What the device measures: the last value of each metric, kept up by the feed, and a chart of one. */
+/* Latest value of each metric, updated by the feed, and a chart of one metric. */
 
 import { get, token } from "../api.js";
 import { busy, fill, h, row, section, table, time } from "../dom.js";
@@ -35,7 +35,7 @@ export async function telemetry(room, { deviceId, path, signal }) {
   };
   range.addEventListener("change", draw);
   const download = ["csv", "ndjson"].map((format) => h("button", { type: "button", class: "quiet", onclick: (event) => busy(event.currentTarget, () => save(path, deviceId, format)) }, `Save all as ${format.toUpperCase()}`));
-  fill(room, section("Now", [], values), section("Over time", [range, download], picture));
+  fill(room, section("Latest values", [], values), section("Chart", [range, download], picture));
   list();
   await draw();
 
@@ -58,10 +58,10 @@ function shown({ value, valueText }) {
   return value === null ? valueText : new Intl.NumberFormat(undefined, { maximumSignificantDigits: 8 }).format(value);
 }
 
-/* A browser may not put the token into a link, so the file is fetched and handed over. */
+/* A link cannot carry the token, so the file is fetched first. */
 async function save(path, deviceId, format) {
   const answer = await fetch(`/api/v1${path}/telemetry/export?format=${format}`, { headers: { Authorization: `Bearer ${await token()}` } });
-  if (!answer.ok) throw new Error("The telemetry could not be fetched; try again.");
+  if (!answer.ok) throw new Error("The telemetry could not be downloaded. Try again.");
   const url = URL.createObjectURL(await answer.blob());
   h("a", { href: url, download: `${deviceId}.${format}` }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
