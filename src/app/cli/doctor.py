@@ -15,7 +15,7 @@ from adapters.storage.sql import SqlDatabase
 from app.cli.banner import http_url
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
-from app.wiring.adapters import broker_port, load_key_ring, prepare_data_dir
+from app.wiring.adapters import broker_port, create_disk_space, load_key_ring, prepare_data_dir
 from app.wiring.engines import load_engine
 from domain.kernel.clock import from_iso, to_iso
 from domain.kernel.errors import DomainError
@@ -30,12 +30,19 @@ class DiagnosticResult:
     name: str
     passed: bool
     message: str
+    is_warning: bool = False
+    """It passed, and somebody should act."""
+
+
+class DiagnosticWarning(Exception):
+    """The check passed, and the message says what somebody should do."""
 
 
 async def run_checks(settings: Settings) -> list[DiagnosticResult]:
     running = await _is_service_running(settings)
     checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
         ("data directory", lambda: _check_data_dir(settings)),
+        ("disk space", lambda: _check_disk_space(settings)),
         ("secret keys", lambda: _check_keys(settings)),
         ("database", lambda: _check_database(settings)),
         ("engine", lambda: _check_engine(settings)),
@@ -49,6 +56,8 @@ async def run_checks(settings: Settings) -> list[DiagnosticResult]:
 async def _run_check(name: str, check: Callable[[], Awaitable[str]]) -> DiagnosticResult:
     try:
         return DiagnosticResult(name, True, await check())
+    except DiagnosticWarning as warning:
+        return DiagnosticResult(name, True, str(warning), is_warning=True)
     except (DomainError, StartupError) as error:
         return DiagnosticResult(name, False, str(error))
     except Exception as error:
@@ -67,6 +76,14 @@ async def _is_service_running(settings: Settings) -> bool:
 async def _check_data_dir(settings: Settings) -> str:
     prepare_data_dir(settings.data_dir)
     return f"{settings.data_dir.resolve()} is writable"
+
+
+async def _check_disk_space(settings: Settings) -> str:
+    disk = create_disk_space(settings, SqlDatabase(settings.effective_database_url, pool_size=1).file)
+    if warning := disk.warning():
+        raise DiagnosticWarning(warning)
+    free_bytes = disk.free_bytes()
+    return "unknown" if free_bytes is None else f"{free_bytes / 1024**3:.1f} GiB free"
 
 
 async def _check_keys(settings: Settings) -> str:

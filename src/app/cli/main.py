@@ -172,7 +172,8 @@ def doctor() -> None:
     findings = run_async(run_checks(load_settings_or_exit()))
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
-        table.add_row("[green]ok[/]" if finding.passed else "[red]no[/]", finding.name, finding.message)
+        mark = "[yellow]!![/]" if finding.is_warning else "[green]ok[/]" if finding.passed else "[red]no[/]"
+        table.add_row(mark, finding.name, finding.message)
     stdout_console.print(table)
     if not all(finding.passed for finding in findings):
         raise typer.Exit(EXIT_FAILURE)

@@ -89,6 +89,10 @@ class Settings(BaseSettings):
     readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
     rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")
     events_days: int = Field(default=365, ge=1, le=3_650)
+    disk_warning_percent: float = Field(
+        default=5.0, ge=0, le=100, description="Warn below this share of free disk space or below the MiB, whichever is less."
+    )
+    disk_warning_mib: int = Field(default=512, ge=0, description="0 in either setting turns the warning off.")
     log_format: Literal["console", "json"] | None = Field(
         default=None, description="Default: console on a terminal, json elsewhere."
     )

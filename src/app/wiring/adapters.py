@@ -32,6 +32,7 @@ from adapters.mqtt.null_link import NullDeviceLink
 from adapters.mqtt.standby_link import StandbyDeviceLink
 from adapters.params_validator import JsonSchemaParamsValidator
 from adapters.recurrence import DateutilRecurrence
+from adapters.storage.disk_space import DiskSpace
 from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import Fence
 from app.config.settings import Settings, SettingsError
@@ -62,6 +63,7 @@ class Adapters:
         self.mailer = create_mailer(settings)
         self.engine = load_engine(settings.engine)
         self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE)
+        self.disk = create_disk_space(settings, self.database.file)
         self.instance_lock = InstanceLock(self.database.file)
         self.is_single_instance = self.database.file is not None
         """No other service writes to this database; the instance lock prevents it."""
@@ -97,6 +99,11 @@ def prepare_data_dir(path: Path) -> None:
             f"The data directory {path} cannot be used: {error.strerror or error}. "
             "Give the service's user write access to it, or set LATCHBOARD_DATA_DIR to another directory."
         ) from None
+
+
+def create_disk_space(settings: Settings, database: Path | None) -> DiskSpace:
+    folder = settings.data_dir if database is None else database.parent
+    return DiskSpace(folder, percent=settings.disk_warning_percent, mib=settings.disk_warning_mib)
 
 
 def create_courier(settings: Settings, clock: Clock) -> Courier:

@@ -18,6 +18,7 @@ from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.checkpoint import CheckpointWorker
 from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
+from app.workers.disk_space import DiskSpaceWorker
 from app.workers.fault_log import FaultLog
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.ingest import IngestWorker
@@ -57,7 +58,8 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
     clock, uow, engine = adapters.clock, services.leader_uow, adapters.engine.engine
     last_seen, faults = LastSeenBuffer(), FaultLog(clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, wake_event=wake_events.dispatch)
-    rollups, retention = RollupWorker(rollups=services.rollups), RetentionWorker(retention=services.retention)
+    rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
+    retention = RetentionWorker(retention=services.retention, wake_event=retention_wake)
     return Workers(
         ingest=IngestWorker(
             link=adapters.link,
@@ -83,6 +85,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
                 flushes=(services.callers.flush_last_used, services.sessions.flush_throttled_logins, services.denial_log.flush)
             ),
             retention,
+            DiskSpaceWorker(disk=adapters.disk, retention_wake=retention_wake),
         ),
         leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events)),
     )

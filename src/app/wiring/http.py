@@ -69,7 +69,12 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         uow=s.uow, clock=adapters.clock, ids=adapters.ids, deliveries=s.deliveries, send=workers.webhook_delivery.send_manual
     )
     return [
-        health_blueprint(checks=program.readiness_errors, metrics=program.metrics.render, metrics_type=figures.CONTENT_TYPE),
+        health_blueprint(
+            checks=program.readiness_errors,
+            warnings=program.readiness_warnings,
+            metrics=program.metrics.render,
+            metrics_type=figures.CONTENT_TYPE,
+        ),
         auth_blueprint(sessions=s.sessions, passwords=s.passwords),
         team_blueprint(team=s.team),
         projects_blueprint(projects=s.projects),

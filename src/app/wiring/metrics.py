@@ -15,6 +15,7 @@ def register_metrics(program: Program) -> None:
     metrics, adapters, services, workers = program.metrics, program.adapters, program.services, program.workers
     metrics.set_build_info(version=VERSION, engine=adapters.engine.name)
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
+    metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
     _register_ingest(metrics, workers)
     _register_commands(metrics, adapters, services, workers)
     _register_deliveries(metrics, adapters, workers)

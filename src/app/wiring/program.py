@@ -10,6 +10,7 @@ from quart import Quart
 
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
+from app.runtime.readiness import CachedProbe
 from app.runtime.supervisor import Supervisor, Worker
 from app.wiring.adapters import Adapters
 from app.wiring.services import Services
@@ -24,7 +25,6 @@ from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.schedules import ScheduleWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
-from domain.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
     from adapters.storage.sql.postgres.notifications import PostgresListener
@@ -78,14 +78,22 @@ class Program:
     supervisor: Supervisor
     metrics: Metrics
     http_app: Quart = field(init=False)
+    _database_probe: CachedProbe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._database_probe = CachedProbe(self.adapters.database.check)
 
     async def readiness_errors(self) -> Mapping[str, str]:
         """The current problem of each part; empty when the service is ready."""
         found = {f"worker {name}": error for name, error in self.supervisor.current_errors().items()}
-        try:
-            await self.adapters.database.check()
-        except Unavailable as error:
-            found["database"] = error.message
+        database_error = await self._database_probe.error()
+        if database_error is not None:
+            found["database"] = database_error
         if self.adapters.link.stats().get("stopped"):
             found["broker"] = "The device link is not running."
         return found
+
+    def readiness_warnings(self) -> Mapping[str, str]:
+        """What does not stop the service yet."""
+        low_space = self.adapters.disk.warning()
+        return {} if low_space is None else {"disk": low_space}

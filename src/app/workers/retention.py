@@ -1,4 +1,5 @@
-"""Deletes expired rows once an hour, in small steps with a pause after each, so that others can write in between."""
+"""Deletes expired rows once an hour, or earlier when disk space is low, in small steps with a pause after each, so that others
+can write in between."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 
 import structlog
 
+from app.workers.wake_event import WakeEvent
 from domain.kernel.errors import Unavailable
 from domain.telemetry.retention import RetentionService
 
@@ -19,12 +21,13 @@ log = structlog.get_logger("retention")
 class RetentionWorker:
     name = "retention"
 
-    def __init__(self, *, retention: RetentionService) -> None:
+    def __init__(self, *, retention: RetentionService, wake_event: WakeEvent) -> None:
         self._retention = retention
+        self._wake_event = wake_event
         self.deleted_rows = 0
 
     async def run(self) -> None:
-        await asyncio.sleep(INITIAL_DELAY_S)
+        await self._wake_event.wait(INITIAL_DELAY_S)
         while True:
             try:
                 async for deleted in self._retention.purge_steps():
@@ -32,4 +35,4 @@ class RetentionWorker:
                     await asyncio.sleep(PAUSE_S)
             except Unavailable as error:
                 log.warning("the database does not answer; expired rows are deleted in the next round", error=str(error))
-            await asyncio.sleep(INTERVAL_S)
+            await self._wake_event.wait(INTERVAL_S)

@@ -8,10 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from quart import Blueprint, Response
 
 ReadinessChecks = Callable[[], Awaitable[Mapping[str, str]]]
+ReadinessWarnings = Callable[[], Mapping[str, str]]
 
 
-def health_blueprint(*, checks: ReadinessChecks, metrics: Callable[[], bytes], metrics_type: str) -> Blueprint:
-    """`checks` returns an error per failing part (database, broker, a worker); empty if everything works."""
+def health_blueprint(
+    *, checks: ReadinessChecks, warnings: ReadinessWarnings, metrics: Callable[[], bytes], metrics_type: str
+) -> Blueprint:
+    """`checks` returns an error per failing part (database, broker, a worker); empty if everything works.
+    `warnings` returns what will become an error unless somebody acts."""
     bp = Blueprint("health", __name__)
 
     @bp.get("/healthz")
@@ -21,9 +25,11 @@ def health_blueprint(*, checks: ReadinessChecks, metrics: Callable[[], bytes], m
     @bp.get("/readyz")
     async def readyz() -> Response:
         troubles = await checks()
+        found = warnings()
+        detail = {"warnings": dict(found)} if found else {}
         if troubles:
-            return _json_response({"status": "unready", "troubles": dict(troubles)}, 503)
-        return _json_response({"status": "ready"}, 200)
+            return _json_response({"status": "unready", "troubles": dict(troubles), **detail}, 503)
+        return _json_response({"status": "ready", **detail}, 200)
 
     @bp.get("/metrics")
     async def figures() -> Response:

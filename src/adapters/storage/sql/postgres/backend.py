@@ -18,6 +18,7 @@ from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError, TransactionClosedError
 from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.session import POSTGRES, ForeignKeyViolationError, Query, Row, UniqueViolationError
+from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable, UnstorableValue
 
 _UNIQUE_VIOLATION, _FOREIGN_KEY_VIOLATIONS, _READ_ONLY = "23505", ("23503", "23001"), "25006"
@@ -131,7 +132,7 @@ class PostgresBackend:
 
     async def check(self) -> None:
         async with self.write() as session:
-            await session.read(_PING)
+            await write_probe(session)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[PostgresSession]:

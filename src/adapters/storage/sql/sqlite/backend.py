@@ -15,7 +15,9 @@ from adapters.storage.sql.bulk_insert import BulkStatement
 from adapters.storage.sql.session import SQLITE, Query, Row
 from adapters.storage.sql.sqlite.connection import DeferredRead, DeferredWrite, SqliteConnection, compile_statement
 from adapters.storage.sql.sqlite.group_commit import GroupCommitWriter, WriteTicket
+from adapters.storage.sql.sqlite.open_files import OpenFiles
 from adapters.storage.sql.sqlite.reader_pool import ReaderPool
+from adapters.storage.sql.write_probe import write_probe
 from domain.kernel.errors import Unavailable
 
 _TIMED_OUT = "The database did not answer in time, or the request was too large. Nothing was saved. Try again later."
@@ -149,12 +151,16 @@ class SqliteBackend:
         self._transaction_timeout_s = transaction_timeout_s
         self._busy_timeout_ms = busy_timeout_ms
         self._writer: GroupCommitWriter | None = None
+        self._failures_before_probe = 0
         self._readers: ReaderPool | None = None
 
     async def start(self) -> None:
         connection = await SqliteConnection.open(self._path, reader=False, busy_timeout_ms=self._busy_timeout_ms)
         self._writer = GroupCommitWriter(
-            connection, acquire_timeout_s=self._acquire_timeout_s, commit_timeout_s=self._transaction_timeout_s
+            connection,
+            OpenFiles(self._path),
+            acquire_timeout_s=self._acquire_timeout_s,
+            commit_timeout_s=self._transaction_timeout_s,
         )
         self._readers = ReaderPool(
             self._path, size=self._reader_count, acquire_timeout_s=self._acquire_timeout_s, busy_timeout_ms=self._busy_timeout_ms
@@ -176,13 +182,15 @@ class SqliteBackend:
         return self._writer
 
     async def check(self) -> None:
-        """Raises Unavailable if reading or writing is not possible now."""
+        """Read, then write and commit a row. Raises Unavailable if one of them is not possible now."""
         if not self.writer.is_running:
             raise Unavailable("The database writer has stopped. Restart the service; the log has the reason.")
         async with self.read():
             pass
-        async with self.write():
-            pass
+        failures = self.writer.connection.failures
+        async with self.write() as session:
+            await write_probe(session, after_failure=failures != self._failures_before_probe)
+        self._failures_before_probe = failures
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[SqliteSession]:

@@ -125,6 +125,8 @@ class SqliteConnection:
         self._connection = connection
         self._raw = raw
         self._deferred = raw.deferred
+        self.failures = 0
+        """How often a statement failed for another reason than its data."""
         self.transaction_lost = False  # BEGIN, SAVEPOINT or RELEASE failed: the state of the open transaction is uncertain
 
     @classmethod
@@ -138,7 +140,8 @@ class SqliteConnection:
             return connection
 
         connection = await aiosqlite.connect(
-            str(path),
+            _file_uri(path, reader=reader),
+            uri=True,
             isolation_level=None,
             cached_statements=512,
             timeout=busy_timeout_ms / 1000,
@@ -177,9 +180,10 @@ class SqliteConnection:
             return await self._connection.execute_fetchall(sql, params)  # type: ignore[return-value]
         except TransactionControlError:
             self.transaction_lost = True
+            self.failures += 1
             raise
         except DRIVER_ERRORS as error:
-            raise translate_error(error) from error
+            raise self._translate(error) from error
 
     async def execute_many(self, sql: str, rows: Iterable[Any]) -> None:
         try:
@@ -187,13 +191,24 @@ class SqliteConnection:
                 pass
         except TransactionControlError:
             self.transaction_lost = True
+            self.failures += 1
             raise
         except DRIVER_ERRORS as error:
-            raise translate_error(error) from error
+            raise self._translate(error) from error
+
+    def _translate(self, error: Exception) -> Exception:
+        translated = translate_error(error)
+        self.failures += isinstance(translated, Unavailable)
+        return translated
 
     async def close(self) -> None:
         self._deferred.clear()
         await self._connection.close()
+
+
+def _file_uri(path: Path, *, reader: bool) -> str:
+    """A reader must not create a file in the place of one that is gone."""
+    return f"{path.absolute().as_uri()}?mode={'rw' if reader else 'rwc'}"
 
 
 def _pragmas(*, reader: bool) -> tuple[str, ...]:

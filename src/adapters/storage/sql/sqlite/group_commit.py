@@ -18,6 +18,7 @@ from time import monotonic
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError
 from adapters.storage.sql.sqlite.connection import SqliteConnection
+from adapters.storage.sql.sqlite.open_files import OpenFiles
 from domain.kernel.errors import DomainError, Unavailable
 
 MAX_TRANSACTIONS = 256
@@ -74,8 +75,16 @@ class GroupCommitWriter:
     """`acquire_timeout_s` limits the wait for the connection, `commit_timeout_s` that for the commit. The caller limits the
     rest."""
 
-    def __init__(self, connection: SqliteConnection, *, acquire_timeout_s: float = 5.0, commit_timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        connection: SqliteConnection,
+        files: OpenFiles,
+        *,
+        acquire_timeout_s: float = 5.0,
+        commit_timeout_s: float = 30.0,
+    ) -> None:
         self.connection = connection
+        self._files = files
         self.commit_count = 0
         self.transaction_count = 0
         self._acquire_timeout_s = acquire_timeout_s
@@ -187,7 +196,13 @@ class GroupCommitWriter:
         try:
             if not intact:
                 raise Unavailable("The database rolled the transaction back. Try again in a moment.")
-            await self.connection.fetch("COMMIT" if group else "ROLLBACK")
+            if group:
+                self._files.check()
+                await self.connection.fetch("COMMIT")
+                self._files.remember()
+                self._files.check()  # again: what was committed to a file that is gone by now is not acknowledged
+            else:
+                await self.connection.fetch("ROLLBACK")
         except (DomainError, sqlite3.Error) as error:
             failure = Unavailable(f"The database could not save this ({error}). Try again in a moment.")
             await self._roll_back_group()

@@ -37,6 +37,7 @@ from adapters.storage.sql.tables.identity import (
     stored_responses,
     users,
 )
+from adapters.storage.sql.tables.operation import write_probes
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
 
 __all__ = [
@@ -74,4 +75,5 @@ __all__ = [
     "tombstones",
     "users",
     "webhooks",
+    "write_probes",
 ]
