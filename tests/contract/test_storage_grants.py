@@ -111,6 +111,36 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
         assert list(await tx.approvals.list_newest(account_id, device_id=new_id("dev"), status=ApprovalStatus.DENIED)) == []
 
 
+async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(world: World) -> None:
+    account_id = world.account.account_id
+    approvals = [an_approval(world) for _ in range(5)]
+    async with world.uow.write() as tx:
+        for approval in approvals:
+            await tx.approvals.add(approval)
+    async with world.uow.read() as tx:
+        newest = list(await tx.approvals.list_newest(account_id, limit=2))
+        older = list(await tx.approvals.list_newest(account_id, limit=2, before=newest[-1].approval_id))
+        of_device = await tx.approvals.list_newest(
+            account_id, device_id=world.device.device_id, status=ApprovalStatus.PENDING, before=older[-1].approval_id
+        )
+    assert [*newest, *older, *of_device] == approvals[::-1]
+
+
+async def test_pending_approvals_are_found_by_their_requester(world: World) -> None:
+    account_id, key_id = world.account.account_id, new_id("key")
+    member = Requester("Ada", None, world.membership.membership_id, world.user.user_id)
+    by_key, decided = (an_approval(world, requested_by=Requester("Robot", key_id)) for _ in range(2))
+    by_member, other = an_approval(world, requested_by=member), an_approval(world, requested_by=Requester("X", new_id("key")))
+    async with world.uow.write() as tx:
+        for approval in (by_key, decided, by_member, other):
+            await tx.approvals.add(approval)
+        assert await tx.approvals.decide_if_pending(replace(decided, status=ApprovalStatus.DENIED))
+        found = tx.approvals.list_pending_by_requester
+        assert list(await found(account_id, key_id=key_id, membership_id=None)) == [by_key]
+        assert list(await found(account_id, key_id=None, membership_id=world.membership.membership_id)) == [by_member]
+        assert list(await found(new_id("acc"), key_id=key_id, membership_id=None)) == []
+
+
 async def test_expired_approvals_are_listed_oldest_first(world: World) -> None:
     async with world.uow.write() as tx:
         assert await tx.approvals.next_expiry_ms() is None

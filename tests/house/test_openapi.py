@@ -50,7 +50,7 @@ GET /devices/{deviceId}/grants /devices/{deviceId}/access
 POST /devices/{deviceId}/grants
 PATCH /devices/{deviceId}/grants/{grantId}
 DELETE /devices/{deviceId}/grants/{grantId}
-GET /devices/{deviceId}/approvals /approvals
+GET /devices/{deviceId}/approvals /approvals /devices/{deviceId}/approvals/{approvalId}
 POST /devices/{deviceId}/approvals/{approvalId}/approve /devices/{deviceId}/approvals/{approvalId}/deny
 GET /devices/{deviceId}/telemetry /devices/{deviceId}/telemetry/latest /devices/{deviceId}/telemetry/export
 GET /events /webhooks /webhooks/{webhookId}/deliveries

@@ -39,6 +39,7 @@ from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
+from domain.approvals.closing import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
@@ -99,9 +100,9 @@ class World:
         self.operator = AccountAdminService(**shared, hasher=self.hasher)
         self.sessions = SessionService(**shared, hasher=self.hasher, tokens=self.tokens, digest=self.digest)
         self.passwords = PasswordService(**shared, hasher=self.hasher, digest=self.digest, mailer=self.mail)
-        self.team = TeamService(**shared, hasher=self.hasher)
+        self.team = TeamService(**shared, hasher=self.hasher, requests=PendingApprovalCloser())
         self.projects = ProjectService(**shared)
-        self.keys = ApiKeyService(**shared, digest=self.digest)
+        self.keys = ApiKeyService(**shared, digest=self.digest, requests=PendingApprovalCloser())
         self.callers = CallerAuthenticator(uow=self.uow, clock=self.clock, tokens=self.tokens, secret_hasher=self.digest)
         self._settings = settings
         self._more = blueprints

@@ -194,6 +194,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "DELETE /devices/{deviceId}/grants/{grantId}": (200, OK),
     "GET /devices/{deviceId}/approvals": (200, [APPROVAL]),
     "GET /approvals": (200, [APPROVAL]),
+    "GET /devices/{deviceId}/approvals/{approvalId}": (200, APPROVAL),
     "POST /devices/{deviceId}/approvals/{approvalId}/deny": (200, OK),
     "POST /devices/{deviceId}/approvals/{approvalId}/approve": (200, shape("ok boolean, executionId string")),
     "GET /devices/{deviceId}/telemetry": (200, [READING]),

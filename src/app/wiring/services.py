@@ -21,6 +21,7 @@ from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
 from domain.accounts.sessions import SessionService
 from domain.accounts.team import TeamService
+from domain.approvals.closing import PendingApprovalCloser
 from domain.approvals.service import ApprovalService
 from domain.commands.definitions import CommandDefinitionService
 from domain.commands.device_reports import DeviceReportService
@@ -112,9 +113,10 @@ class Services:
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer
         )
-        self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher)
+        requests = PendingApprovalCloser()
+        self.team = TeamService(uow=uow, clock=clock, ids=ids, hasher=hasher, requests=requests)
         self.projects = ProjectService(uow=uow, clock=clock, ids=ids)
-        self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest)
+        self.keys = ApiKeyService(uow=uow, clock=clock, ids=ids, digest=adapters.digest, requests=requests)
         self.denial_log = RateLimitedDeniedRequestLog(uow=uow, clock=clock)
         self.callers = CallerAuthenticator(
             uow=uow, clock=clock, tokens=adapters.tokens, secret_hasher=adapters.digest, denied_requests=self.denial_log

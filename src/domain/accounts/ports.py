@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from domain.accounts.model import (
     Account,
@@ -15,7 +15,8 @@ from domain.accounts.model import (
     RefreshToken,
     User,
 )
-from domain.kernel.ids import AccountId, MembershipId, ProjectId, UserId
+from domain.kernel.caller import Session
+from domain.kernel.ids import AccountId, KeyId, MembershipId, ProjectId, UserId
 
 
 class AccountRepository(Protocol):
@@ -198,4 +199,24 @@ class SecretHasher(Protocol):
 class Mailer(Protocol):
     async def send(self, to: str, subject: str, text: str) -> None:
         """Raises Unavailable when the mail server does not accept the mail."""
+        ...
+
+
+TxT_contra = TypeVar("TxT_contra", contravariant=True)
+
+
+class PendingRequestCloser(Protocol[TxT_contra]):
+    """Ends the requests that wait for approval when their requester is deleted. The approvals part, a higher layer, implements
+    it."""
+
+    async def close_requests(
+        self,
+        tx: TxT_contra,
+        caller: Session,
+        now_ms: int,
+        *,
+        key_id: KeyId | None = None,
+        membership_id: MembershipId | None = None,
+    ) -> None:
+        """Exactly one of `key_id` and `membership_id` is given; the changes are part of `tx`."""
         ...

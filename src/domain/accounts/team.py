@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.model import Member, Membership, User
 from domain.accounts.policy import (
@@ -15,7 +15,7 @@ from domain.accounts.policy import (
     check_not_last_owner,
     check_password,
 )
-from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher
+from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher, PendingRequestCloser
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
@@ -27,12 +27,18 @@ from domain.kernel.unit_of_work import Transaction, UnitOfWork
 class TeamTx(Transaction, HasMemberships, HasUsers, Protocol): ...
 
 
-class TeamService:
-    def __init__(self, *, uow: UnitOfWork[TeamTx], clock: Clock, ids: IdGenerator, hasher: PasswordHasher) -> None:
+TxT = TypeVar("TxT", bound=TeamTx)
+
+
+class TeamService(Generic[TxT]):
+    def __init__(
+        self, *, uow: UnitOfWork[TxT], clock: Clock, ids: IdGenerator, hasher: PasswordHasher, requests: PendingRequestCloser[TxT]
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
         self._hasher = hasher
+        self._requests = requests
 
     async def list_members(self, caller: Session) -> Sequence[Member]:
         async with self._uow.read() as tx:
@@ -78,15 +84,18 @@ class TeamService:
                 await self._emit(tx, caller, f"{target.user.name} is now called {user.name}")
         return Member(membership, user)
 
-    async def remove_member(self, caller: Session, membership_id: str) -> None:
-        """Also ends the grants and sessions of the membership, and deletes a user without another membership."""
+    async def remove_member(self, caller: Session, member_id: str) -> None:
+        """Also ends the membership's grants, sessions and requests that wait for approval, and deletes a user
+        without another membership."""
         async with self._uow.write(caller) as tx:
             owners = await tx.memberships.count_owners_for_update(caller.account_id)
             caller = await _with_current_role(tx, caller)
-            target = await _get_member_for_update(tx, caller, membership_id)
+            target = await _get_member_for_update(tx, caller, member_id)
             check_can_change_member(caller, target.membership)
             check_not_last_owner(target.membership, None, owners)
-            await tx.memberships.delete(target.membership.membership_id)
+            membership_id = target.membership.membership_id
+            await self._requests.close_requests(tx, caller, self._clock.now_ms(), membership_id=membership_id)
+            await tx.memberships.delete(membership_id)
             if not await tx.memberships.list_by_user(target.user.user_id):
                 await tx.users.delete(target.user.user_id)
             await self._emit(tx, caller, f"{target.user.name} was removed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import ApiKeyCaller, Role, Session, require_role
 from domain.kernel.clock import to_iso
 from domain.kernel.errors import Conflict, PermissionDenied
 from domain.kernel.ids import ExecutionId
@@ -17,6 +17,14 @@ ALLOWED_TRANSITIONS: dict[ApprovalStatus, frozenset[ApprovalStatus]] = {
     ApprovalStatus.EXPIRED: frozenset(),
 }
 ALREADY_DECIDED = "ALREADY_DECIDED"
+
+
+def can_see(caller: Session | ApiKeyCaller, approval: Approval) -> bool:
+    """Owners and Admins see every approval; a key, and a session below Admin, only its own."""
+    requester = approval.requested_by
+    if isinstance(caller, ApiKeyCaller):
+        return requester.key_id == caller.key_id
+    return caller.role.is_at_least(Role.ADMIN) or requester.membership_id == caller.membership_id
 
 
 def check_can_decide(caller: Session, approval: Approval, wanted: ApprovalStatus) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.devices.model import Device
 from domain.devices.ports import HasDevices
-from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId, ExecutionId, KeyId, MembershipId
 from domain.kernel.unit_of_work import Transaction
 
 
@@ -24,8 +24,15 @@ class ApprovalRepository(Protocol):
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
+        before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
-        """Newest first."""
+        """Newest first; with `before`, only those older than that approval."""
+        ...
+
+    async def list_pending_by_requester(
+        self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None
+    ) -> Sequence[Approval]:
+        """PENDING approvals that this key or membership requested, oldest first."""
         ...
 
     async def decide_if_pending(self, approval: Approval) -> bool:
@@ -54,6 +61,9 @@ class ApprovalRepository(Protocol):
 class HasApprovals(Protocol):
     @property
     def approvals(self) -> ApprovalRepository: ...
+
+
+class ApprovalEventTx(Transaction, HasApprovals, Protocol): ...
 
 
 class ApprovalTx(Transaction, HasApprovals, HasDevices, Protocol): ...

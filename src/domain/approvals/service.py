@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from domain.approvals import policy
+from domain.approvals.decided_event import decided_event
 from domain.approvals.model import Approval, ApprovalStatus
 from domain.approvals.ports import ApprovalTx, ApprovedCommandSubmitter
 from domain.devices.lookup import get_device
-from domain.kernel.caller import Caller, Role, Session, SystemCaller, require_role
+from domain.kernel.caller import ApiKeyCaller, Role, Session, SystemCaller, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
-from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable
+from domain.kernel.errors import Conflict, DomainError, NotFound, Unavailable, ValidationFailed
 from domain.kernel.ids import ApprovalId, DeviceId, ExecutionId
 from domain.kernel.unit_of_work import UnitOfWork
 
@@ -37,13 +38,31 @@ class ApprovalService(Generic[TxT]):
         self._submitter = submitter
 
     async def list(
-        self, caller: Session, *, device_id: DeviceId | None = None, status: ApprovalStatus | None = None
+        self,
+        caller: Session,
+        *,
+        device_id: DeviceId | None = None,
+        status: ApprovalStatus | None = None,
+        limit: int = LIST_LIMIT,
+        before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
-        """Newest first, for one device or the whole account."""
+        """Newest first, for one device or the whole account; `before`: older than that one. Raises ValidationFailed, NotFound."""
         async with self._uow.read() as tx:
             if device_id is not None:
                 await get_device(tx, caller.account_id, device_id)
-            return await tx.approvals.list_newest(caller.account_id, device_id=device_id, status=status, limit=LIST_LIMIT)
+            if before is not None and await tx.approvals.get(caller.account_id, before) is None:
+                raise ValidationFailed.for_field("before", "is the id of no approval. Start again without it.")
+            return await tx.approvals.list_newest(
+                caller.account_id, device_id=device_id, status=status, limit=limit, before=before
+            )
+
+    async def get(self, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
+        """Owners and Admins see every approval, all others the ones they requested. Raises NotFound."""
+        async with self._uow.read() as tx:
+            approval = await _get_approval(tx, caller, device_id, approval_id)
+        if not policy.can_see(caller, approval):
+            raise NotFound.for_resource("approval of this device", approval_id)
+        return approval
 
     async def approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> ExecutionId:
         """Raises PermissionDenied `ROLE_REQUIRED`, `OWN_REQUEST`; NotFound; Conflict `ALREADY_DECIDED`; and the
@@ -76,7 +95,7 @@ class ApprovalService(Generic[TxT]):
             for approval in overdue:
                 expired = policy.apply_decision(approval, ApprovalStatus.EXPIRED, by=None, now_ms=now_ms)
                 if await tx.approvals.decide_if_pending(expired):
-                    await tx.emit(_decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
+                    await tx.emit(decided_event(expired, SystemCaller(approval.account_id, "service", "approvals")))
         return len(overdue)
 
     async def count_pending(self) -> int:
@@ -111,7 +130,7 @@ class ApprovalService(Generic[TxT]):
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))
 
 
-async def _get_approval(tx: ApprovalTx, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
+async def _get_approval(tx: ApprovalTx, caller: Session | ApiKeyCaller, device_id: DeviceId, approval_id: ApprovalId) -> Approval:
     await get_device(tx, caller.account_id, device_id)
     approval = await tx.approvals.get(caller.account_id, approval_id)
     if approval is None or approval.device_id != device_id:
@@ -123,22 +142,4 @@ async def _save_decision(tx: ApprovalTx, approval: Approval, caller: Session) ->
     """Raises Conflict when another decision was first; the transaction is rolled back with the queued command."""
     if not await tx.approvals.decide_if_pending(approval):
         raise Conflict("Another decision was made at the same moment. Only one takes effect.", code=policy.ALREADY_DECIDED)
-    await tx.emit(_decided_event(approval, caller))
-
-
-def _decided_event(approval: Approval, caller: Caller) -> DomainEvent:
-    requester = approval.requested_by.name or approval.requested_by.label
-    return DomainEvent.from_caller(
-        caller,
-        "approval_decided",
-        f"{approval.cmd} requested by {requester}: {approval.status}",
-        approval.decided_ms or 0,
-        device_id=approval.device_id,
-        data={
-            "approvalId": approval.approval_id,
-            "cmd": approval.cmd,
-            "status": approval.status.value,
-            "requestedBy": approval.requested_by.label,
-            "executionId": approval.execution_id,
-        },
-    )
+    await tx.emit(decided_event(approval, caller))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from domain.accounts.policy import check_name
-from domain.accounts.ports import SecretHasher
+from domain.accounts.ports import PendingRequestCloser, SecretHasher
 from domain.kernel.caller import Role, Session, require_role
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind
@@ -30,12 +30,18 @@ class CreatedApiKey:
     secret: str
 
 
-class ApiKeyService:
-    def __init__(self, *, uow: UnitOfWork[ApiKeyTx], clock: Clock, ids: IdGenerator, digest: SecretHasher) -> None:
+TxT = TypeVar("TxT", bound=ApiKeyTx)
+
+
+class ApiKeyService(Generic[TxT]):
+    def __init__(
+        self, *, uow: UnitOfWork[TxT], clock: Clock, ids: IdGenerator, digest: SecretHasher, requests: PendingRequestCloser[TxT]
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._ids = ids
         self._digest = digest
+        self._requests = requests
 
     async def list(self, caller: Session) -> Sequence[ApiKey]:
         async with self._uow.read() as tx:
@@ -77,10 +83,11 @@ class ApiKeyService:
             await self._emit(tx, caller, "key_changed", f"API key {changed.name} ({key.prefix}…) is {state}")
 
     async def delete(self, caller: Session, key_id: str) -> None:
-        """Also deletes its grants and webhooks. Raises NotFound."""
+        """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""
         require_role(caller, Role.ADMIN)
         async with self._uow.write(caller) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
+            await self._requests.close_requests(tx, caller, self._clock.now_ms(), key_id=key.key_id)
             await tx.api_keys.delete(key.key_id)
             await self._emit(tx, caller, "key_deleted", f"API key {key.name} ({key.prefix}…) was deleted")
 

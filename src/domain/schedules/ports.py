@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.commands.ports import AutomationTx
 from domain.devices.ports import HasDevices
 from domain.kernel.errors import FieldFault
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, ScheduleId
 from domain.kernel.unit_of_work import Transaction
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 
@@ -30,8 +30,8 @@ class ScheduleRepository(Protocol):
         """`list_active` of many devices, in no particular device order."""
         ...
 
-    async def list_history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
-        """COMPLETED and CANCELLED schedules, newest first."""
+    async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
+        """COMPLETED and CANCELLED schedules, newest first; with `before`, those that follow it in this order."""
         ...
 
     async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:

@@ -88,10 +88,14 @@ class ScheduleService:
             device = await get_device(tx, caller.account_id, device_id)
             return [_schedule_view(device, schedule) for schedule in await tx.schedules.list_active(device_id)]
 
-    async def list_history(self, caller: Session, device_id: DeviceId) -> Sequence[ScheduleView]:
+    async def list_history(
+        self, caller: Session, device_id: DeviceId, *, limit: int = HISTORY_LIMIT, before: ScheduleId | None = None
+    ) -> Sequence[ScheduleView]:
+        """Ended schedules, newest first; `before`: those that follow it in this order. Raises NotFound."""
         async with self._uow.read() as tx:
             await get_device(tx, caller.account_id, device_id)
-            return [ScheduleView(schedule, False) for schedule in await tx.schedules.list_history(device_id, HISTORY_LIMIT)]
+            found = await tx.schedules.list_history(device_id, limit, before)
+        return [ScheduleView(schedule, False) for schedule in found]
 
     async def list_schedulable_commands(self, caller: Session, device_id: DeviceId) -> Sequence[CommandDefinition]:
         """The commands a slot of this device may run."""

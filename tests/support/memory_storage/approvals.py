@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from domain.approvals.model import Approval, ApprovalStatus
-from domain.kernel.ids import AccountId, ApprovalId, DeviceId
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId, KeyId, MembershipId
 from support.memory_storage.tables import Database, Table
 
 APPROVALS: Table[ApprovalId, Approval] = Table("approvals")
@@ -30,13 +30,24 @@ class MemoryApprovalRepository:
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
+        before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
         chosen = [
             approval
             for approval in self._database.rows(APPROVALS).values()
             if approval.account_id == account_id and device_id in (None, approval.device_id) and status in (None, approval.status)
         ]
+        if before is not None:
+            ids = list(self._database.rows(APPROVALS))
+            older = set(ids[: ids.index(before)])
+            chosen = [approval for approval in chosen if approval.approval_id in older]
         return chosen[::-1][:limit]
+
+    async def list_pending_by_requester(
+        self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None
+    ) -> Sequence[Approval]:
+        wanted = (account_id, key_id, membership_id)
+        return [a for a in self._pending() if (a.account_id, a.requested_by.key_id, a.requested_by.membership_id) == wanted]
 
     async def decide_if_pending(self, approval: Approval) -> bool:
         rows = self._database.writable_rows(APPROVALS)

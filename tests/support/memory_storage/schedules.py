@@ -38,10 +38,14 @@ class MemoryScheduleRepository:
         found = [schedule for schedule in self._live() if schedule.device_id in device_ids]
         return sorted(found, key=lambda schedule: schedule.slot)
 
-    async def list_history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
+    async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
         rows = reversed(list(self._database.rows(SCHEDULES).values()))
         ended = [s for s in rows if s.device_id == device_id and s.status not in _LIVE]
-        return sorted(ended, key=lambda schedule: -schedule.updated_ms)[:limit]
+        ended.sort(key=lambda schedule: -schedule.updated_ms)
+        if before is not None:
+            ids = [schedule.schedule_id for schedule in ended]
+            ended = ended[ids.index(before) + 1 :] if before in ids else []
+        return ended[:limit]
 
     async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
         due = [(s.next_fire_ts, s) for s in self._enabled() if s.next_fire_ts is not None and s.next_fire_ts <= now_ts]

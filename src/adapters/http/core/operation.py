@@ -42,12 +42,14 @@ def operation(
     headers: Mapping[str, str] | None = None,
     limited: bool = False,
     on_record: bool = False,
+    paged: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Route `method path` of `bp` to the decorated handler.
 
     `path` uses Quart's syntax (`/devices/<device_id>`). `returns` is needed only for several success statuses (the class of the
     returned value selects one) or for a `MediaType`. `headers` documents request headers that the handler reads itself.
-    `limited`: the response may report a grant's rate limit. `on_record`: invalid calls are all audited, as denied ones.
+    `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit. `on_record`: invalid calls
+    are all audited, as denied ones.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -65,6 +67,7 @@ def operation(
             headers or {},
             limited,
             on_record,
+            paged,
         )
 
         @wraps(handler)
@@ -92,6 +95,7 @@ def _build_operation(
     headers: Mapping[str, str],
     limited: bool,
     on_record: bool,
+    paged: bool,
 ) -> Operation:
     hints = get_type_hints(handler, include_extras=True)
     result = hints.pop("return", None)
@@ -119,6 +123,7 @@ def _build_operation(
         request_headers=headers,
         rate_limited=limited,
         audited=on_record,
+        paged=paged,
         body=(body[1] or EmptyBody) if method in METHODS_WITH_BODY else None,
         body_parameter=body[0],
         query=query[1],

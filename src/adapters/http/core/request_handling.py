@@ -78,6 +78,7 @@ class Operation:
     request_headers: Mapping[str, str]
     rate_limited: bool
     audited: bool
+    paged: bool
     body: type[BaseModel] | None
     body_parameter: str | None
     query: type[BaseModel] | None

@@ -66,6 +66,10 @@ STATUS_DESCRIPTIONS = {
     500: "Internal error.",
     503: "Temporarily unavailable; try again.",
 }
+LINK_HEADER = {
+    "schema": {"type": "string", "examples": ['</api/v1/approvals?limit=50&before=apv_6s4q2o0m8k7i5g3e1c9a>; rel="next"']},
+    "description": "The next page (RFC 8288); absent on the last one.",
+}
 REQUEST_ID_HEADER = {"schema": {"type": "string"}, "description": "Identifies this request in the log."}
 
 
@@ -106,7 +110,7 @@ def build_document(app: Quart, *, version: str) -> Schema:
         "components": {
             "schemas": {name: schema for name, schema in sorted(definitions.items()) if name not in queries},
             "securitySchemes": SECURITY_SCHEMES,
-            "headers": {"X-Request-Id": REQUEST_ID_HEADER, **RATE_LIMIT_HEADERS},
+            "headers": {"X-Request-Id": REQUEST_ID_HEADER, "Link": LINK_HEADER, **RATE_LIMIT_HEADERS},
         },
     }
 
@@ -220,6 +224,7 @@ def _success_response(rule: str, spec: Operation, status: int, schemas: Mapping[
     headers: Schema = {
         "X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"},
         **(RATE_LIMIT_HEADER_REFS if spec.rate_limited else {}),
+        **({"Link": {"$ref": "#/components/headers/Link"}} if spec.paged else {}),
     }
     if isinstance(kind, MediaType):
         kinds = (kind.content_type, *kind.alternatives)

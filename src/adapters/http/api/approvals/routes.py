@@ -1,4 +1,4 @@
-"""Approval routes: list requests for approval and decide them. Sessions only."""
+"""Approval routes: list requests for approval and decide them. A key may look at its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 from quart import Blueprint
 
 from adapters.http.api.approvals.schemas import ApprovalResponse, ApprovalsQuery, ApproveResponse
-from adapters.http.core.auth import RequiredAccess, current_session
+from adapters.http.core.auth import RequiredAccess, current_caller, current_session
 from adapters.http.core.operation import operation
+from adapters.http.core.paging import page_response
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.approvals.service import ApprovalService
 from domain.kernel.ids import ApprovalId, DeviceId
@@ -32,11 +34,17 @@ def approvals_blueprint(approvals: ApprovalService[Any]) -> Blueprint:
 
 
 def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
-    @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="List approvals")
-    async def list_approvals(query: ApprovalsQuery) -> list[ApprovalResponse]:
-        """The latest 200 approvals, newest first."""
-        found = await approvals.list(current_session(), status=query.status)
-        return [ApprovalResponse.from_domain(approval) for approval in found]
+    async def page(query: ApprovalsQuery, device_id: DeviceId | None) -> ApiResponse[list[ApprovalResponse]]:
+        before = None if query.before is None else ApprovalId(query.before)
+        found = await approvals.list(
+            current_session(), device_id=device_id, status=query.status, limit=query.limit + 1, before=before
+        )
+        return page_response(found, query.limit, ApprovalResponse.from_domain, lambda approval: approval.approval_id)
+
+    @operation(bp, "GET", "/approvals", tag=TAG, access=RequiredAccess.SESSION, summary="List approvals", paged=True)
+    async def list_approvals(query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
+        """Newest first."""
+        return await page(query, None)
 
     @operation(
         bp,
@@ -46,11 +54,25 @@ def _add_list_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:
         access=RequiredAccess.SESSION,
         summary="List a device's approvals",
         errors={404: "NOT_FOUND"},
+        paged=True,
     )
-    async def list_device_approvals(device_id: str, query: ApprovalsQuery) -> list[ApprovalResponse]:
-        """The latest 200 approvals, newest first."""
-        found = await approvals.list(current_session(), device_id=DeviceId(device_id), status=query.status)
-        return [ApprovalResponse.from_domain(approval) for approval in found]
+    async def list_device_approvals(device_id: str, query: ApprovalsQuery) -> ApiResponse[list[ApprovalResponse]]:
+        """Newest first."""
+        return await page(query, DeviceId(device_id))
+
+    @operation(
+        bp,
+        "GET",
+        "/devices/<device_id>/approvals/<approval_id>",
+        tag=TAG,
+        access=RequiredAccess.KEY,
+        summary="Get an approval",
+        errors={404: "NOT_FOUND"},
+    )
+    async def get_approval(device_id: str, approval_id: str) -> ApprovalResponse:
+        """Owners and Admins see every approval; API keys and other members see the ones they requested."""
+        found = await approvals.get(current_caller(), DeviceId(device_id), ApprovalId(approval_id))
+        return ApprovalResponse.from_domain(found)
 
 
 def _add_decision_routes(bp: Blueprint, approvals: ApprovalService[Any]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from adapters.http.core.schemas import QueryParameters, ResponseModel, Timestamp
 from domain.approvals.model import Approval, ApprovalStatus
+from domain.approvals.service import LIST_LIMIT
 from domain.kernel.clock import to_iso
 
 
@@ -48,3 +49,7 @@ class ApproveResponse(ResponseModel):
 
 class ApprovalsQuery(QueryParameters):
     status: ApprovalStatus | None = None
+    limit: Annotated[int, Field(ge=1, le=LIST_LIMIT)] = LIST_LIMIT
+    before: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="The id of an approval: only older ones. The `Link` header carries it."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from quart import Blueprint
 
@@ -32,7 +32,7 @@ TAG = "API keys"
 class KeyGrantsTx(HasApiKeys, HasDevices, HasGrants, HasProjects, Protocol): ...
 
 
-def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[KeyGrantsTx]) -> Blueprint:
+def keys_blueprint(*, keys: ApiKeyService[Any], uow: UnitOfWork[KeyGrantsTx]) -> Blueprint:
     bp = Blueprint("keys", __name__, url_prefix="/api/v1")
     _add_key_routes(bp, keys)
     _add_key_update_routes(bp, keys)
@@ -55,7 +55,7 @@ def keys_blueprint(*, keys: ApiKeyService, uow: UnitOfWork[KeyGrantsTx]) -> Blue
     return bp
 
 
-def _add_key_routes(bp: Blueprint, keys: ApiKeyService) -> None:
+def _add_key_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
     @operation(bp, "GET", "/keys", tag=TAG, access=RequiredAccess.SESSION, summary="List API keys")
     async def list_keys() -> list[ApiKeyResponse]:
         """Oldest first, without the secrets. `lastUsedAt` may lag by a few seconds."""
@@ -77,7 +77,7 @@ def _add_key_routes(bp: Blueprint, keys: ApiKeyService) -> None:
         return api_key_created_response(await keys.create(current_session(), body.name))
 
 
-def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService) -> None:
+def _add_key_update_routes(bp: Blueprint, keys: ApiKeyService[Any]) -> None:
     @operation(
         bp,
         "PATCH",

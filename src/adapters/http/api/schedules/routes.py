@@ -8,9 +8,11 @@ from adapters.http.api.commands.schemas import CommandDefinitionResponse
 from adapters.http.api.schedules import schemas as schema
 from adapters.http.core.auth import RequiredAccess, current_session
 from adapters.http.core.operation import operation
+from adapters.http.core.paging import page_response
+from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.kernel.errors import ValidationFailed
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, ScheduleId
 from domain.schedules.service import ScheduleService
 
 TAG = "Schedules"
@@ -47,11 +49,13 @@ def _add_read_routes(bp: Blueprint, schedules: ScheduleService) -> None:
         access=RequiredAccess.SESSION,
         summary="Schedule history",
         errors=READ_ERRORS,
+        paged=True,
     )
-    async def schedule_history(device_id: str) -> list[schema.ScheduleResponse]:
-        """The latest 100 COMPLETED and CANCELLED schedules, newest first."""
-        found = await schedules.list_history(current_session(), DeviceId(device_id))
-        return [schema.ScheduleResponse.from_domain(shown) for shown in found]
+    async def schedule_history(device_id: str, query: schema.ScheduleHistoryQuery) -> ApiResponse[list[schema.ScheduleResponse]]:
+        """The COMPLETED and CANCELLED schedules, newest first."""
+        before = None if query.before is None else ScheduleId(query.before)
+        found = await schedules.list_history(current_session(), DeviceId(device_id), limit=query.limit + 1, before=before)
+        return page_response(found, query.limit, schema.ScheduleResponse.from_domain, lambda view: view.schedule.schedule_id)
 
     @operation(
         bp,

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from adapters.http.api.commands.schemas import CommandDefinitionResponse
-from adapters.http.core.schemas import SINGLE_LINE_SCHEMA, EnumValue, OneLine, PatchBody, RequestBody, ResponseModel, Timestamp
+from adapters.http.core.schemas import (
+    SINGLE_LINE_SCHEMA,
+    EnumValue,
+    OneLine,
+    PatchBody,
+    QueryParameters,
+    RequestBody,
+    ResponseModel,
+    Timestamp,
+)
 from domain.kernel.clock import SECOND_MS, to_iso
 from domain.schedules.model import (
     DEFAULT_MISFIRE_GRACE_S,
@@ -21,7 +30,7 @@ from domain.schedules.model import (
     SlotCommand,
 )
 from domain.schedules.policy import MAX_LABEL_LENGTH, MAX_MISFIRE_GRACE_S, MILLISECONDS_THRESHOLD
-from domain.schedules.service import ScheduleInput, ScheduleView
+from domain.schedules.service import HISTORY_LIMIT, ScheduleInput, ScheduleView
 
 
 def _reject_milliseconds(value: int) -> int:
@@ -181,3 +190,10 @@ class ScheduleContextResponse(ResponseModel):
     """The commands that a schedule of this device may run: all except those that need approval."""
 
     commands: list[CommandDefinitionResponse]
+
+
+class ScheduleHistoryQuery(QueryParameters):
+    limit: Annotated[int, Field(ge=1, le=200)] = HISTORY_LIMIT
+    before: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="The id of an ended schedule: only those after it in the list. The `Link` header carries it."
+    )

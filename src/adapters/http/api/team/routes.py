@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from quart import Blueprint
 
 from adapters.http.api.team.schemas import MemberCreateRequest, MemberResponse, MemberUpdateRequest, member_response
@@ -13,7 +15,7 @@ from domain.accounts.team import TeamService
 TAG = "Team"
 
 
-def team_blueprint(*, team: TeamService) -> Blueprint:
+def team_blueprint(*, team: TeamService[Any]) -> Blueprint:
     bp = Blueprint("team", __name__, url_prefix="/api/v1")
 
     @operation(bp, "GET", "/members", tag=TAG, access=RequiredAccess.SESSION, summary="List members")
@@ -41,7 +43,7 @@ def team_blueprint(*, team: TeamService) -> Blueprint:
     return bp
 
 
-def _add_member_update_routes(bp: Blueprint, team: TeamService) -> None:
+def _add_member_update_routes(bp: Blueprint, team: TeamService[Any]) -> None:
     @operation(
         bp,
         "PATCH",

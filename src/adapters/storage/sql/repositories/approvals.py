@@ -13,7 +13,7 @@ from adapters.storage.sql.session import DbSession, Row
 from adapters.storage.sql.tables import approvals
 from adapters.storage.sql.tables.permissions import PENDING_APPROVAL
 from domain.approvals.model import Approval, ApprovalStatus, Requester
-from domain.kernel.ids import AccountId, ApprovalId, DeviceId
+from domain.kernel.ids import AccountId, ApprovalId, DeviceId, KeyId, MembershipId
 
 a = approvals.c
 
@@ -61,13 +61,25 @@ DELETE_OLDER_THAN = (
 NEXT_EXPIRY = select(func.min(a.expires_ms)).where(PENDING_APPROVAL)
 
 
+LIST_PENDING_BY_KEY, LIST_PENDING_BY_MEMBERSHIP = (
+    _SELECT.where(a.account_id == bindparam("at_account"), PENDING_APPROVAL, requester == bindparam("at_requester")).order_by(
+        a.seq
+    )
+    for requester in (a.requester_key_id, a.requester_membership_id)
+)
+_older = approvals.alias("older")
+_BEFORE = select(_older.c.seq).where(_older.c.approval_id == bindparam("at_before")).scalar_subquery()
+
+
 @cache
-def list_statement(device: bool, status: bool) -> Select[Any]:
+def list_statement(device: bool, status: bool, before: bool = False) -> Select[Any]:
     statement = _SELECT.where(a.account_id == bindparam("at_account"))
     if device:
         statement = statement.where(a.device_id == bindparam("at_device"))
     if status:
         statement = statement.where(a.status == bindparam("at_status"))
+    if before:
+        statement = statement.where(a.seq < _BEFORE)
     return statement.order_by(a.seq.desc()).limit(bindparam("at_limit"))
 
 
@@ -127,13 +139,23 @@ class SqlApprovalRepository:
         device_id: DeviceId | None = None,
         status: ApprovalStatus | None = None,
         limit: int = 200,
+        before: ApprovalId | None = None,
     ) -> Sequence[Approval]:
         params: dict[str, object] = {"at_account": account_id, "at_limit": limit}
         if device_id is not None:
             params["at_device"] = device_id
         if status is not None:
             params["at_status"] = status.value
-        rows = await self._session.read(list_statement(device_id is not None, status is not None), **params)
+        if before is not None:
+            params["at_before"] = before
+        statement = list_statement(device_id is not None, status is not None, before is not None)
+        return [approval_from_row(row) for row in await self._session.read(statement, **params)]
+
+    async def list_pending_by_requester(
+        self, account_id: AccountId, *, key_id: KeyId | None, membership_id: MembershipId | None
+    ) -> Sequence[Approval]:
+        statement = LIST_PENDING_BY_MEMBERSHIP if key_id is None else LIST_PENDING_BY_KEY
+        rows = await self._session.read(statement, at_account=account_id, at_requester=key_id or membership_id)
         return [approval_from_row(row) for row in rows]
 
     async def decide_if_pending(self, approval: Approval) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from operator import attrgetter
 
-from sqlalchemy import BindParameter, bindparam, func, insert, select, text, update
+from sqlalchemy import BindParameter, bindparam, func, insert, select, text, tuple_, update
 
 from adapters.storage import errors
 from adapters.storage.sql.bulk_insert import bulk_insert, bulk_update
@@ -14,7 +14,7 @@ from adapters.storage.sql.repositories.sessions import delete_batch
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, UniqueViolationError
 from adapters.storage.sql.tables import schedule_edges, schedules
 from adapters.storage.sql.tables.fleet import ENDED, LIVE, WAITING_POSTGRES, WAITING_SQLITE
-from domain.kernel.ids import DeviceId
+from domain.kernel.ids import DeviceId, ScheduleId
 from domain.schedules.model import (
     EdgeOutcome,
     MisfirePolicy,
@@ -63,6 +63,12 @@ LIST_ACTIVE_BY_DEVICES = {
     for dialect, among in json_list().items()
 }
 LIST_HISTORY = SCHEDULE.select().where(_DEVICE, ENDED).order_by(s.updated_ms.desc(), s.seq.desc()).limit(_LIMIT)
+_last = schedules.alias("last")
+_LAST_UPDATED, _LAST_SEQ = (
+    select(column).where(_last.c.schedule_id == bindparam("at_before")).scalar_subquery()
+    for column in (_last.c.updated_ms, _last.c.seq)
+)
+LIST_HISTORY_BEFORE = LIST_HISTORY.where(tuple_(s.updated_ms, s.seq) < tuple_(_LAST_UPDATED, _LAST_SEQ))
 LIST_DUE = {
     dialect: SCHEDULE.select().where(waiting, s.next_fire_ts <= bindparam("at_now")).order_by(*_ORDER).limit(_LIMIT)
     for dialect, waiting in ((SQLITE, WAITING_SQLITE), (POSTGRES, WAITING_POSTGRES))
@@ -112,8 +118,11 @@ class SqlScheduleRepository:
         rows = await self._session.read(LIST_ACTIVE_BY_DEVICES[self._session.dialect], at_listed=to_json(sorted(device_ids)))
         return [SCHEDULE.from_row(row) for row in rows]
 
-    async def list_history(self, device_id: DeviceId, limit: int) -> Sequence[Schedule]:
-        rows = await self._session.read(LIST_HISTORY, at_device=device_id, at_limit=limit)
+    async def list_history(self, device_id: DeviceId, limit: int, before: ScheduleId | None = None) -> Sequence[Schedule]:
+        if before is None:
+            rows = await self._session.read(LIST_HISTORY, at_device=device_id, at_limit=limit)
+        else:
+            rows = await self._session.read(LIST_HISTORY_BEFORE, at_device=device_id, at_limit=limit, at_before=before)
         return [SCHEDULE.from_row(row) for row in rows]
 
     async def list_due(self, now_ts: int, limit: int) -> Sequence[Schedule]:
