@@ -92,6 +92,7 @@ class World:
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(self.ring)
+        self.idempotency_store = IdempotencyStore(self.uow, self.clock, self.vault)
         self.digest = KeyRingSecretHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost
@@ -118,7 +119,7 @@ class World:
                 *self._more(self),
             ],
             authenticator=self.callers,
-            idempotency_store=IdempotencyStore(self.uow, self.clock, self.vault),
+            idempotency_store=self.idempotency_store,
             settings=self._settings,
         )
 

@@ -46,7 +46,9 @@ def create_http_app(program: Program) -> Quart:
         feed=FeedEndpoint(
             audience=audience, hub=adapters.feed, authenticator=services.callers, clock=adapters.clock, proxies=proxies
         ),
-        idempotency_store=IdempotencyStore(uow=services.uow, clock=adapters.clock, vault=adapters.vault),
+        idempotency_store=IdempotencyStore(
+            uow=services.uow, clock=adapters.clock, vault=adapters.vault, is_single_instance=adapters.is_single_instance
+        ),
         denial_log=services.denial_log,
         proxies=proxies,
         settings=HttpSettings(cors_origins=origins),

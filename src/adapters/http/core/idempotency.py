@@ -6,7 +6,10 @@ contain a secret that is shown once (a new API key), so stored responses are enc
 A client that sends a key intends to retry when the connection breaks. So processing continues in a task of its own if the client
 disconnects, and a retry with the same key gets its response. If the process dies between the change and the response, the claim
 remains, marked as committed by the change's own transaction: the request is never processed again, and a retry gets 409
-`IDEMPOTENCY_ANSWER_LOST`.
+`IDEMPOTENCY_ANSWER_LOST`. If the process dies before the change, the key is free again.
+
+A claim names its process: one run of one instance. On SQLite there is only one at a time (the instance lock), so a claim of
+another one is abandoned at once. On PostgreSQL the other process may be alive, so its claim is abandoned after a time limit.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -30,6 +34,7 @@ MAX_KEY_LENGTH = 255
 SHUTDOWN_TIMEOUT_S = 1.0
 ABANDONED_AFTER_MS = 2 * MINUTE_MS
 """No request runs this long (the longest waits 30 s for a device): its process died, and the key can be tried again."""
+PROCESS_ID_LENGTH = 16
 
 Handler = Callable[[Session | ApiKeyCaller], Awaitable[Response]]
 """Processes the request on behalf of the given caller, which carries the claim."""
@@ -42,6 +47,10 @@ class IdempotencyStore:
     uow: UnitOfWork[HasStoredResponses]
     clock: Clock
     vault: Vault
+    is_single_instance: bool = False
+    """No other process works on this database: claims of other processes are abandoned."""
+    process_id: bytes = field(default_factory=lambda: secrets.token_bytes(PROCESS_ID_LENGTH))
+    """Identifies this run of this instance."""
     running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)
     """The requests in process, which may outlive their connections."""
 
@@ -61,7 +70,7 @@ async def execute_once(store: IdempotencyStore, caller: Session | ApiKeyCaller, 
             "Idempotency-Key", f"must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, such as a UUID."
         )
     label = f"{caller.account_id}/{caller.label}"
-    claim = StoredResponse(label, key, _hash_request(raw), None, b"", store.clock.now_ms())
+    claim = StoredResponse(label, key, _hash_request(raw), None, store.process_id, store.clock.now_ms())
     stored = await _claim(store, claim)
     if stored is not None:
         return _replay(store, claim, stored)
@@ -112,19 +121,28 @@ async def _claim(store: IdempotencyStore, claim: StoredResponse) -> StoredRespon
         if await tx.stored_responses.claim(claim):
             return None
         found = await tx.stored_responses.get(claim.caller, claim.key)
-        if found is not None and not _is_expired(found, claim.at_ms):
+        if found is not None and not _is_expired(store, found, claim.at_ms):
             return found
         if (found is None or await tx.stored_responses.delete_if_unchanged(found)) and await tx.stored_responses.claim(claim):
             return None
         return replace(found or claim, status=None)  # another request was faster and is in progress
 
 
-def _is_expired(found: StoredResponse, now_ms: int) -> bool:
-    return now_ms - found.at_ms > (ABANDONED_AFTER_MS if found.status is None else STORED_RESPONSE_TTL_MS)
+def _is_expired(store: IdempotencyStore, found: StoredResponse, now_ms: int) -> bool:
+    if found.status is None:
+        return _is_abandoned(store, found, now_ms)
+    return now_ms - found.at_ms > STORED_RESPONSE_TTL_MS
 
 
-def _is_response_lost(found: StoredResponse, now_ms: int) -> bool:
-    return found.status == COMMITTED and now_ms - found.at_ms > ABANDONED_AFTER_MS
+def _is_response_lost(store: IdempotencyStore, found: StoredResponse, now_ms: int) -> bool:
+    return found.status == COMMITTED and _is_abandoned(store, found, now_ms)
+
+
+def _is_abandoned(store: IdempotencyStore, found: StoredResponse, now_ms: int) -> bool:
+    """Whether the process that claimed the key, and has not responded, is gone."""
+    if store.is_single_instance and found.body != store.process_id:
+        return True
+    return now_ms - found.at_ms > ABANDONED_AFTER_MS
 
 
 async def _release_claim(store: IdempotencyStore, claim: StoredResponse) -> None:
@@ -145,7 +163,7 @@ def _replay(store: IdempotencyStore, claim: StoredResponse, stored: StoredRespon
             "This Idempotency-Key was used with a different request. Use a new key for a new request.",
             code="IDEMPOTENCY_MISMATCH",
         )
-    if _is_response_lost(stored, claim.at_ms):
+    if _is_response_lost(store, stored, claim.at_ms):
         raise Conflict(
             "The first request with this Idempotency-Key was processed, but the service stopped before it could respond. "
             "Check its effect, and use a new key for a new request.",
