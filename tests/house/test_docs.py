@@ -97,7 +97,7 @@ def test_every_command_has_its_line_in_the_table_of_the_command_line() -> None:
         .partition("## The command line")[2]
         .partition("\n## ")[0]
     )
-    groups = {"", "account", "user", "keys"}
+    groups = {"", "account", "user", "keys", "deadletters"}
     assert [name for name in commands() if name not in groups and name not in table] == []
 
 

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.deadletters import deadletters
 from app.cli.keys import keys
 from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
@@ -39,6 +40,7 @@ users = typer.Typer(help="Manage the users of an account.", no_args_is_help=True
 app.add_typer(accounts, name="account")
 app.add_typer(users, name="user")
 app.add_typer(keys, name="keys")
+app.add_typer(deadletters, name="deadletters")
 
 stdout_console = Console(highlight=False, soft_wrap=True)
 

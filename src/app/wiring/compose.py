@@ -17,6 +17,7 @@ from app.wiring.services import Services, WakeEvents
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.checkpoint import CheckpointWorker
 from app.workers.command_dispatch import CommandDispatchWorker
+from app.workers.dead_letters import DeadLetterReplayWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.fault_log import FaultLog
@@ -58,15 +59,17 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
     clock, uow, engine = adapters.clock, services.leader_uow, adapters.engine.engine
     last_seen, faults = LastSeenBuffer(), FaultLog(clock)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, wake_event=wake_events.dispatch)
+    pipeline = _create_ingest_pipeline(adapters, services, dispatch)
     rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
     retention = RetentionWorker(retention=services.retention, wake_event=retention_wake)
     return Workers(
         ingest=IngestWorker(
             link=adapters.link,
-            pipeline=_create_ingest_pipeline(adapters, services, dispatch),
+            pipeline=pipeline,
             engine_commit_lock=services.engine_commit_lock,
             last_seen=last_seen,
             fault_log=faults,
+            dead_letters=services.dead_letters,
             rule_timer_wake=wake_events.rule_timers,
         ),
         webhook_delivery=WebhookDeliveryWorker(
@@ -87,7 +90,11 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             retention,
             DiskSpaceWorker(disk=adapters.disk, retention_wake=retention_wake),
         ),
-        leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events)),
+        leader_only=(
+            rollups,
+            _create_replay_worker(adapters, services, wake_events, pipeline),
+            *_create_leader_workers(adapters, services, wake_events),
+        ),
     )
 
 
@@ -153,6 +160,19 @@ def _create_rule_timer_worker(adapters: Adapters, services: Services, wake_event
         clock=adapters.clock,
         engine_commit_lock=services.engine_commit_lock,
         wake_event=wake_events.rule_timers,
+    )
+
+
+def _create_replay_worker(
+    adapters: Adapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
+) -> DeadLetterReplayWorker:
+    return DeadLetterReplayWorker(
+        dead_letters=services.dead_letters,
+        pipeline=pipeline,
+        engine=adapters.engine.engine,
+        make_batch=adapters.engine.make_batch,
+        engine_commit_lock=services.engine_commit_lock,
+        rule_timer_wake=wake_events.rule_timers,
     )
 
 

@@ -17,6 +17,7 @@ def register_metrics(program: Program) -> None:
     metrics.register_collector(BrokerMetricsCollector(adapters.link.stats))
     metrics.register_gauge("disk_free_bytes", "Free bytes on the file system of the data directory.", adapters.disk.free_bytes)
     _register_ingest(metrics, workers)
+    _register_dead_letters(metrics, services)
     _register_commands(metrics, adapters, services, workers)
     _register_deliveries(metrics, adapters, workers)
     metrics.register_gauge("feed_clients", "Connected clients of the live feed.", lambda: adapters.feed.clients)
@@ -45,7 +46,9 @@ def _register_ingest(metrics: Metrics, workers: Workers) -> None:
     metrics.register_counter(
         "ingest_retries", "Attempts to store a batch that failed because the database did not answer.", lambda: ingest.retries
     )
-    metrics.register_counter("ingest_lost", "Values and messages that could not be stored and were dropped.", lambda: ingest.lost)
+    metrics.register_counter(
+        "ingest_lost", "Connects, disconnects and subscriptions that could not be stored.", lambda: ingest.lost
+    )
     metrics.register_counter(
         "ingest_faults",
         "Unusable messages from devices, by error code.",
@@ -60,6 +63,19 @@ def _register_ingest(metrics: Metrics, workers: Workers) -> None:
     metrics.register_counter("rollups", "Hourly rollups: hours of telemetry of a device.", lambda: rollups.processed_hours)
     metrics.register_counter(
         "retention_deleted_rows", "Rows deleted because their retention period ended.", lambda: retention.deleted_rows
+    )
+
+
+def _register_dead_letters(metrics: Metrics, services: Services) -> None:
+    dead_letters = services.dead_letters
+    metrics.register_gauge(
+        "dead_letters", "Messages that are set aside because the database refused them.", lambda: dead_letters.count
+    )
+    metrics.register_counter(
+        "dead_letter_changes",
+        "Messages set aside, stored by a replay, and deleted because too many were set aside.",
+        lambda: {"added": dead_letters.added, "replayed": dead_letters.replayed, "discarded": dead_letters.discarded},
+        label="change",
     )
 
 

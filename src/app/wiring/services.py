@@ -40,6 +40,7 @@ from domain.events.service import EventLogDispatcher, EventService
 from domain.grants.access_explanation import AccessExplainer
 from domain.grants.authorizer import Authorizer
 from domain.grants.grant_service import GrantService
+from domain.ingest.dead_letters import DeadLetterService
 from domain.ingest.device_messages import DeviceMessageService
 from domain.ingest.telemetry import IngestService
 from domain.keys.authentication import CallerAuthenticator
@@ -236,6 +237,7 @@ class Services:
         self.ingest = IngestService(
             ids=adapters.ids, clock=clock, engine=engine.engine, commands=self.commands, publisher=self.event_recorder
         )
+        self.dead_letters = DeadLetterService(uow=self.leader_uow, clock=clock)
         self.telemetry = TelemetryQueryService(
             uow=uow, clock=clock, engine=engine.engine, authorizer=self.authorizer, is_follower=lambda: not adapters.is_leader
         )

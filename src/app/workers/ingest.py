@@ -2,26 +2,25 @@
 
 The law: a QoS-1 message is confirmed to its device only after the commit that holds it. While the database does not answer, the
 worker waits, the link's bounded queue fills, and devices wait for their PUBACK; memory does not grow. One message that cannot be
-stored must not hold up the fleet: when a batch fails for any other reason, its parts are stored one by one.
+stored must not hold up the fleet: when the database refuses a batch, its parts are stored, and the messages behind the refused
+parts are set aside as dead letters before the batch is acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from time import monotonic
-from typing import TypeVar
 
 import structlog
 
+from app.workers.batch_store import BatchStore
 from app.workers.fault_log import FaultLog
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
-from domain.devices.link import DeviceLink, InboundBatch
-from domain.ingest.device_messages import FollowUps
-from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline
-from domain.kernel.backoff import RETRY_BACKOFF
-from domain.kernel.errors import Unavailable
+from domain.devices.link import DeviceLink, InboundBatch, InboundMessage
+from domain.ingest.dead_letters import DeadLetterService
+from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart, refused_messages
 
 BATCH_SIZE = 2_048
 """Messages per transaction: large enough to share a commit's fsync, small enough that a command waits 30 ms at most."""
@@ -31,8 +30,6 @@ with 1,000 devices this size carries nearly twice as much, and waiting messages 
 MIN_BATCH_INTERVAL_S = 0.005
 """Shortest time between the starts of two batches, unless the first was full. A transaction costs about a millisecond of CPU even
 when it is small, so messages that arrive in the meantime share the next one. A single message is stored at once."""
-
-Result = TypeVar("Result")
 
 log = structlog.get_logger("ingest")
 
@@ -48,6 +45,7 @@ class IngestWorker:
         engine_commit_lock: asyncio.Lock,
         last_seen: LastSeenBuffer,
         fault_log: FaultLog,
+        dead_letters: DeadLetterService,
         rule_timer_wake: WakeEvent,
     ) -> None:
         self._link = link
@@ -55,14 +53,20 @@ class IngestWorker:
         self._engine_commit_lock = engine_commit_lock
         self._last_seen = last_seen
         self._fault_log = fault_log
+        self._dead_letters = dead_letters
+        self._batch_store = BatchStore(pipeline)
         self._rule_timer_wake = rule_timer_wake
         self.batches = 0
         self.messages = 0
         self.readings = 0
         self.events = 0
-        self.retries = 0
         self.lost = 0
+        """Connects, disconnects and subscriptions that could not be stored; they have no bytes to set aside."""
         self._batch_started: float | None = None
+
+    @property
+    def retries(self) -> int:
+        return self._batch_store.retries
 
     @property
     def batch_age_s(self) -> float:
@@ -88,11 +92,13 @@ class IngestWorker:
                 await asyncio.sleep(pause_s)
 
     async def _process_batch(self, batch: InboundBatch) -> None:
-        decoded = await self._retry_while_unavailable(lambda: self._pipeline.decode(batch))
+        decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))
         async with self._engine_commit_lock:
             evaluated = self._pipeline.evaluate(batch, decoded)
             self._record(evaluated)
-            follow_ups = await self._store(evaluated)
+            follow_ups, refused = await self._batch_store.store(evaluated)
+        if refused:
+            await self._set_aside(batch, evaluated, refused)
         batch.ack()
         self.batches += 1
         self.events += len(evaluated.messages)
@@ -106,39 +112,12 @@ class IngestWorker:
         self.messages += evaluated.telemetry_message_count
         self.readings += evaluated.reading_count
 
-    async def _store(self, evaluated: EvaluatedBatch) -> FollowUps:
-        """Store the batch in one transaction, or its parts one by one when that fails. A part that fails too is dropped."""
-        try:
-            return await self._retry_while_unavailable(lambda: self._pipeline.store(evaluated))
-        except Exception:
-            log.exception(
-                "cannot store a batch; storing its parts one by one",
-                results=len(evaluated.results),
-                events=len(evaluated.messages),
-            )
-        follow_ups = FollowUps()
-        for part in evaluated.split():
-            follow_ups.extend(await self._store_part(part))
-        return follow_ups
-
-    async def _store_part(self, part: EvaluatedBatch) -> FollowUps:
-        try:
-            return await self._retry_while_unavailable(lambda: self._pipeline.store(part))
-        except Exception:
-            self.lost += part.item_count
-            rows = [len(result.rows) for result in part.results]
-            log.critical("dropped a part of a batch that cannot be stored", rows=rows, events=part.messages, exc_info=True)
-            return FollowUps()
-
-    async def _retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Retry until the database answers. The messages of the devices stay unacknowledged meanwhile."""
-        attempt = 0
-        while True:
-            try:
-                return await work()
-            except Unavailable as error:
-                attempt += 1
-                pause_s = RETRY_BACKOFF.pause_s(attempt)
-                self.retries += 1
-                log.warning("the database does not answer; telemetry waits", error=str(error), attempt=attempt, pause_s=pause_s)
-                await asyncio.sleep(pause_s)
+    async def _set_aside(self, batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedPart]) -> None:
+        """Set aside the messages of the refused parts. Raises what the database raises; then the batch is not acknowledged."""
+        letters = refused_messages(batch, evaluated, refused)
+        self.lost += sum(not isinstance(message.event, InboundMessage) for each in refused for message in each.part.messages)
+        for each in refused:
+            log.error("the database refuses a part of a batch", devices=sorted(each.part.device_nos), exc_info=each.error)
+        if letters:
+            await self._batch_store.retry_while_unavailable(lambda: self._dead_letters.set_aside(letters))
+            log.error("set aside messages that cannot be stored; see `latchboard deadletters list`", messages=len(letters))

@@ -57,7 +57,7 @@ class RuleTimerWorker:
             await self._store(result)
         except Exception:
             log.exception("cannot store the due rules; storing them device by device", fired=len(result.rule_firings))
-            for part in result.split_by_device():
+            for part in result.split():
                 try:
                     await self._store(part)
                 except Exception:

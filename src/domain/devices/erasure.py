@@ -30,7 +30,7 @@ Pause = Callable[[], Awaitable[None]]
 
 
 class ErasableRepository(Protocol):
-    """Implemented by the readings and roll-up repositories of the telemetry part."""
+    """Implemented by the repositories of readings, roll-ups and dead letters."""
 
     async def delete_batch(self, device_no: int, limit: int) -> int: ...
 
@@ -41,6 +41,9 @@ class DeviceErasureTx(Transaction, HasDevices, Protocol):
 
     @property
     def rollups(self) -> ErasableRepository: ...
+
+    @property
+    def dead_letters(self) -> ErasableRepository: ...
 
 
 class DeviceErasureService:
@@ -88,6 +91,8 @@ class DeviceErasureService:
                 deleted = await tx.readings.delete_batch(device_no, BATCH_ROWS)
                 if deleted == 0:
                     deleted = await tx.rollups.delete_batch(device_no, BATCH_ROWS)
+                if deleted == 0:
+                    deleted = await tx.dead_letters.delete_batch(device_no, BATCH_ROWS)
                 if deleted:
                     continue
                 await tx.devices.delete_metrics_and_values(device_no)

@@ -1,8 +1,9 @@
 """What one batch from the device link goes through: decode, evaluate, store, follow up.
 
 The law: `evaluate` moves the engine forward, so it runs exactly once per batch, and the caller holds the engine commit lock until
-`store` has committed. `store` writes everything in one transaction and may be retried with the same batch; when it keeps failing,
-the caller stores the parts from `EvaluatedBatch.split`. The pipeline awaits ports only; waiting and retrying are the caller's.
+`store` has committed. `store` writes everything in one transaction and may be retried with the same batch; when the database
+refuses it, the caller stores the parts from `EvaluatedBatch.split` and sets aside the messages of the refused ones. The pipeline
+awaits ports only; waiting and retrying are the caller's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from domain.devices.link import DeviceLink, InboundBatch
+from domain.devices.codec import TelemetryReport
+from domain.devices.link import DeviceLink, InboundBatch, InboundMessage
+from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, reason_of
 from domain.ingest.device_messages import DecodedBatch, DecodedMessage, DeviceMessageService, DeviceMessagesTx, FollowUps
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.unit_of_work import UnitOfWork
@@ -45,16 +48,57 @@ class EvaluatedBatch:
         return not self.messages and all(result.is_empty and not result.watched_readings for result in self.results)
 
     @property
-    def item_count(self) -> int:
-        """Telemetry rows and other messages."""
-        return sum(len(result.rows) for result in self.results) + len(self.messages)
+    def device_nos(self) -> set[int]:
+        return {message.event.device_no for message in self.messages}.union(*(result.device_nos for result in self.results))
+
+    @classmethod
+    def join(cls, parts: Sequence[EvaluatedBatch]) -> EvaluatedBatch:
+        """The results and messages of the parts, to store them together."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls([each for part in parts for each in part.results], [each for part in parts for each in part.messages])
 
     def split(self) -> Iterator[EvaluatedBatch]:
-        """One part per engine result, then one per message, in their order."""
+        """The parts of each engine result, then one part per message, in their order."""
         for result in self.results:
-            yield EvaluatedBatch([result], [])
+            for part in result.split():
+                yield EvaluatedBatch([part], [])
         for message in self.messages:
             yield EvaluatedBatch([], [message])
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPart:
+    """A part of a batch that the database refuses, and why."""
+
+    part: EvaluatedBatch
+    error: Exception
+
+
+def refused_messages(batch: InboundBatch, evaluated: EvaluatedBatch, refused: Sequence[RefusedPart]) -> list[DeadLetter]:
+    """The messages, as they arrived, that refused parts were made of. A refused engine result does not tell which message of the
+    device caused it: then all telemetry of the device in this batch is returned."""
+    by_device: dict[int, str] = {}
+    by_message: dict[int, str] = {}
+    for each in refused:
+        reason = reason_of(each.error)
+        for result in each.part.results:
+            by_device |= {device_no: reason for device_no in result.device_nos if device_no not in by_device}
+        by_message |= {id(message): reason for message in each.part.messages}
+    letters = []
+    if by_device and len(batch.telemetry):
+        telemetry: TelemetryBatch = batch.telemetry  # type: ignore[assignment]  # one native class behind both Protocols
+        letters = [
+            DeadLetter(0, device_no, None, TELEMETRY_KIND, payload, at_ms, by_device[device_no])
+            for device_no, at_ms, payload in telemetry.messages()
+            if device_no in by_device
+        ]
+    for message in evaluated.messages:
+        event, has_telemetry = message.event, any(isinstance(report, TelemetryReport) for report in message.reports)
+        why = by_message.get(id(message)) or (by_device.get(event.device_no) if has_telemetry else None)
+        if why is not None and isinstance(event, InboundMessage):
+            letters.append(DeadLetter(0, event.device_no, None, event.topic, event.payload, event.at_ms, why))
+    return letters
 
 
 class IngestPipeline:

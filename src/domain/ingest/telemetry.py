@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from domain.commands.model import DEFAULT_TTL_MS, AutomationCommand, CommandRequest, TriggeredBy
 from domain.commands.ports import AutomationCommandRunner, AutomationTx
@@ -65,20 +65,46 @@ class IngestResult:
             result.watched_readings,
         )
 
-    def split_by_device(self) -> list[IngestResult]:
-        """Split the result of a tick by device, so that one device that cannot be stored does not affect the others."""
-        rule_results = chain[RuleTransition | RuleFiring | RuleSuppression](
-            self.rule_transitions, self.rule_firings, self.rule_suppressions
+    @property
+    def device_nos(self) -> set[int]:
+        """The devices whose messages, or whose timers, made this result."""
+        columns = chain[tuple[object, ...]](
+            self.rows, self.new_metrics, self.watched_readings, self.rule_transitions, self.rule_firings, self.rule_suppressions
         )
-        return [
-            replace(
-                self,
-                rule_transitions=[each for each in self.rule_transitions if each.device_no == device_no],
-                rule_firings=[each for each in self.rule_firings if each.device_no == device_no],
-                rule_suppressions=[each for each in self.rule_suppressions if each.device_no == device_no],
+        return {_device_no(row) for row in columns}
+
+    def split(self) -> list[IngestResult]:
+        """Parts that are stored one by one, in this order, so that a refused one does not affect the others: of each device its
+        new metrics, its readings, its rules. Readings bring their metrics along, because a metric number needs its name."""
+        names, new_metrics = dict(self.new_metric_names), _by_device(self.new_metrics)
+        rows, hours, watched = _by_device(self.rows), _by_device(self.rollup_hours), _by_device(self.watched_readings)
+        transitions, firings = _by_device(self.rule_transitions), _by_device(self.rule_firings)
+        suppressions = _by_device(self.rule_suppressions)
+        metrics = {
+            device_no: replace(
+                NOTHING, new_metrics=new, new_metric_names=[(each[1], names[each[1]]) for each in new if each[1] in names]
             )
-            for device_no in sorted({each.device_no for each in rule_results})
+            for device_no, new in new_metrics.items()
+        }
+        readings = [
+            replace(
+                metrics.get(device_no, NOTHING),
+                rows=rows.get(device_no, ()),
+                rollup_hours=hours.get(device_no, ()),
+                watched_readings=watched.get(device_no, ()),
+            )
+            for device_no in dict.fromkeys([*rows, *watched])
         ]
+        rules = [
+            replace(
+                NOTHING,
+                rule_transitions=transitions.get(device_no, ()),
+                rule_firings=firings.get(device_no, ()),
+                rule_suppressions=suppressions.get(device_no, ()),
+            )
+            for device_no in dict.fromkeys([*transitions, *firings, *suppressions])
+        ]
+        return [*metrics.values(), *readings, *rules]
 
     @property
     def is_empty(self) -> bool:
@@ -90,6 +116,24 @@ class IngestResult:
             or self.new_metrics
             or self.new_metric_names
         )
+
+
+NOTHING = IngestResult((), (), (), (), (), (), (), ())
+
+
+Row = TypeVar("Row", bound=tuple[object, ...])
+
+
+def _device_no(row: tuple[object, ...]) -> int:
+    """All rows of a result begin with the device number."""
+    return cast("int", row[0])
+
+
+def _by_device(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_device_no(row), []).append(row)
+    return found
 
 
 class IngestService:

@@ -21,6 +21,7 @@ from support.memory_storage.accounts import (
 from support.memory_storage.approvals import MemoryApprovalRepository
 from support.memory_storage.command_context import MemoryCommandContextRepository
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
+from support.memory_storage.dead_letters import MemoryDeadLetterRepository
 from support.memory_storage.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
 from support.memory_storage.events import MemoryEventRepository
 from support.memory_storage.grants import MemoryGrantRepository
@@ -68,6 +69,7 @@ class MemoryTransaction:
         self.schedules = MemoryScheduleRepository(database)
         self.rules = MemoryRuleRepository(database)
         self.readings = MemoryReadingRepository(database)
+        self.dead_letters = MemoryDeadLetterRepository(database)
         self.rollups = MemoryRollupRepository(database)
         self.webhooks = MemoryWebhookRepository(database)
         self.deliveries = MemoryDeliveryRepository(database)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from app.workers import ingest
+from app.workers import batch_store, ingest
 from app.workers.ingest import BATCH_SIZE, MIN_BATCH_INTERVAL_S, IngestWorker
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.wake_event import WakeEvent
-from domain.ingest.device_messages import DecodedBatch, FollowUps
+from domain.devices.codec import TelemetryReport
+from domain.devices.link import DeviceConnected, InboundMessage
+from domain.ingest.dead_letters import DeadLetter
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage, FollowUps
 from domain.ingest.pipeline import EvaluatedBatch
+from domain.ingest.telemetry import NOTHING, IngestResult
 from domain.kernel.backoff import Backoff
 from domain.kernel.errors import Unavailable
 
@@ -79,14 +83,33 @@ async def test_no_pause_follows_a_full_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert await pauses(monkeypatch, 0.001, BATCH_SIZE, 1) == [round(MIN_BATCH_INTERVAL_S - 0.001, 6)]
 
 
-class FakePipeline:
-    """Evaluates to three messages; `fail` raises instead of storing, and `stored` collects what each transaction held."""
+def a_message(device_no: int, *reports: Any) -> DecodedMessage:
+    return DecodedMessage(InboundMessage(device_no, f"dev_{device_no}", "state", b"%d" % device_no, 1, False, 7), reports)
 
-    def __init__(self, batch: Batch, fail: Callable[[EvaluatedBatch], None] = lambda _: None) -> None:
+
+def rows_of(*devices: int) -> IngestResult:
+    """A result with a new metric and a row of each of these devices."""
+    return replace(
+        NOTHING,
+        new_metric_names=[(100 + no, f"m{no}") for no in devices],
+        new_metrics=[(no, 100 + no, f"m{no}", None) for no in devices],
+        rows=[(no, 7, 0, b"") for no in devices],
+    )
+
+
+class FakePipeline:
+    """Evaluates to three messages, or what it is given; `fail` raises instead of storing, and `stored` has the devices of each
+    transaction."""
+
+    def __init__(
+        self, batch: Batch, fail: Callable[[EvaluatedBatch], None] = lambda _: None, evaluated: EvaluatedBatch | None = None
+    ) -> None:
         self.batch = batch
         self.fail = fail
+        self.evaluated = evaluated or EvaluatedBatch([], [a_message(1), a_message(2), a_message(3)])
         self.evaluations = 0
-        self.stored: list[list[Any]] = []
+        self.stored: list[list[int]] = []
+        self.parts: list[EvaluatedBatch] = []
         self.followed_up: list[Any] = []
 
     async def decode(self, batch: Any) -> DecodedBatch:
@@ -94,21 +117,51 @@ class FakePipeline:
 
     def evaluate(self, batch: Any, decoded: Any) -> EvaluatedBatch:
         self.evaluations += 1
-        return EvaluatedBatch(results=[], messages=["a", "b", "c"])  # type: ignore[list-item]
+        return self.evaluated
 
     async def store(self, batch: EvaluatedBatch) -> FollowUps:
         assert self.batch.answers == []
         self.fail(batch)
-        self.stored.append(list(batch.messages))
-        return FollowUps(ready_devices=[(ord(str(each)), 0, 0) for each in batch.messages])
+        self.stored.append(sorted(batch.device_nos))
+        self.parts.append(batch)
+        return FollowUps(ready_devices=[(message.event.device_no, 0, 0) for message in batch.messages])
 
     async def follow_up(self, follow_ups: FollowUps) -> None:
         assert self.batch.answers == ["ack"]
-        self.followed_up += [chr(number) for number, _, _ in follow_ups.ready_devices]
+        self.followed_up += [number for number, _, _ in follow_ups.ready_devices]
 
 
-async def process(batch: Batch, pipeline: FakePipeline) -> IngestWorker:
+class FakeDeadLetters:
+    """`errors` are raised first, one by one."""
+
+    def __init__(self, batch: Batch, *errors: Exception) -> None:
+        self.batch = batch
+        self.errors = list(errors)
+        self.letters: list[DeadLetter] = []
+
+    async def set_aside(self, letters: list[DeadLetter]) -> None:
+        assert self.batch.answers == []
+        if self.errors:
+            raise self.errors.pop(0)
+        self.letters += letters
+
+
+class FakeTelemetry:
+    """Native telemetry of devices, one message each."""
+
+    def __init__(self, *devices: int) -> None:
+        self.devices = devices
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def messages(self) -> list[tuple[int, int, bytes]]:
+        return [(no, 7, b"t%d" % no) for no in self.devices]
+
+
+async def process(batch: Batch, pipeline: FakePipeline, dead_letters: FakeDeadLetters | None = None) -> IngestWorker:
     pieces: dict[str, Any] = {"link": None, "pipeline": pipeline, "fault_log": None}
+    pieces["dead_letters"] = dead_letters or FakeDeadLetters(batch)
     lock = asyncio.Lock()
     worker = IngestWorker(**pieces, engine_commit_lock=lock, last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
     await worker._process_batch(batch)  # type: ignore[arg-type]
@@ -116,15 +169,26 @@ async def process(batch: Batch, pipeline: FakePipeline) -> IngestWorker:
     return worker
 
 
+def refuse(*devices: int) -> Callable[[EvaluatedBatch], None]:
+    """Refuse the readings and messages of these devices."""
+
+    def fail(part: EvaluatedBatch) -> None:
+        rows = {row[0] for result in part.results for row in result.rows}
+        if (rows | {message.event.device_no for message in part.messages}) & {*devices}:
+            raise ValueError("no\x00 thanks")
+
+    return fail
+
+
 async def test_a_batch_is_acknowledged_after_its_commit_and_before_its_follow_ups() -> None:
     batch = Batch([])
     pipeline = FakePipeline(batch)
     await process(batch, pipeline)
-    assert (pipeline.stored, pipeline.followed_up, batch.answers) == ([["a", "b", "c"]], ["a", "b", "c"], ["ack"])
+    assert (pipeline.stored, pipeline.followed_up, batch.answers) == ([[1, 2, 3]], [1, 2, 3], ["ack"])
 
 
 async def test_a_batch_waits_until_the_database_answers_and_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "RETRY_BACKOFF", Backoff((0.0,)))
+    monkeypatch.setattr(batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
     failures = [Unavailable("away"), Unavailable("away")]
 
     def fail(_: EvaluatedBatch) -> None:
@@ -132,18 +196,74 @@ async def test_a_batch_waits_until_the_database_answers_and_is_evaluated_once(mo
             raise failures.pop()
 
     batch = Batch([])
-    pipeline = FakePipeline(batch, fail)
-    worker = await process(batch, pipeline)
-    assert (pipeline.stored, pipeline.evaluations, worker.retries, worker.lost) == ([["a", "b", "c"]], 1, 2, 0)
+    pipeline, dead_letters = FakePipeline(batch, fail), FakeDeadLetters(batch)
+    worker = await process(batch, pipeline, dead_letters)
+    assert (pipeline.stored, pipeline.evaluations, worker.retries, dead_letters.letters) == ([[1, 2, 3]], 1, 2, [])
 
 
-async def test_a_message_that_cannot_be_stored_is_dropped_and_the_others_are_stored_one_by_one() -> None:
-    def fail(part: EvaluatedBatch) -> None:
-        if "b" in part.messages:  # type: ignore[comparison-overlap]
-            raise ValueError("cannot be stored")
-
+async def test_a_refused_message_is_set_aside_before_the_acknowledgement_and_the_others_are_stored() -> None:
     batch = Batch([])
-    pipeline = FakePipeline(batch, fail)
-    worker = await process(batch, pipeline)
-    assert (pipeline.stored, pipeline.followed_up, worker.lost) == ([["a"], ["c"]], ["a", "c"], 1)
+    pipeline, dead_letters = FakePipeline(batch, refuse(2)), FakeDeadLetters(batch)
+    worker = await process(batch, pipeline, dead_letters)
+    assert (pipeline.stored, pipeline.followed_up, worker.lost) == ([[1], [3]], [1, 3], 0)
+    assert dead_letters.letters == [DeadLetter(0, 2, None, "state", b"2", 7, "ValueError: no\ufffd thanks")]
     assert batch.answers == ["ack"]
+
+
+async def test_a_refused_device_among_many_costs_few_transactions_and_only_its_telemetry_is_set_aside() -> None:
+    devices = range(1, 1_001)
+    batch = Batch(FakeTelemetry(*devices))  # type: ignore[arg-type]
+    pipeline = FakePipeline(batch, refuse(500), EvaluatedBatch([rows_of(*devices)], []))
+    dead_letters = FakeDeadLetters(batch)
+    await process(batch, pipeline, dead_letters)
+    assert [(letter.device_no, letter.kind, letter.payload) for letter in dead_letters.letters] == [(500, "telemetry", b"t500")]
+    rows = [row[0] for part in pipeline.parts for result in part.results for row in result.rows]
+    metrics = {each[0] for part in pipeline.parts for result in part.results for each in result.new_metrics}
+    assert (sorted(rows), metrics) == ([no for no in devices if no != 500], set(devices))
+    assert len(pipeline.stored) < 15
+    assert batch.answers == ["ack"]
+
+
+async def test_refused_readings_of_stock_firmware_set_its_own_message_aside_once() -> None:
+    batch = Batch([])
+    sensor, state = a_message(2, TelemetryReport(b"{}")), a_message(2)
+    evaluated = EvaluatedBatch([rows_of(2)], [sensor, state])
+
+    def fail(part: EvaluatedBatch) -> None:
+        if any(result.rows for result in part.results) or sensor in part.messages:
+            raise ValueError("no")
+
+    dead_letters = FakeDeadLetters(batch)
+    await process(batch, FakePipeline(batch, fail, evaluated), dead_letters)
+    assert [(letter.kind, letter.payload) for letter in dead_letters.letters] == [("state", b"2")]
+
+
+async def test_a_refused_connect_has_no_bytes_and_is_counted() -> None:
+    batch = Batch([])
+    connect = DecodedMessage(DeviceConnected(2, "dev_2", "mqtt/5", "::1", 7))
+    dead_letters = FakeDeadLetters(batch)
+    worker = await process(batch, FakePipeline(batch, refuse(2), EvaluatedBatch([], [connect])), dead_letters)
+    assert (worker.lost, dead_letters.letters, batch.answers) == (1, [], ["ack"])
+
+
+async def test_setting_aside_waits_until_the_database_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_store, "RETRY_BACKOFF", Backoff((0.0,)))
+    batch = Batch([])
+    dead_letters = FakeDeadLetters(batch, Unavailable("away"), Unavailable("away"))
+    await process(batch, FakePipeline(batch, refuse(2)), dead_letters)
+    assert (len(dead_letters.letters), batch.answers) == (1, ["ack"])
+
+
+async def test_a_batch_whose_refused_message_cannot_be_set_aside_is_never_acknowledged() -> None:
+    batch = Batch([1])
+
+    class OneBatch:
+        async def receive(self, limit: int) -> Batch:
+            return batch
+
+    pieces: dict[str, Any] = {"link": OneBatch(), "pipeline": FakePipeline(batch, refuse(2)), "fault_log": None}
+    pieces["dead_letters"] = FakeDeadLetters(batch, ValueError("that neither"))
+    worker = IngestWorker(**pieces, engine_commit_lock=asyncio.Lock(), last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
+    with pytest.raises(ValueError, match="that neither"):
+        await worker.run()
+    assert batch.answers == ["nack"]

@@ -84,7 +84,7 @@ async def test_a_tick_is_split_by_device(world: TelemetryWorld) -> None:
         await world.report(device, temperature=31)
     world.clock.forward(60_000)
     tick = IngestResult.of(world.engine.tick(world.clock.now_ms()))
-    parts = tick.split_by_device()
+    parts = tick.split()
     assert [[one.device_no for one in part.rule_firings] for part in parts] == [[pump.device_no], [fan.device_no]]
     for part in parts:
         await world.store(part)

@@ -16,6 +16,7 @@ from adapters.storage.sql.repositories.accounts import (
 from adapters.storage.sql.repositories.approvals import SqlApprovalRepository
 from adapters.storage.sql.repositories.command_context import SqlCommandContextRepository
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
+from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
 from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
 from adapters.storage.sql.repositories.devices import SqlDeviceCredentialsRepository, SqlDeviceRepository
@@ -94,6 +95,7 @@ class SqlTransaction:
     rules = LazyRepository(SqlRuleRepository)
     readings = LazyRepository(SqlReadingRepository)
     rollups = LazyRepository(SqlRollupRepository)
+    dead_letters = LazyRepository(SqlDeadLetterRepository)
     webhooks = LazyRepository(SqlWebhookRepository)
     deliveries = LazyRepository(SqlDeliveryRepository)
 

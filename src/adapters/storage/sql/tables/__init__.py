@@ -3,6 +3,7 @@
 from adapters.storage.sql.tables.columns import metadata
 from adapters.storage.sql.tables.events_and_telemetry import (
     attempts,
+    dead_letters,
     deliveries,
     device_latest,
     device_metrics,
@@ -46,6 +47,7 @@ __all__ = [
     "approvals",
     "attempts",
     "credentials",
+    "dead_letters",
     "definitions",
     "deliveries",
     "device_latest",

@@ -13,6 +13,7 @@ from adapters.storage.sql.tables.columns import (
     one_of_check,
     text_column,
 )
+from domain.ingest.dead_letters import DeadLetterState
 from domain.webhooks.model import DeliveryState
 
 events = Table(
@@ -114,6 +115,24 @@ device_latest = Table(
     Column("device_no", Int64, primary_key=True, autoincrement=False),
     integer_column("ts"),
     Column("packed", LargeBinary, nullable=False),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    autoincrement_key("letter_id"),
+    integer_column("device_no"),  # no foreign key: the letters of a deleted device are deleted in batches
+    text_column("device_id", null=True),
+    text_column("kind"),
+    Column("payload", LargeBinary, nullable=False),
+    integer_column("arrived_ms"),
+    text_column("reason"),
+    integer_column("created_ms"),
+    text_column("state"),
+    one_of_check("state", [state.value for state in DeadLetterState]),
+    Index(None, "state", "letter_id"),
+    Index(None, "device_no"),
+    sqlite_autoincrement=True,
 )
 
 webhooks = Table(

@@ -1,0 +1,138 @@
+"""`latchboard deadletters`: the messages from devices that the database refused. The service may run meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.unit_of_work import SqlTransaction
+from app.cli.run import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.wiring.adapters import prepare_data_dir
+from domain.ingest.dead_letters import DeadLetter
+from domain.kernel.ids import DeviceId
+
+deadletters = typer.Typer(help="Messages from devices that the database refused.", no_args_is_help=True)
+
+stdout_console = Console(highlight=False, soft_wrap=True)
+
+LetterIds = Annotated[list[int] | None, typer.Argument(help="Ids from `deadletters list`.", metavar="[ID]...")]
+
+
+@deadletters.command("list")
+def deadletters_list(
+    device: Annotated[str | None, typer.Option(help="Only those of this device id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many, newest first.")] = 50,
+) -> None:
+    """List the messages that are set aside, newest first."""
+
+    async def run() -> tuple[Sequence[DeadLetter], int]:
+        async with _transaction() as tx:
+            device_id = None if device is None else DeviceId(device)
+            return await tx.dead_letters.list(limit, device_id=device_id), await tx.dead_letters.count()
+
+    letters, count = run_async(run())
+    for each in letters:
+        line = f"{each.letter_id:>6}  {each.state:<9}  {_iso(each.arrived_ms)}  {_device_of(each)}  {each.kind}  "
+        stdout_console.print(f"{line}{len(each.payload)} bytes  {each.reason}", markup=False)
+    stdout_console.print(f"{len(letters)} of {count} dead letters.")
+
+
+@deadletters.command("show")
+def deadletters_show(
+    letter_id: Annotated[int, typer.Argument(help="Id from `deadletters list`.", metavar="ID")],
+    raw: Annotated[bool, typer.Option("--raw", help="Write only the bytes of the message to standard output.")] = False,
+) -> None:
+    """Show one message with its bytes and why it was refused."""
+
+    async def run() -> DeadLetter | None:
+        async with _transaction() as tx:
+            return await tx.dead_letters.find(letter_id)
+
+    found = run_async(run())
+    if found is None:
+        exit_with(f"There is no dead letter {letter_id}. See `latchboard deadletters list`.", EXIT_FAILURE)
+    if raw:
+        sys.stdout.buffer.write(found.payload)
+        return
+    fields = {
+        "id": found.letter_id,
+        "state": found.state,
+        "device": _device_of(found),
+        "kind": found.kind,
+        "arrived": _iso(found.arrived_ms),
+        "set aside": _iso(found.created_ms),
+        "reason": found.reason,
+        "payload": _printable(found.payload),
+    }
+    for name, value in fields.items():
+        stdout_console.print(f"{name:<10} {value}", markup=False)
+
+
+@deadletters.command("replay")
+def deadletters_replay(
+    ids: LetterIds = None, every: Annotated[bool, typer.Option("--all", help="Replay every dead letter.")] = False
+) -> None:
+    """Mark messages for replay. The running service, or the next start, stores them as late messages and deletes them here."""
+    chosen = _chosen(ids, every)
+
+    async def run() -> int:
+        async with _transaction() as tx:
+            return await tx.dead_letters.mark_for_replay(chosen)
+
+    count = run_async(run())
+    stdout_console.print(f"{count} marked. The service replays them within seconds; those that fail again stay listed.")
+
+
+@deadletters.command("purge")
+def deadletters_purge(
+    ids: LetterIds = None, every: Annotated[bool, typer.Option("--all", help="Delete every dead letter.")] = False
+) -> None:
+    """Delete messages for good."""
+    chosen = _chosen(ids, every)
+
+    async def run() -> int:
+        async with _transaction() as tx:
+            return await tx.dead_letters.delete(chosen)
+
+    stdout_console.print(f"{run_async(run())} deleted.")
+
+
+@asynccontextmanager
+async def _transaction() -> AsyncIterator[SqlTransaction]:
+    settings = load_settings_or_exit()
+    prepare_data_dir(settings.data_dir)
+    database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    try:
+        await database.start()
+        async with database.uow.write() as tx:
+            yield tx
+    finally:
+        await database.stop()
+
+
+def _chosen(ids: list[int] | None, every: bool) -> list[int] | None:
+    """None means all."""
+    if bool(ids) == every:
+        exit_with("Give the ids of dead letters, or --all.", EXIT_USAGE)
+    return None if every else ids
+
+
+def _device_of(letter: DeadLetter) -> str:
+    return letter.device_id or f"deleted (number {letter.device_no})"
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _printable(payload: bytes) -> str:
+    """Text as it is; other bytes in hexadecimal."""
+    text = payload.decode("utf-8", "replace")
+    return text if text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text else f"0x{payload.hex()}"

@@ -1,0 +1,65 @@
+"""Stores evaluated batches, retries while the database does not answer, and finds the parts that the database refuses.
+
+The law: one message that cannot be stored must not hold up the fleet. A refused batch is halved until the refused parts are
+found, so one refused part among thousands costs some 25 transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from domain.ingest.device_messages import FollowUps
+from domain.ingest.pipeline import EvaluatedBatch, IngestPipeline, RefusedPart
+from domain.kernel.backoff import RETRY_BACKOFF
+from domain.kernel.errors import Unavailable
+
+Result = TypeVar("Result")
+
+log = structlog.get_logger("ingest")
+
+
+class BatchStore:
+    def __init__(self, pipeline: IngestPipeline) -> None:
+        self._pipeline = pipeline
+        self.retries = 0
+
+    async def store(self, evaluated: EvaluatedBatch) -> tuple[FollowUps, Sequence[RefusedPart]]:
+        """Store the batch in one transaction, or the parts that the database accepts when it refuses the whole."""
+        try:
+            return await self.retry_while_unavailable(lambda: self._pipeline.store(evaluated)), ()
+        except Exception as error:
+            parts = list(evaluated.split())
+            log.warning("the database refuses a batch; storing its parts", parts=len(parts), error=repr(error))
+        follow_ups, refused = FollowUps(), list[RefusedPart]()
+        await self._store_parts(parts, follow_ups, refused)
+        return follow_ups, refused
+
+    async def _store_parts(self, parts: Sequence[EvaluatedBatch], follow_ups: FollowUps, refused: list[RefusedPart]) -> None:
+        joined = EvaluatedBatch.join(parts)
+        try:
+            follow_ups.extend(await self.retry_while_unavailable(lambda: self._pipeline.store(joined)))
+            return
+        except Exception as error:
+            if len(parts) == 1:
+                refused.append(RefusedPart(joined, error))
+                return
+        middle = len(parts) // 2
+        await self._store_parts(parts[:middle], follow_ups, refused)
+        await self._store_parts(parts[middle:], follow_ups, refused)
+
+    async def retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Retry until the database answers. The messages of the devices stay unacknowledged meanwhile."""
+        attempt = 0
+        while True:
+            try:
+                return await work()
+            except Unavailable as error:
+                attempt += 1
+                pause_s = RETRY_BACKOFF.pause_s(attempt)
+                self.retries += 1
+                log.warning("the database does not answer; telemetry waits", error=str(error), attempt=attempt, pause_s=pause_s)
+                await asyncio.sleep(pause_s)

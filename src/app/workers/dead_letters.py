@@ -1,0 +1,111 @@
+"""Replays the dead letters that the operator has marked: one at a time, and deletes each when it is stored.
+
+A replayed message is a late upload. Its readings get their own time, or that of their first arrival, and drive no rules: the
+device's rules are taken out of the engine meanwhile. Of other messages, readings and command results are applied; relay state,
+presence and schedule revision are not, because the device has reported newer ones since. An interrupted replay is repeated, which
+skips the readings that are stored already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.workers.base_worker import DueWorker
+from app.workers.batch_store import BatchStore
+from app.workers.wake_event import WakeEvent
+from domain.devices.codec import CommandResultReport, DeviceReport, TelemetryReport
+from domain.devices.link import InboundEvent, InboundMessage
+from domain.ingest.dead_letters import TELEMETRY_KIND, DeadLetter, DeadLetterService, reason_of
+from domain.ingest.device_messages import DecodedBatch, DecodedMessage
+from domain.ingest.pipeline import BatchFactory, IngestPipeline
+from domain.rules.engine_port import TelemetryBatch, TelemetryEngine
+
+POLL_INTERVAL_S = 5.0
+"""Marks are set by another process, so the worker looks for them."""
+LETTERS_PER_READ = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBatch:
+    """A dead letter in the form of an inbound batch; no device waits for an answer to it."""
+
+    telemetry: TelemetryBatch
+    events: Sequence[InboundEvent]
+
+    def ack(self) -> None: ...
+
+    def nack(self) -> None: ...
+
+
+class DeadLetterReplayWorker(DueWorker):
+    name = "dead_letters"
+
+    def __init__(
+        self,
+        *,
+        dead_letters: DeadLetterService,
+        pipeline: IngestPipeline,
+        engine: TelemetryEngine,
+        make_batch: BatchFactory,
+        engine_commit_lock: asyncio.Lock,
+        rule_timer_wake: WakeEvent,
+    ) -> None:
+        super().__init__(WakeEvent())
+        self._dead_letters = dead_letters
+        self._pipeline = pipeline
+        self._engine = engine
+        self._make_batch = make_batch
+        self._engine_commit_lock = engine_commit_lock
+        self._rule_timer_wake = rule_timer_wake
+        self._batch_store = BatchStore(pipeline)
+
+    async def run_once(self) -> float:
+        while letters := await self._dead_letters.list_for_replay(LETTERS_PER_READ):
+            for letter in letters:
+                await self._replay(letter)
+        return POLL_INTERVAL_S
+
+    async def _replay(self, letter: DeadLetter) -> None:
+        batch = self._to_batch(letter)
+        decoded = _without_current_state(await self._pipeline.decode(batch))
+        async with self._engine_commit_lock:
+            rules = await self._dead_letters.find_rules(letter.device_no)
+            if rules is None:
+                await self._dead_letters.complete_replay(letter)  # the device was deleted
+                return
+            self._engine.set_rules(letter.device_no, [])
+            try:
+                evaluated = self._pipeline.evaluate(batch, decoded)
+            finally:
+                self._engine.set_rules(letter.device_no, rules)
+            _, refused = await self._batch_store.store(evaluated)
+        self._rule_timer_wake.set()
+        if refused:
+            await self._dead_letters.fail_replay(letter, reason_of(refused[0].error))
+        else:
+            await self._dead_letters.complete_replay(letter)
+
+    def _to_batch(self, letter: DeadLetter) -> ReplayBatch:
+        if letter.kind == TELEMETRY_KIND:
+            return ReplayBatch(self._make_batch([(letter.device_no, letter.arrived_ms, letter.payload)]), ())
+        message = InboundMessage(
+            letter.device_no, letter.device_id or "", letter.kind, letter.payload, qos=1, retain=False, at_ms=letter.arrived_ms
+        )
+        return ReplayBatch(self._make_batch([]), (message,))
+
+
+def _without_current_state(decoded: DecodedBatch) -> DecodedBatch:
+    """Keep what stays true when it arrives late: readings and command results."""
+    return replace(
+        decoded, messages=[DecodedMessage(message.event, _late_reports(message.reports)) for message in decoded.messages]
+    )
+
+
+def _late_reports(reports: Sequence[DeviceReport]) -> tuple[DeviceReport, ...]:
+    return tuple(
+        replace(report, relay=None) if isinstance(report, CommandResultReport) else report
+        for report in reports
+        if isinstance(report, CommandResultReport | TelemetryReport)
+    )

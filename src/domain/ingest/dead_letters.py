@@ -1,0 +1,144 @@
+"""Messages from devices that the database refused: set aside with their bytes, listed for the operator, and replayed.
+
+The law: a message is set aside only when the database has refused its data, never because the database does not answer; and it is
+set aside before its device gets the PUBACK. At most MAX_DEAD_LETTERS are kept; beyond that the oldest are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from domain.devices.ports import HasDevices
+from domain.kernel.clock import Clock
+from domain.kernel.ids import DeviceId
+from domain.kernel.unit_of_work import Transaction, UnitOfWork
+from domain.rules.model import RuleSpec
+from domain.rules.storage_ports import HasRules
+
+MAX_DEAD_LETTERS = 100_000
+"""A payload is 64 KiB at most and usually below 200 bytes, so this is some 30 MB of the database."""
+MAX_REASON_LENGTH = 500
+TELEMETRY_KIND = "telemetry"
+"""The kind of native telemetry; every other kind is a topic below the device's prefix."""
+
+
+class DeadLetterState(StrEnum):
+    SET_ASIDE = "SET_ASIDE"
+    REPLAY = "REPLAY"
+    """Marked by the operator; the service replays it next."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    letter_id: int
+    """Assigned by the database; 0 before."""
+    device_no: int
+    device_id: DeviceId | None
+    """None for a device that was deleted."""
+    kind: str
+    payload: bytes
+    arrived_ms: int
+    reason: str
+    created_ms: int = 0
+    state: DeadLetterState = DeadLetterState.SET_ASIDE
+
+
+class DeadLetterRepository(Protocol):
+    async def add_many(self, letters: Sequence[DeadLetter]) -> None: ...
+
+    async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
+        """Newest first."""
+        ...
+
+    async def find(self, letter_id: int) -> DeadLetter | None: ...
+
+    async def count(self) -> int: ...
+
+    async def mark_for_replay(self, letter_ids: Collection[int] | None) -> int:
+        """Mark these, or all; returns how many exist."""
+        ...
+
+    async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
+        """The marked ones, oldest first."""
+        ...
+
+    async def set_aside_again(self, letter_id: int, reason: str) -> None:
+        """Remove the mark of a letter whose replay failed."""
+        ...
+
+    async def delete(self, letter_ids: Collection[int] | None) -> int:
+        """Delete these, or all; returns how many were deleted."""
+        ...
+
+    async def delete_oldest(self, keep: int) -> int:
+        """Delete all but the `keep` newest; returns how many were deleted."""
+        ...
+
+    async def delete_batch(self, device_no: int, limit: int) -> int:
+        """Delete at most `limit` of a device; returns how many were deleted."""
+        ...
+
+
+class DeadLetterTx(Transaction, HasDevices, HasRules, Protocol):
+    @property
+    def dead_letters(self) -> DeadLetterRepository: ...
+
+
+class DeadLetterService:
+    def __init__(self, *, uow: UnitOfWork[DeadLetterTx], clock: Clock, max_letters: int = MAX_DEAD_LETTERS) -> None:
+        self._uow = uow
+        self._clock = clock
+        self._max_letters = max_letters
+        self.count = 0
+        """Stored letters when last counted, for the metrics."""
+        self.added = 0
+        self.replayed = 0
+        self.discarded = 0
+        """Deleted because there were more than the maximum."""
+
+    async def set_aside(self, letters: Sequence[DeadLetter]) -> None:
+        """Store the letters in one transaction. Raises Unavailable."""
+        now_ms = self._clock.now_ms()
+        async with self._uow.write(caller=None) as tx:
+            devices = await tx.devices.list_by_numbers({letter.device_no for letter in letters})
+            device_ids = {device.device_no: device.device_id for device in devices}
+            await tx.dead_letters.add_many(
+                [replace(letter, device_id=device_ids.get(letter.device_no), created_ms=now_ms) for letter in letters]
+            )
+            discarded = await tx.dead_letters.delete_oldest(self._max_letters)
+            count = await tx.dead_letters.count()
+        self.added += len(letters)
+        self.discarded += discarded
+        self.count = count
+
+    async def list_for_replay(self, limit: int) -> Sequence[DeadLetter]:
+        async with self._uow.read() as tx:
+            self.count = await tx.dead_letters.count()
+            return await tx.dead_letters.list_for_replay(limit)
+
+    async def find_rules(self, device_no: int) -> Sequence[RuleSpec] | None:
+        """The rules of a letter's device with their stored states; None if the device was deleted."""
+        async with self._uow.read() as tx:
+            devices = await tx.devices.list_by_numbers({device_no})
+            if not devices:
+                return None
+            return [rule.to_spec() for rule in await tx.rules.list_by_device(devices[0].device_id)]
+
+    async def complete_replay(self, letter: DeadLetter) -> None:
+        async with self._uow.write(caller=None) as tx:
+            await tx.dead_letters.delete([letter.letter_id])
+        self.replayed += 1
+
+    async def fail_replay(self, letter: DeadLetter, reason: str) -> None:
+        async with self._uow.write(caller=None) as tx:
+            await tx.dead_letters.set_aside_again(letter.letter_id, reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """The database's own words where the error has a cause; without characters that a database cannot store."""
+    cause = error.__cause__ or error
+    text = f"{type(cause).__name__}: {cause}".replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-8", "replace").decode()[:MAX_REASON_LENGTH]
