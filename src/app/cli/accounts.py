@@ -13,6 +13,7 @@ from adapters.id_generator import RandomIdGenerator
 from adapters.storage.sql import SqlDatabase
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
+from app.runtime.first_start import require_database
 from app.wiring.adapters import load_key_ring, prepare_data_dir
 from domain.accounts.administration import AccountAdminService
 from domain.events.service import EventLogDispatcher
@@ -26,6 +27,7 @@ async def open_operator_service(settings: Settings) -> AsyncIterator[AccountAdmi
     ids, hasher = RandomIdGenerator(), Argon2PasswordHasher(threads=1)
     uow = database.unit_of_work(EventLogDispatcher(ids=ids, observers=[], feed=InProcessFeedHub()))
     try:
+        require_database(settings, database.file)
         await database.start()
         yield AccountAdminService(uow=uow, clock=SystemClock(), ids=ids, hasher=hasher)
     finally:

@@ -15,6 +15,7 @@ from adapters.storage.sql import SqlDatabase
 from app.cli.banner import http_url
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
+from app.runtime.first_start import require_database
 from app.wiring.adapters import broker_port, create_disk_space, load_key_ring, prepare_data_dir
 from app.wiring.engines import load_engine
 from domain.kernel.clock import from_iso, to_iso
@@ -99,6 +100,7 @@ async def _check_keys(settings: Settings) -> str:
 
 async def _check_database(settings: Settings) -> str:
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
+    require_database(settings, database.file)
     await database.start()
     try:
         await database.check()

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from adapters.crypto.key_ring_file import KeyRingFile
+from app.runtime.first_start import finish_first_start, require_accounts
 from app.wiring.program import Program
 
 FIRST_LOGIN_FILE = "first-login.txt"
@@ -30,15 +31,19 @@ class FirstLogin:
 
 
 async def create_first_account(program: Program) -> FirstLogin | None:
-    """Returns the new login, or None when an account exists already. Raises ValidationFailed for an email or password."""
+    """Returns the new login, or None when an account exists already. Raises ValidationFailed for an email or
+    password, StartupError if the accounts were lost."""
     operator, settings = program.services.operator, program.settings
     if not await operator.has_no_accounts():
         _warn_about_missing_keys(program)
+        finish_first_start(settings.data_dir)
         return None
+    require_accounts(settings)
     email = settings.owner_email or DEFAULT_EMAIL
     generated = None if settings.owner_password else program.adapters.ids.random_alphanumeric(GENERATED_PASSWORD_LENGTH)
     password = generated or (settings.owner_password.get_secret_value() if settings.owner_password else "")
     created = await operator.create_account(name=ACCOUNT_NAME, email=email, password=password, only_first=True)
+    finish_first_start(settings.data_dir)
     if created is None:
         return None  # another instance has created it
     if generated is None:

@@ -22,6 +22,7 @@ from hypercorn.config import Config, Sockets
 from adapters.http.server import hypercorn_http11
 from app.runtime import garbage_collector
 from app.runtime.errors import PortInUseError
+from app.runtime.first_start import require_database
 from app.wiring.program import Program
 from app.workers.standby import StandbyWorker
 from domain.ingest.restore import restore_engine
@@ -71,6 +72,7 @@ async def start(program: Program, prepare: PrepareHook) -> None:
     """Raises DatabaseUnusableError, Unavailable (broker), and what the storage raises."""
     adapters = program.adapters
     adapters.instance_lock.acquire()
+    require_database(program.settings, adapters.database.file)
     await adapters.database.start()
     await prepare(program)
     workers, postgres_listener = program.workers, program.workers.postgres_listener

@@ -37,6 +37,7 @@ from adapters.storage.sql import SqlDatabase
 from adapters.storage.sql.postgres.leader_fence import Fence
 from app.config.settings import Settings, SettingsError
 from app.runtime.errors import StartupError
+from app.runtime.first_start import KEY_FILE, begin_first_start
 from app.runtime.instance_lock import InstanceLock
 from app.wiring.engines import EngineParts, load_engine
 from domain.accounts.ports import Mailer
@@ -134,8 +135,10 @@ def load_key_ring(settings: Settings) -> KeyProvider:
             return KeyRing.parse(settings.secret_keys.get_secret_value())
         except ValueError as error:
             raise SettingsError(f"LATCHBOARD_SECRET_KEYS: {error}") from None
-    path = settings.data_dir / "secret_keys"
+    path = settings.data_dir / KEY_FILE
     try:
+        if not path.exists():
+            begin_first_start(settings.data_dir)
         return KeyRingFile(path)
     except (OSError, ValueError) as error:
         raise StartupError(
