@@ -27,7 +27,7 @@ class Statements(Counter[str]):
     """What is asked of the session of one transaction, by kind; what is put off goes with the next one and costs no journey."""
 
     def watch(self, tx: Any) -> None:
-        for kind in ("read", "read_all", "write", "many", "bulk"):
+        for kind in ("read", "read_batch", "write", "execute_many", "bulk_write"):
             setattr(tx.session, kind, self._counting(kind, getattr(tx.session, kind)))
 
     def _counting(self, kind: str, asked: Any) -> Any:

@@ -11,7 +11,7 @@ use crate::config::DeviceCredentials;
 use crate::counters::Counters;
 use crate::device::SimulatedDevice;
 use crate::fleet::{Fleet, FleetSignal};
-use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionEnd};
+use crate::session::{DeviceSession, RESPONSE_TIMEOUT, SessionOutcome};
 
 /// The pause after a failed attempt, doubled up to `MAX_BACKOFF`.
 const MIN_BACKOFF: Duration = Duration::from_millis(500);
@@ -25,9 +25,9 @@ pub(crate) async fn run_device(fleet: Arc<Fleet>, credentials: DeviceCredentials
     let mut pause = MIN_BACKOFF;
     while !fleet.is_over(Instant::now()) {
         pause = match run_session(&fleet, &mut device, &mut signal).await {
-            Ok(SessionEnd::Finished) => return,
-            Ok(SessionEnd::Storm) => STORM_PAUSE,
-            Ok(SessionEnd::Reconnect { .. }) => MIN_BACKOFF,
+            Ok(SessionOutcome::Finished) => return,
+            Ok(SessionOutcome::Storm) => STORM_PAUSE,
+            Ok(SessionOutcome::Reconnect { .. }) => MIN_BACKOFF,
             Err(_) => (pause * 2).clamp(MIN_BACKOFF, MAX_BACKOFF),
         };
         tokio::select! {
@@ -46,11 +46,11 @@ async fn run_session(
     fleet: &Fleet,
     device: &mut SimulatedDevice,
     signal: &mut watch::Receiver<FleetSignal>,
-) -> io::Result<SessionEnd> {
+) -> io::Result<SessionOutcome> {
     let storms = signal.borrow().storms;
     let opened = tokio::select! {
         opened = open_session(fleet, device) => opened,
-        () = stopped(signal) => return Ok(SessionEnd::Finished),
+        () = stopped(signal) => return Ok(SessionOutcome::Finished),
     };
     let mut session = opened?;
     Counters::increment(&fleet.counters.connected);
@@ -60,8 +60,8 @@ async fn run_session(
         tokio::select! {
             end = session.run() => end,
             signal = interrupted => match signal {
-                Ok(signal) if !signal.stop => Ok(SessionEnd::Storm),
-                _ => Ok(SessionEnd::Finished),
+                Ok(signal) if !signal.stop => Ok(SessionOutcome::Storm),
+                _ => Ok(SessionOutcome::Finished),
             },
         }
     };

@@ -9,7 +9,7 @@ use tokio::time::sleep_until;
 use crate::client_packets::ServerPacket;
 use crate::counters::Counters;
 use crate::firmware::{self, ReceivedCommand, SensorSample};
-use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionEnd};
+use crate::session::{DeviceSession, KEEP_ALIVE_S, SessionOutcome};
 
 const PING_INTERVAL: Duration = Duration::from_secs(KEEP_ALIVE_S as u64 / 2);
 
@@ -36,17 +36,17 @@ impl DeviceSession<'_> {
     }
 
     /// Run until the device is to disconnect.
-    pub async fn run(&mut self) -> io::Result<SessionEnd> {
+    pub async fn run(&mut self) -> io::Result<SessionOutcome> {
         let end = self.fleet.end;
         let mut times = self.timetable();
         self.skip_missed_reconnects();
         loop {
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
-                return Ok(SessionEnd::Finished);
+                return Ok(SessionOutcome::Finished);
             }
             if let Some(graceful) = self.reconnect_due(now) {
-                return Ok(SessionEnd::Reconnect { graceful });
+                return Ok(SessionOutcome::Reconnect { graceful });
             }
             let may_publish = self.unacknowledged.len() < self.fleet.config.max_inflight;
             self.send_due(&mut times, may_publish, now)?;

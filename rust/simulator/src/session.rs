@@ -18,7 +18,7 @@ pub(crate) const KEEP_ALIVE_S: u16 = 60;
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How a session ended, if not with an error.
-pub(crate) enum SessionEnd {
+pub(crate) enum SessionOutcome {
     /// The fleet's duration is over, or the fleet was stopped.
     Finished,
     /// `graceful`: with a DISCONNECT.
@@ -67,19 +67,22 @@ impl<'f> DeviceSession<'f> {
     }
 
     /// Count how the session ended; a graceful end sends a DISCONNECT.
-    pub async fn close(&mut self, end: &io::Result<SessionEnd>) {
+    pub async fn close(&mut self, end: &io::Result<SessionOutcome>) {
         let counters = &self.fleet.counters;
         let counter = match end {
-            Ok(SessionEnd::Finished) => None,
-            Ok(SessionEnd::Reconnect { graceful: true }) => Some(&counters.fault_reconnect),
-            Ok(SessionEnd::Reconnect { graceful: false }) => Some(&counters.fault_dirty),
-            Ok(SessionEnd::Storm) => Some(&counters.fault_storm),
+            Ok(SessionOutcome::Finished) => None,
+            Ok(SessionOutcome::Reconnect { graceful: true }) => Some(&counters.fault_reconnect),
+            Ok(SessionOutcome::Reconnect { graceful: false }) => Some(&counters.fault_dirty),
+            Ok(SessionOutcome::Storm) => Some(&counters.fault_storm),
             Err(_) => Some(&counters.lost),
         };
         if let Some(counter) = counter {
             Counters::increment(counter);
         }
-        let graceful = matches!(end, Ok(SessionEnd::Finished | SessionEnd::Reconnect { graceful: true }));
+        let graceful = matches!(
+            end,
+            Ok(SessionOutcome::Finished | SessionOutcome::Reconnect { graceful: true })
+        );
         if graceful && self.client.disconnect().is_ok() {
             // The connection closes in any case; the DISCONNECT only prevents the will.
             let _ = tokio::time::timeout(RESPONSE_TIMEOUT, self.client.flush()).await;

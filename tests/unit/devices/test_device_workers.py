@@ -78,7 +78,7 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
     async with running(loop):
         await until(expired)
         world.link.listening.add(device.device_id)
-        loop.on_devices_ready([(device.device_no, world.clock.now_ms() + 1)])
+        loop.on_devices_ready([(device.device_no, world.clock.now_ms() + 1, 0)])
         bell.set()
         await until(lambda: len(world.link.sent) == 1)
 
