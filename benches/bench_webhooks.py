@@ -157,10 +157,10 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
         took: list[float] = []
         original = world.loop._note_end
 
-        def note(job: InFlightAttempt, reply: WebhookResponse | None, at_ms: int) -> None:
-            if job.webhook.webhook_id in fast_hooks:
-                took.append(at_ms - job.delivery.created_ms)
-            original(job, reply, at_ms)
+        def note(attempt: InFlightAttempt, response: WebhookResponse | None, at_ms: int) -> None:
+            if attempt.webhook.webhook_id in fast_hooks:
+                took.append(at_ms - attempt.delivery.created_ms)
+            original(attempt, response, at_ms)
 
         world.loop._note_end = note  # type: ignore[method-assign]
         async with world.delivering():
@@ -233,10 +233,10 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
     took: list[float] = []
     original = world.loop._note_end
 
-    def note(job: InFlightAttempt, reply: WebhookResponse | None, at_ms: int) -> None:
-        if job.delivery.device_id == device.device_id:
-            took.append(at_ms - job.delivery.created_ms)
-        original(job, reply, at_ms)
+    def note(attempt: InFlightAttempt, response: WebhookResponse | None, at_ms: int) -> None:
+        if attempt.delivery.device_id == device.device_id:
+            took.append(at_ms - attempt.delivery.created_ms)
+        original(attempt, response, at_ms)
 
     world.loop._note_end = note  # type: ignore[method-assign]
     task = asyncio.create_task(world.loop.run())

@@ -28,7 +28,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("created_ms", NUMBER, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.CheckConstraint("state IN ('SET_ASIDE', 'REPLAY')", name="ck_dead_letters__state_known"),
+        sa.CheckConstraint("state IN ('SET_ASIDE', 'REPLAY')", name="state_known"),
         sa.PrimaryKeyConstraint("letter_id", name="pk_dead_letters"),
         sqlite_autoincrement=True,
     )
