@@ -23,7 +23,7 @@ class MemoryDeadLetterRepository:
             kept[letter_id] = replace(letter, letter_id=letter_id)
 
     async def list(self, limit: int, *, device_id: DeviceId | None = None) -> Sequence[DeadLetter]:
-        rows = reversed(self._database.rows(DEAD_LETTERS).values())
+        rows = reversed([*self._database.rows(DEAD_LETTERS).values()])
         return [letter for letter in rows if device_id in (None, letter.device_id)][:limit]
 
     async def find(self, letter_id: int) -> DeadLetter | None:
