@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev run demo test lint bench lock clean apt
+.PHONY: help setup dev run demo test faults lint bench lock clean apt
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -31,6 +31,9 @@ demo: setup ## start the service with ten simulated devices
 test: dev apt ## run all tests in random order in four processes (TEST_JOBS=1: in one; TEST_ORDER=SEED: in that order)
 	@$(BIN)/python -m compileall -q src tests # the tests start the service hundreds of times
 	$(BIN)/python -m pytest -p no:cacheprovider -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --random-order=$(TEST_ORDER) --benchmark-disable --durations=10
+
+faults: dev apt ## kill, pause and cut off the service and PostgreSQL under load; count what is lost (FAULTS=--long: for hours)
+	@PYTHONPATH=src:tests $(BIN)/python -m faults.campaign $(FAULTS)
 
 lint: dev ## check format, lint rules, types and import laws
 	@bash .ci/lint

@@ -133,7 +133,7 @@ class Workload:
     async def start(self) -> None:
         identities = [(device.device_id, device.credentials["mqttPassword"]) for device in self.fleet]
         self._simulation = _native.Simulation(
-            "127.0.0.1", self.service.mqtt_port, identities, rate=RATE_PER_S, journal=True, duplicating=0.25, version=5
+            "127.0.0.1", self.service.mqtt_port, identities, rate=RATE_PER_S, keep_ack_log=True, duplicating_share=0.25, version=5
         )
         self._tasks = [
             asyncio.create_task(self.switch.run(self.service)),
@@ -171,7 +171,7 @@ class Workload:
         return found
 
     async def _check_readings(self, found: Verdict) -> None:
-        for device_id, runs in self._simulation.journal():
+        for device_id, runs in self._simulation.ack_log():
             acknowledged = {number for first, last in runs for number in range(first, last + 1)}
             answer = await self.api.send("GET", f"/devices/{device_id}/telemetry/export?format=csv&metric=seq", timeout=120)
             stored = Counter(int(float(row.split(",")[1])) for row in answer.text.splitlines()[1:])

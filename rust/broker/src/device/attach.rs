@@ -89,9 +89,7 @@ impl RegisteredDevice {
     ) -> Option<Instant> {
         let mut state = self.state.lock();
         let same = |other: &Arc<Connection>| Arc::ptr_eq(other, connection);
-        let Some(index) = state.connections.iter().position(same) else {
-            return None;
-        };
+        let index = state.connections.iter().position(same)?;
         state.connections.swap_remove(index);
         let max_stored = limits.max_stored_sessions_per_device;
         let mut due = None;
