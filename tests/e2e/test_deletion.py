@@ -74,7 +74,7 @@ async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_kille
     gone, number = await filled(service, owner)
     kept, other = await filled(service, owner)
     before = await count_rows_of_device(service, gone.device_id, number)
-    assert {name for name, count in before.items() if not count} == {"graves"}, "every table is looked into"
+    assert {name for name, count in before.items() if not count} == {"graves", "dead_letters"}, "every table is looked into"
     was = await count_rows_of_device(service, kept.device_id, other)
 
     await owner.delete(gone.path)

@@ -134,6 +134,7 @@ class Story:
             await self.ask("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
             await self.ask("GET /devices/{deviceId}/approvals", says=" while it waits")
             await self.ask(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
+            await self.ask("GET /devices/{deviceId}/approvals/{approvalId}")
         await receiver.wait_for(2)
         self.posts = list(receiver.requests)
 
@@ -197,6 +198,7 @@ def test_the_answer_has_its_status_and_every_field_and_none_else(story: Story, c
 
 
 NOT_OF_SECTION_4 = (
+    "GET /devices/{deviceId}/approvals/{approvalId}:",
     "POST /auth/login",
     "POST /auth/refresh",
     "POST /auth/logout",

@@ -311,4 +311,4 @@ async def test_the_catalog_is_for_everyone(http: Http) -> None:
     boards = await http.get("/catalog/boards")
     apps = await http.get("/catalog/apps")
     assert "ESP32" in {board["boardType"] for board in boards.json()}
-    assert {"appType", "name"} == set(apps.json()[0])
+    assert {"id", "appType", "name", "description"} == set(apps.json()[0])
