@@ -195,3 +195,16 @@ async def test_editing_a_slot_changes_what_was_touched_and_nothing_else(
     [slot] = await owner.get(f"{feeder.path}/schedules")
     wanted = {"label": "Breakfast", **kept, **zoned}
     assert {name: slot[name] for name in wanted} == wanted
+
+
+async def test_the_page_of_the_api_cannot_reach_the_session_of_the_dashboard(service: Service, browser: Browser) -> None:
+    await browser.open_signed_in()
+    page = await browser.open_tab("docs")
+    await expect(page.get_by_role("heading", name="Latchboard")).to_be_visible()
+    call = "path => fetch(path, {method: 'POST', headers: {'X-CSRF-Protection': '1'}}).then(got => got.status, () => 'stopped')"
+    assert await page.evaluate(call, "/dashboard/session/refresh") == "stopped"
+    assert await page.evaluate("() => fetch('/api/v1/catalog/boards').then(got => got.status)") == 200
+    assert await page.evaluate("() => document.cookie") == ""
+    assert await page.evaluate("() => Object.values(localStorage)") == ["yes"]
+    assert await page.evaluate("() => open('/') === null")
+    browser.errors[:] = [text for text in browser.errors if "Content Security Policy" not in text and "sandboxed" not in text]

@@ -104,7 +104,8 @@ POST /webhooks/{webhookId}/deliveries/{deliveryId}/redeliver     401   200   200
 """
 
 OUTSIDE = """
-/  /dashboard/<path:name>  /docs  /docs/<name>  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
+/  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
+/dashboard/session/login  /dashboard/session/refresh  /dashboard/session/logout
 """
 """Routes that are no operations of the document: open to everybody. The live feed stands beside the routes, and asks for
 itself."""

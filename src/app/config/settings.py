@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
         default="X-Forwarded-For", description="The header that these proxies write."
     )
+    tls_at_proxy: bool = Field(
+        default=False, description="A reverse proxy provides TLS for HTTP: send HSTS, and the dashboard's cookie over TLS only."
+    )
     ingest_limit: float = Field(default=50.0, ge=0, le=1_000_000, description="Messages per second and device; 0: no limit.")
     readings_days: int = Field(default=30, ge=1, le=3_650, description="Days to keep raw telemetry.")
     rollups_days: int = Field(default=365, ge=1, le=3_650, description="Days to keep hourly roll-ups of telemetry.")

@@ -25,6 +25,7 @@ from adapters.http.core.idempotency import IdempotencyStore
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.core.proxies import TrustedProxies, parse_networks
 from adapters.http.dashboard.routes import dashboard_blueprint
+from adapters.http.dashboard.session import dashboard_session_blueprint
 from adapters.http.feed.endpoint import FeedEndpoint
 from adapters.http.server.health import health_blueprint
 from app.runtime import metrics as figures
@@ -51,7 +52,7 @@ def create_http_app(program: Program) -> Quart:
         ),
         denial_log=services.denial_log,
         proxies=proxies,
-        settings=HttpSettings(cors_origins=origins),
+        settings=HttpSettings(cors_origins=origins, hsts=settings.tls_at_proxy),
         observer=program.metrics.observe_request,
         version=VERSION,
     )
@@ -83,6 +84,7 @@ def _create_blueprints(program: Program) -> list[Blueprint]:
         keys_blueprint(keys=s.keys, uow=s.uow),
         catalog_blueprint(),
         dashboard_blueprint(),
+        dashboard_session_blueprint(sessions=s.sessions, is_tls=program.settings.tls_at_proxy),
         devices_blueprint(s.devices, s.control),
         credentials_blueprint(s.credentials),
         device_types_blueprint(s.device_types),

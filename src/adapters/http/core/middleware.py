@@ -1,7 +1,7 @@
 """Adds a request id and security headers to every response.
 
 CORS is off by default: the dashboard has the same origin, and other clients are not browsers. Origins named in the settings may
-read responses. There are no cookies.
+read responses, but the only cookie, the dashboard's, is never for them: credentials are not allowed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _JSON_HEADERS = (*_DEFAULT_HEADERS, *_header_pairs(("Cache-Control", "no-store")
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Enable `hsts` only behind TLS. `body_timeout_s`: how long a request body may take to arrive."""
+    """`hsts`: browsers reach the service over TLS, which a proxy provides. `body_timeout_s`: how long a request body may take to
+    arrive."""
 
     cors_origins: tuple[str, ...] = ()
     hsts: bool = False

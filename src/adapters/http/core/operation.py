@@ -43,13 +43,14 @@ def operation(
     limited: bool = False,
     on_record: bool = False,
     paged: bool = False,
+    documented: bool = True,
 ) -> Callable[[Handler], Handler]:
     """Route `method path` of `bp` to the decorated handler.
 
     `path` uses Quart's syntax (`/devices/<device_id>`). `returns` is needed only for several success statuses (the class of the
     returned value selects one) or for a `MediaType`. `headers` documents request headers that the handler reads itself.
     `paged`: a full page has a `Link` header. `limited`: the response may report a grant's rate limit. `on_record`: invalid calls
-    are all audited, as denied ones.
+    are all audited, as denied ones. `documented=False` keeps it out of the OpenAPI document: it is not for clients of the API.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -74,7 +75,8 @@ def operation(
         async def view(**parts: str) -> Response:
             return await handle_request(spec, handler, parts)
 
-        view.operation = spec  # type: ignore[attr-defined]
+        if documented:
+            view.operation = spec  # type: ignore[attr-defined]
         bp.add_url_rule(path, handler.__name__, view, methods=[method], strict_slashes=True)
         return handler
 

@@ -16,9 +16,11 @@ ASSETS = {
 }
 PAGE_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "sandbox allow-scripts allow-same-origin allow-forms allow-modals allow-downloads"
 )
-"""Swagger UI needs inline styles; everything else is loaded from our own origin."""
+"""Swagger UI needs inline styles; everything else is loaded from our own origin. The sandbox lets the page open no window: its
+scripts could act inside a window of the dashboard, which has the same origin."""
 
 HTML_PAGE = """<!doctype html>
 <html lang="en">
@@ -31,11 +33,19 @@ HTML_PAGE = """<!doctype html>
 </head>
 <body>
 <div id="api"></div>
+<script src="/docs/confine.js"></script>
 <script src="/docs/swagger-ui-bundle.js"></script>
 <script src="/docs/start.js"></script>
 </body>
 </html>
 """
+CONFINE_SCRIPT = """const policy = document.createElement("meta");
+policy.httpEquiv = "Content-Security-Policy";
+policy.content = `connect-src ${location.origin}/api/v1/ ${location.origin}/openapi.json`;
+document.head.append(policy);
+"""
+"""Runs before Swagger UI, and keeps the page from calling `/dashboard/session`, to which the browser would attach the dashboard's
+cookie. A policy that names paths must name the origin too, and behind a proxy only the browser knows it."""
 START_SCRIPT = """SwaggerUIBundle({
   url: "/openapi.json", dom_id: "#api", deepLinking: true, displayRequestDuration: true, filter: true,
   docExpansion: "none", validatorUrl: null, persistAuthorization: false,
@@ -60,6 +70,10 @@ def openapi_blueprint(*, version: str) -> Blueprint:
         response = Response(HTML_PAGE, content_type="text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = PAGE_CONTENT_SECURITY_POLICY
         return response
+
+    @bp.get("/docs/confine.js")
+    async def confine() -> Response:
+        return Response(CONFINE_SCRIPT, content_type="text/javascript; charset=utf-8")
 
     @bp.get("/docs/start.js")
     async def start() -> Response:

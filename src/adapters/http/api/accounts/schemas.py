@@ -64,20 +64,24 @@ def tokens_response(tokens: TokenPair) -> TokensResponse:
     return TokensResponse(access_token=tokens.access_token, refresh_token=tokens.refresh_token, expires_in=tokens.expires_in_s)
 
 
-def login_response(signed_in: LoginResult) -> LoginResponse:
+def signed_in_user(signed_in: LoginResult) -> SignedInUserResponse:
     user, membership = signed_in.member.user, signed_in.member.membership
+    return SignedInUserResponse(
+        account_id=membership.account_id,
+        user_id=user.user_id,
+        email=user.email,
+        name=user.name,
+        plan=signed_in.account.plan,
+        role=membership.role.value,
+        email_verified=user.email_verified,
+        onboarding_completed=True,
+    )
+
+
+def login_response(signed_in: LoginResult) -> LoginResponse:
     return LoginResponse(
         access_token=signed_in.tokens.access_token,
         refresh_token=signed_in.tokens.refresh_token,
         expires_in=signed_in.tokens.expires_in_s,
-        user=SignedInUserResponse(
-            account_id=membership.account_id,
-            user_id=user.user_id,
-            email=user.email,
-            name=user.name,
-            plan=signed_in.account.plan,
-            role=membership.role.value,
-            email_verified=user.email_verified,
-            onboarding_completed=True,
-        ),
+        user=signed_in_user(signed_in),
     )

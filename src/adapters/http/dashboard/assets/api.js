@@ -1,11 +1,13 @@
 /*
  * Calls to the service as the signed-in user.
  *
- * The access token stays in this tab's memory. All tabs share the refresh token, because it can be used once: if two tabs used it, the
- * service would treat it as stolen and sign both out. So only one tab at a time renews.
+ * The access token stays in this tab's memory. The refresh token is in a cookie that no script can read. All tabs share it, and it can
+ * be used once: if two tabs used it, the service would treat it as stolen and sign both out. So only one tab at a time renews.
+ * localStorage keeps only the fact that somebody has signed in, so that a tab learns of a sign-out in another one.
  */
 
-const KEPT = "latchboard.refreshToken";
+const SESSION = "/dashboard/session";
+const SIGNED_IN = "latchboard.signedIn";
 const EARLY_MS = 60_000;
 
 let access = null;
@@ -28,18 +30,17 @@ export function onSession(listener) {
   return () => listeners.delete(listener);
 }
 
-export const mayResume = () => localStorage.getItem(KEPT) !== null;
+export const mayResume = () => localStorage.getItem(SIGNED_IN) !== null;
 
 export async function signIn(email, password) {
-  const answer = await send("POST", "/auth/login", { email, password });
+  const answer = await sendSession("login", { email, password });
   keep(answer);
   return answer.user;
 }
 
 export async function signOut() {
-  const refreshToken = localStorage.getItem(KEPT);
   forget();
-  if (refreshToken) await send("POST", "/auth/logout", { refreshToken });
+  await sendSession("logout");
 }
 
 export async function token() {
@@ -65,14 +66,27 @@ export function actName() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-async function send(method, path, body, bearer, signal, key) {
-  const headers = { Accept: "application/json" };
+function send(method, path, body, bearer, signal, key) {
+  const headers = {};
   if (bearer) headers.Authorization = `Bearer ${bearer}`;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
+  return request(`/api/v1${path}`, { method, headers, signal }, body);
+}
+
+/* The service accepts these calls only with a header that pages of other sites cannot send. */
+function sendSession(action, body) {
+  return request(`${SESSION}/${action}`, { method: "POST", headers: { "X-CSRF-Protection": "1" } }, body);
+}
+
+async function request(url, options, body) {
+  options.headers.Accept = "application/json";
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
   let response;
   try {
-    response = await fetch(`/api/v1${path}`, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refusal(0, { error: "UNREACHABLE", message: "The service does not answer. Is it running, and is the network up?" });
@@ -84,10 +98,9 @@ async function send(method, path, body, bearer, signal, key) {
 
 function renew() {
   renewing ??= alone(async () => {
-    const refreshToken = localStorage.getItem(KEPT);
-    if (!refreshToken) throw new Refusal(401, { error: "UNAUTHENTICATED", message: "Please sign in." });
+    if (!mayResume()) throw new Refusal(401, { error: "UNAUTHENTICATED", message: "Please sign in." });
     try {
-      keep(await send("POST", "/auth/refresh", { refreshToken }));
+      keep(await sendSession("refresh"));
     } catch (error) {
       if (error.status === 401) forget();
       throw error;
@@ -103,22 +116,24 @@ function alone(work) {
   return navigator.locks ? navigator.locks.request("latchboard.renew", work) : work();
 }
 
-function keep({ accessToken, refreshToken, expiresIn }) {
+function keep({ accessToken, expiresIn }) {
   access = accessToken;
   renewAt = Date.now() + expiresIn * 1000 - EARLY_MS;
-  localStorage.setItem(KEPT, refreshToken);
+  localStorage.setItem(SIGNED_IN, "yes");
   for (const listener of listeners) listener(access);
 }
 
 function forget() {
   access = null;
-  localStorage.removeItem(KEPT);
+  localStorage.removeItem(SIGNED_IN);
   for (const listener of listeners) listener(null);
 }
 
 window.addEventListener("storage", ({ key, newValue }) => {
-  if (key === KEPT && newValue === null) {
+  if (key === SIGNED_IN && newValue === null) {
     access = null;
     for (const listener of listeners) listener(null);
   }
 });
+
+localStorage.removeItem("latchboard.refreshToken"); // releases before the cookie kept the token here

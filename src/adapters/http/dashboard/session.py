@@ -1,0 +1,107 @@
+"""The dashboard's own sign-in: its refresh token is in a cookie that no script can read.
+
+    POST /dashboard/session/login     {email, password} → {accessToken, expiresIn, user}, and the cookie
+    POST /dashboard/session/refresh   → {accessToken, expiresIn}, and the next cookie
+    POST /dashboard/session/logout    → {ok}; ends the session and deletes the cookie
+
+The cookie is `HttpOnly`, `SameSite=Strict` and sent to these three paths only. A browser attaches it by itself, so each call must
+also prove that the dashboard's own page makes it: by a header that a page of another site cannot set without asking (CORS never
+permits it), and by `Sec-Fetch-Site` where a browser sends it. Programs use `/api/v1/auth`, which knows no cookie.
+"""
+
+from __future__ import annotations
+
+from quart import Blueprint, request
+from werkzeug.http import dump_cookie
+
+from adapters.http.api.accounts.schemas import LoginRequest, SignedInUserResponse, signed_in_user
+from adapters.http.core.auth import RequiredAccess, client_address
+from adapters.http.core.operation import operation
+from adapters.http.core.request_handling import ApiResponse
+from adapters.http.core.schemas import OkResponse, ResponseModel
+from domain.accounts.policy import REFRESH_TOKEN_LENGTH, REFRESH_TOKEN_TTL_MS
+from domain.accounts.sessions import SessionService, TokenPair
+from domain.kernel.errors import PermissionDenied, Unauthenticated
+
+URL_PREFIX = "/dashboard/session"
+CSRF_HEADER = "X-CSRF-Protection"
+COOKIE = "latchboard_refresh"
+SECURE_COOKIE = f"__Secure-{COOKIE}"
+"""Browsers accept a name with this prefix over TLS only, so that nobody without TLS can plant the cookie."""
+TAG = "Dashboard"
+
+
+class DashboardTokensResponse(ResponseModel):
+    access_token: str
+    expires_in: int
+
+
+class DashboardLoginResponse(DashboardTokensResponse):
+    user: SignedInUserResponse
+
+
+def dashboard_session_blueprint(*, sessions: SessionService, is_tls: bool) -> Blueprint:
+    """`is_tls`: browsers reach the service over TLS, so the cookie must never travel without it."""
+    bp = Blueprint("dashboard_session", __name__, url_prefix=URL_PREFIX)
+    cookie = _RefreshCookie(is_tls=is_tls)
+
+    @operation(bp, "POST", "/login", tag=TAG, access=RequiredAccess.ANYONE, summary="Sign in", documented=False)
+    async def dashboard_login(body: LoginRequest) -> ApiResponse[DashboardLoginResponse]:
+        _require_own_page()
+        signed_in = await sessions.login(body.email, body.password, address=client_address())
+        tokens = signed_in.tokens
+        content = DashboardLoginResponse(
+            access_token=tokens.access_token, expires_in=tokens.expires_in_s, user=signed_in_user(signed_in)
+        )
+        return ApiResponse(content, headers=cookie.set_header(tokens))
+
+    @operation(bp, "POST", "/refresh", tag=TAG, access=RequiredAccess.ANYONE, summary="Renew the session", documented=False)
+    async def dashboard_refresh() -> ApiResponse[DashboardTokensResponse]:
+        _require_own_page()
+        token = cookie.find()
+        if token is None:
+            raise Unauthenticated("Please sign in.")
+        tokens = await sessions.refresh(token, address=client_address())
+        content = DashboardTokensResponse(access_token=tokens.access_token, expires_in=tokens.expires_in_s)
+        return ApiResponse(content, headers=cookie.set_header(tokens))
+
+    @operation(bp, "POST", "/logout", tag=TAG, access=RequiredAccess.ANYONE, summary="Sign out", documented=False)
+    async def dashboard_logout() -> ApiResponse[OkResponse]:
+        _require_own_page()
+        if (token := cookie.find()) is not None:
+            await sessions.logout(token, address=client_address())
+        return ApiResponse(OkResponse(), headers=cookie.delete_header())
+
+    return bp
+
+
+def _require_own_page() -> None:
+    """Raises PermissionDenied `CROSS_SITE_REQUEST` unless the call comes from a page of this origin."""
+    fetch_site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    if request.headers.get(CSRF_HEADER) != "1" or fetch_site != "same-origin":
+        raise PermissionDenied(
+            "Only the dashboard of this address may call this. Programs sign in with POST /api/v1/auth/login.",
+            code="CROSS_SITE_REQUEST",
+        )
+
+
+class _RefreshCookie:
+    def __init__(self, *, is_tls: bool) -> None:
+        self._name = SECURE_COOKIE if is_tls else COOKIE
+        self._is_tls = is_tls
+
+    def find(self) -> str | None:
+        """The refresh token of the request."""
+        token = request.cookies.get(self._name, "")
+        return token if 0 < len(token) <= REFRESH_TOKEN_LENGTH else None
+
+    def set_header(self, tokens: TokenPair) -> dict[str, str]:
+        return {"Set-Cookie": self._dump(tokens.refresh_token, REFRESH_TOKEN_TTL_MS // 1000)}
+
+    def delete_header(self) -> dict[str, str]:
+        return {"Set-Cookie": self._dump("", 0)}
+
+    def _dump(self, value: str, max_age_s: int) -> str:
+        return dump_cookie(
+            self._name, value, max_age=max_age_s, path=URL_PREFIX, secure=self._is_tls, httponly=True, samesite="Strict"
+        )
