@@ -33,6 +33,7 @@ DEVICE_FIELDS = {
     "model",
     "industry",
     "tags",
+    "health",
     "appTypeOther",
 }
 

@@ -7,12 +7,11 @@ readable; an outbound message is a short call. Telemetry stays inside the extens
 from __future__ import annotations
 
 import asyncio
-import logging
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from adapters.engine import _native
 from domain.devices.codec import OutboundMessage
@@ -23,28 +22,30 @@ from domain.devices.link import (
     InboundEvent,
     InboundMessage,
     InboundTelemetry,
+    MessagesDropped,
     SendResult,
 )
 from domain.kernel.errors import Unavailable
 
-log = logging.getLogger(__name__)
+_DROP_REASONS = {"forbidden": "FORBIDDEN_TOPIC", "oversize": "TOO_LARGE", "queue_full": "QUEUE_FULL"}
+
+
+def _messages_dropped(device_no: int, device_id: str, kind: str, at_ms: int) -> MessagesDropped:
+    return MessagesDropped(device_no, device_id, _DROP_REASONS[kind], at_ms)
+
 
 _EVENT_TYPES: dict[str, Callable[..., InboundEvent]] = {
     "connect": DeviceConnected,
     "disconnect": DeviceDisconnected,
     "subscribe": DeviceSubscribed,
     "publish": InboundMessage,
+    "fault": _messages_dropped,
 }
 _SEND_RESULTS = {
     "queued": SendResult.SENT,
     "not_subscribed": SendResult.NOT_SENT,
     "queue_full": SendResult.NOT_SENT,
     "too_large": SendResult.TOO_LARGE,
-}
-_FAULT_MESSAGES = {
-    "forbidden": "published where it may not; dropped. Check the topics against its config block.",
-    "oversize": "published more than the largest payload allowed; dropped. Send less at once.",
-    "queue_full": "published at QoS 0 while the service was behind; dropped. Use QoS 1 for what must arrive.",
 }
 
 
@@ -103,22 +104,13 @@ class _EmbeddedInboundBatch:
     def __init__(self, raw: _native.InboundBatch) -> None:
         self._raw = raw
         self.telemetry: InboundTelemetry = raw.telemetry
-        self.events: Sequence[InboundEvent] = [
-            _EVENT_TYPES[event[0]](*event[1:]) for event in raw.events if event[0] != "fault" or _log_fault(event)
-        ]
+        self.events: Sequence[InboundEvent] = [_EVENT_TYPES[event[0]](*event[1:]) for event in raw.events]
 
     def ack(self) -> None:
         self._raw.ack()
 
     def nack(self) -> None:
         self._raw.nack()
-
-
-def _log_fault(event: tuple[Any, ...]) -> bool:
-    """A fault is for the log, not for the service: the broker reports each at most once a minute for a device."""
-    _, _, device_id, kind, _ = event
-    log.warning("device %s %s", device_id, _FAULT_MESSAGES[kind])
-    return False
 
 
 class EmbeddedDeviceLink:

@@ -170,6 +170,7 @@ async def _flush_pending_writes(program: Program) -> None:
     try:
         if program.adapters.is_leader:
             await program.workers.checkpoint.write()
+            await program.services.dropped_messages.write_pending()
         await program.services.callers.flush_last_used()
         await program.services.sessions.flush_throttled_logins()
         await program.services.denial_log.flush(everything=True)

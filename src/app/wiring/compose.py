@@ -20,6 +20,7 @@ from app.workers.command_dispatch import CommandDispatchWorker
 from app.workers.dead_letters import DeadLetterReplayWorker
 from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.disk_space import DiskSpaceWorker
+from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.fault_log import FaultLog
 from app.workers.feed_interest import FeedInterestWorker
 from app.workers.ingest import IngestWorker
@@ -57,7 +58,7 @@ def compose(settings: Settings) -> Program:
 
 def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Workers:
     clock, uow, engine = adapters.clock, services.leader_uow, adapters.engine.engine
-    last_seen, faults = LastSeenBuffer(), FaultLog(clock)
+    last_seen, faults = LastSeenBuffer(), FaultLog(clock, services.dropped_messages)
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
     rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
@@ -110,6 +111,7 @@ def _create_leader_workers(adapters: Adapters, services: Services, wake_events: 
             clock=clock,
             wake_event=wake_events.device_cleanup,
         ),
+        DroppedMessageWorker(dropped_messages=services.dropped_messages, wake_event=wake_events.dropped_messages),
         _create_rule_timer_worker(adapters, services, wake_events),
         WebhookCleanupWorker(cleanup=WebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
     )

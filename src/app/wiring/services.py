@@ -32,6 +32,7 @@ from domain.commands.queries import DeviceControlQueryService
 from domain.commands.service import CommandService
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
+from domain.devices.dropped_messages import DroppedMessageService
 from domain.devices.erasure import DeviceErasureService
 from domain.devices.presence import PresenceService
 from domain.devices.service import DeviceService
@@ -72,6 +73,7 @@ class WakeEvents:
     device_plans: WakeEvent = field(default_factory=WakeEvent)
     presence: WakeEvent = field(default_factory=WakeEvent)
     device_cleanup: WakeEvent = field(default_factory=WakeEvent)
+    dropped_messages: WakeEvent = field(default_factory=WakeEvent)
     deliveries: WakeEvent = field(default_factory=WakeEvent)
     rule_timers: WakeEvent = field(default_factory=WakeEvent)
     feed_interest: WakeEvent = field(default_factory=WakeEvent)
@@ -142,6 +144,7 @@ class Services:
             wake=wake_events.device_cleanup.set,
             on_deleted=lambda number: adapters.engine.engine.remove_device(number),
         )
+        self.dropped_messages = DroppedMessageService(uow=self.leader_uow, clock=clock, wake=wake_events.dropped_messages.set)
         self.devices = DeviceService(
             uow=uow,
             clock=clock,

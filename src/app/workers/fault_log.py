@@ -1,4 +1,4 @@
-"""Counts the unusable messages of devices, and logs them at most once per minute and device."""
+"""Counts the unusable messages of devices, logs them at most once per minute and device, and has their accounts told."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 
 import structlog
 
+from domain.devices.dropped_messages import DroppedMessageService
 from domain.kernel.clock import MINUTE_MS, Clock
 
 MAX_TRACKED_DEVICES = 10_000
@@ -14,13 +15,15 @@ log = structlog.get_logger("ingest")
 
 
 class FaultLog:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, dropped_messages: DroppedMessageService) -> None:
         self._clock = clock
+        self._dropped_messages = dropped_messages
         self._logged_ms: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
 
     def count(self, device_no: int, code: str, count: int, reason: str = "") -> None:
         self.counts[code] += count
+        self._dropped_messages.count(device_no, code, count)
         now_ms = self._clock.now_ms()
         if now_ms - self._logged_ms.get(device_no, 0) < MINUTE_MS:
             return

@@ -12,10 +12,11 @@ from typing import Protocol
 from domain.accounts.ports import HasProjects
 from domain.commands.model import Execution
 from domain.commands.ports import HasExecutions
+from domain.devices.health import UNKNOWN_HEALTH, HasDeviceHealth
 from domain.devices.lookup import get_device
 from domain.devices.model import DeviceStatus
 from domain.devices.ports import HasDevices
-from domain.devices.service import DeviceWithProject
+from domain.devices.service import DeviceDetails
 from domain.grants.authorizer import Authorizer
 from domain.grants.ports import AuthorizationTx
 from domain.kernel.caller import ApiKeyCaller, Caller
@@ -27,7 +28,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 MAX_PAGE_SIZE = 200
 
 
-class DeviceControlQueryTx(AuthorizationTx, HasDevices, HasExecutions, HasProjects, Protocol): ...
+class DeviceControlQueryTx(AuthorizationTx, HasDeviceHealth, HasDevices, HasExecutions, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class DeviceControlQueryService:
         self._clock = clock
         self._authorizer = authorizer
 
-    async def list_devices(self, caller: Caller, project_id: ProjectId | None = None) -> Sequence[DeviceWithProject]:
+    async def list_devices(self, caller: Caller, project_id: ProjectId | None = None) -> Sequence[DeviceDetails]:
         """Oldest first. An unknown project raises NotFound for a session and is empty for an API key."""
         async with self._uow.read() as tx:
             projects = {
@@ -60,7 +61,12 @@ class DeviceControlQueryService:
                 if device.status is not DeviceStatus.DELETING
             ]
             devices = await self._authorizer.filter_readable(tx, caller, devices, self._clock.now_ms())
-        return [DeviceWithProject(device, projects[device.project_id]) for device in devices if device.project_id in projects]
+            health = await tx.device_health.list_by_numbers({device.device_no for device in devices})
+        return [
+            DeviceDetails(device, projects[device.project_id], health.get(device.device_no, UNKNOWN_HEALTH))
+            for device in devices
+            if device.project_id in projects
+        ]
 
     async def list_executions(
         self, caller: Caller, device_id: DeviceId, *, limit: int, before_seq: int | None = None

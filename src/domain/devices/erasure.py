@@ -95,7 +95,7 @@ class DeviceErasureService:
                     deleted = await tx.dead_letters.delete_batch(device_no, BATCH_ROWS)
                 if deleted:
                     continue
-                await tx.devices.delete_metrics_and_values(device_no)
+                await tx.devices.delete_reported_data(device_no)
                 if self._clock.now_ms() < deleted_ms + TOMBSTONE_RETENTION_MS:
                     return False
                 await tx.devices.delete_tombstone(device_no)

@@ -75,7 +75,17 @@ class InboundMessage:
     at_ms: int
 
 
-InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage
+@dataclass(frozen=True, slots=True)
+class MessagesDropped:
+    """The broker has dropped what a device published. Reported at most once a minute for a device and reason."""
+
+    device_no: int
+    device_id: str
+    reason: str  # "FORBIDDEN_TOPIC", "TOO_LARGE", "QUEUE_FULL"
+    at_ms: int
+
+
+InboundEvent: TypeAlias = DeviceConnected | DeviceDisconnected | DeviceSubscribed | InboundMessage | MessagesDropped
 
 
 class SendResult(StrEnum):

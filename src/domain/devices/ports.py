@@ -89,8 +89,8 @@ class DeviceRepository(Protocol):
         """(device number, deletion time in Unix ms) of deleted devices that may still have readings, oldest first."""
         ...
 
-    async def delete_metrics_and_values(self, device_no: int) -> None:
-        """Delete the metrics and last values that late messages of a deleted device have stored."""
+    async def delete_reported_data(self, device_no: int) -> None:
+        """Delete the metrics, last values and health that late messages of a deleted device have stored."""
         ...
 
     async def delete_tombstone(self, device_no: int) -> None: ...

@@ -15,6 +15,7 @@ from domain.accounts.ports import HasProjects
 from domain.devices.catalog import infer_profile
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.erasure import DeviceErasureService
+from domain.devices.health import UNKNOWN_HEALTH, DeviceHealth, HasDeviceHealth
 from domain.devices.lookup import get_device
 from domain.devices.model import Device, DeviceLifecycleTrigger, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.devices.ports import HasDeviceCredentials, HasDevices, HasDeviceTypes
@@ -31,7 +32,7 @@ _METADATA_FIELDS = frozenset(one.name for one in fields(DeviceMetadata))
 _EDITABLE_FIELDS = frozenset({"name", "board_type", "app_type", "app_type_other", "project_id", "device_type_id", "profile"})
 
 
-class DeviceTx(Transaction, HasDeviceCredentials, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
+class DeviceTx(Transaction, HasDeviceCredentials, HasDeviceHealth, HasDevices, HasDeviceTypes, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,12 @@ class DeviceRegistration:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceWithProject:
-    """A device with its project, as a detail page shows it."""
+class DeviceDetails:
+    """A device with its project and health, as the API shows it."""
 
     device: Device
     project: Project
+    health: DeviceHealth
 
 
 class DeviceService:
@@ -88,13 +90,14 @@ class DeviceService:
             await tx.emit(DomainEvent.from_caller(caller, "device_registered", text, now_ms, device_id=device.device_id))
         return device
 
-    async def get(self, caller: Session, device_id: DeviceId) -> DeviceWithProject:
+    async def get(self, caller: Session, device_id: DeviceId) -> DeviceDetails:
         async with self._uow.read() as tx:
             device = await get_device(tx, caller.account_id, device_id)
             project = await tx.projects.get(caller.account_id, device.project_id)
+            health = await tx.device_health.list_by_numbers({device.device_no})
         if project is None:
             raise NotFound.for_resource("project", device.project_id)
-        return DeviceWithProject(device, project)
+        return DeviceDetails(device, project, health.get(device.device_no, UNKNOWN_HEALTH))
 
     async def update(
         self, caller: Session, device_id: DeviceId, changes: Mapping[str, Any], *, version: int | None = None

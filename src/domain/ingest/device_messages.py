@@ -25,7 +25,15 @@ from domain.devices.codec import (
     TimeRequest,
     UnreadableMessage,
 )
-from domain.devices.link import DeviceConnected, DeviceDisconnected, DeviceSubscribed, InboundEvent, InboundMessage
+from domain.devices.health import HasDeviceHealth, HealthBatch
+from domain.devices.link import (
+    DeviceConnected,
+    DeviceDisconnected,
+    DeviceSubscribed,
+    InboundEvent,
+    InboundMessage,
+    MessagesDropped,
+)
 from domain.devices.model import Device
 from domain.devices.presence_batch import PresenceBatch, PresenceTx
 from domain.kernel.clock import Clock
@@ -34,7 +42,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 from domain.schedules.ports import DevicePlanTx
 
 
-class DeviceMessagesTx(DevicePlanTx, PresenceTx, ReportTx, Protocol): ...
+class DeviceMessagesTx(DevicePlanTx, HasDeviceHealth, PresenceTx, ReportTx, Protocol): ...
 
 
 class PresenceTracker(Protocol):
@@ -74,6 +82,7 @@ class BatchContext:
         self.tx = tx
         self.changes = changes
         self.presence = PresenceBatch()
+        self.health = HealthBatch()
         self.follow_ups = FollowUps()
         self.plan_revisions: dict[DeviceId, tuple[Device, int]] = {}
         """The latest revision of its schedule plan that each device has reported."""
@@ -121,6 +130,8 @@ class DeviceMessageService:
         for event in events:
             if isinstance(event, InboundMessage):
                 self._decode_publish(event, decoded)
+            elif isinstance(event, MessagesDropped):
+                decoded.faults.append((event.device_no, event.reason, ""))
             else:
                 decoded.messages.append(DecodedMessage(event))
             if isinstance(event, DeviceDisconnected):
@@ -141,12 +152,14 @@ class DeviceMessageService:
                 await self._apply_message(context, device, message)
         await self._plans.on_plan_revisions(tx, list(context.plan_revisions.values()))
         await context.presence.write(tx)
+        await context.health.write(tx)
         await self._reports.write_changes(context.changes)
         return context.follow_ups
 
     async def _apply_message(self, context: BatchContext, device: Device, message: DecodedMessage) -> None:
         match message.event:
-            case DeviceConnected(at_ms=at_ms):
+            case DeviceConnected(at_ms=at_ms, max_packet_size=max_packet_size):
+                context.health.add_connection(device.device_no, max_packet_size)
                 self._presence.on_connected(context.presence, device, at_ms)
             case DeviceDisconnected(reason=reason, at_ms=at_ms):
                 self._presence.on_disconnected(context.presence, device, reason, at_ms)
@@ -175,8 +188,11 @@ class DeviceMessageService:
                     context.follow_ups.messages += [(device.device_id, query) for query in queries]
             case PlanRevisionReport(rev):
                 context.plan_revisions[device.device_id] = (device, rev)
-            case HelloReport(rev=int() as rev):
-                context.plan_revisions[device.device_id] = (device, rev)
+            case HelloReport(firmware, rev):
+                if firmware is not None:
+                    context.health.set_firmware(device.device_no, firmware)
+                if rev is not None:
+                    context.plan_revisions[device.device_id] = (device, rev)
             case TimeRequest():
                 context.follow_ups.messages.append((device.device_id, self._codec.encode_time(self._clock.now_ms())))
             case _:

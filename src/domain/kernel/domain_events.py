@@ -48,6 +48,7 @@ EventKind = Literal[
     "device_deleted",
     "device_online",
     "device_offline",
+    "device_message_dropped",
     "device_type_created",
     "device_type_updated",
     "device_type_deleted",

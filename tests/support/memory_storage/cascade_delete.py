@@ -8,6 +8,7 @@ from domain.commands.model import CommandDefinition
 from domain.devices.model import Device
 from support.memory_storage.approvals import APPROVALS
 from support.memory_storage.commands import DEFINITIONS, EXECUTIONS
+from support.memory_storage.device_health import DROPS, HEALTH
 from support.memory_storage.grants import delete_grants
 from support.memory_storage.rules import RULES
 from support.memory_storage.schedules import SCHEDULES, delete_schedule
@@ -37,3 +38,5 @@ def delete_device_dependants(database: Database, device: Device) -> None:
 def delete_device_values(database: Database, device_no: int) -> None:
     database.delete(DEVICE_METRICS, [key for key in database.rows(DEVICE_METRICS) if key[0] == device_no])
     database.delete(LATEST, [device_no])
+    database.delete(HEALTH, [device_no])
+    database.delete(DROPS, [key for key in database.rows(DROPS) if key[0] == device_no])

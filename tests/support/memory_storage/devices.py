@@ -125,7 +125,7 @@ class MemoryDeviceRepository:
     async def list_tombstones(self) -> Sequence[tuple[int, int]]:
         return sorted(self._database.rows(TOMBSTONES).items())
 
-    async def delete_metrics_and_values(self, device_no: int) -> None:
+    async def delete_reported_data(self, device_no: int) -> None:
         delete_device_values(self._database, device_no)
 
     async def delete_tombstone(self, device_no: int) -> None:

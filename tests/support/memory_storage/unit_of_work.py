@@ -22,6 +22,7 @@ from support.memory_storage.approvals import MemoryApprovalRepository
 from support.memory_storage.command_context import MemoryCommandContextRepository
 from support.memory_storage.commands import MemoryCommandDefinitionRepository, MemoryExecutionRepository
 from support.memory_storage.dead_letters import MemoryDeadLetterRepository
+from support.memory_storage.device_health import MemoryDeviceHealthRepository
 from support.memory_storage.devices import MemoryDeviceCredentialsRepository, MemoryDeviceRepository, MemoryDeviceTypeRepository
 from support.memory_storage.events import MemoryEventRepository
 from support.memory_storage.grants import MemoryGrantRepository
@@ -59,6 +60,7 @@ class MemoryTransaction:
         self.api_keys = MemoryApiKeyRepository(database)
         self.devices = MemoryDeviceRepository(database)
         self.credentials = MemoryDeviceCredentialsRepository(database)
+        self.device_health = MemoryDeviceHealthRepository(database)
         self.device_types = MemoryDeviceTypeRepository(database)
         self.events = MemoryEventRepository(database)
         self.grants = MemoryGrantRepository(database)

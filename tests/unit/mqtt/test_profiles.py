@@ -117,6 +117,13 @@ def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
             [RelayReport(False)],
         ),
         ("stat/RESULT", '{"TelePeriod":60}', []),
+        (
+            "tele/INFO1",
+            '{"Info1":{"Module":"Sonoff Basic","Version":"14.2.0(tasmota)","FallbackTopic":"cmnd/DVES_1_fb/","GroupTopic":"cmnd/tasmotas/"}}',
+            [HelloReport("14.2.0(tasmota)", None)],
+        ),
+        ("tele/INFO1", '{"Module":"Sonoff Basic","Version":"8.5.1(tasmota)"}', [HelloReport("8.5.1(tasmota)", None)]),
+        ("tele/INFO1", '{"Info1":{"Version":7}}', []),
         ("stat/STATUS5", '{"StatusNET":{}}', []),
     ],
 )

@@ -17,6 +17,7 @@ from domain.devices.codec import (
     CommandResultReport,
     DeviceCommand,
     DeviceReport,
+    HelloReport,
     OutboundMessage,
     PlanRevisionReport,
     PlanRow,
@@ -55,6 +56,8 @@ def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
         return (CommandResultReport(payload.strip().decode("ascii", "replace")[:64], "done"),)
     if topic == "stat/PLAN":
         return _decode_plan_revision(payload.strip())
+    if topic == "tele/INFO1":
+        return _decode_version(payload)
     if topic in _STATE_TOPICS or topic == "tele/SENSOR":
         return _decode_json(topic, payload)
     if topic.startswith(("stat/", "tele/")):
@@ -99,6 +102,17 @@ def _decode_plan_revision(word: bytes) -> Sequence[DeviceReport]:
     if not word.isdigit() or len(word) > 15:
         return (UnreadableMessage("MALFORMED", "PLAN is a revision"),)
     return (PlanRevisionReport(int(word)),)
+
+
+def _decode_version(payload: bytes) -> Sequence[DeviceReport]:
+    """`{"Info1": {"Module": "Sonoff Basic", "Version": "14.2.0(tasmota)", …}}`; before version 10 without `Info1` around it."""
+    try:
+        document = _decode_object(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return (UnreadableMessage("MALFORMED", f"tele/INFO1: {error}"),)
+    info = document.get("Info1", document)
+    version = info.get("Version") if isinstance(info, dict) else None
+    return (HelloReport(version[:64], None),) if isinstance(version, str) else ()
 
 
 def _custom_command(order: DeviceCommand) -> str | None:

@@ -18,8 +18,10 @@ from adapters.storage.sql.repositories.command_context import SqlCommandContextR
 from adapters.storage.sql.repositories.commands import SqlCommandDefinitionRepository, SqlExecutionRepository
 from adapters.storage.sql.repositories.dead_letters import SqlDeadLetterRepository
 from adapters.storage.sql.repositories.deliveries import SqlDeliveryRepository
+from adapters.storage.sql.repositories.device_credentials import SqlDeviceCredentialsRepository
+from adapters.storage.sql.repositories.device_health import SqlDeviceHealthRepository
 from adapters.storage.sql.repositories.device_types import SqlDeviceTypeRepository
-from adapters.storage.sql.repositories.devices import SqlDeviceCredentialsRepository, SqlDeviceRepository
+from adapters.storage.sql.repositories.devices import SqlDeviceRepository
 from adapters.storage.sql.repositories.events import SqlEventRepository
 from adapters.storage.sql.repositories.grants import SqlGrantRepository
 from adapters.storage.sql.repositories.keys import SqlApiKeyRepository
@@ -84,6 +86,7 @@ class SqlTransaction:
     api_keys = LazyRepository(SqlApiKeyRepository)
     devices = LazyRepository(SqlDeviceRepository)
     credentials = LazyRepository(SqlDeviceCredentialsRepository)
+    device_health = LazyRepository(SqlDeviceHealthRepository)
     device_types = LazyRepository(SqlDeviceTypeRepository)
     events = LazyRepository(SqlEventRepository)
     grants = LazyRepository(SqlGrantRepository)

@@ -16,8 +16,9 @@ from adapters.http.core.schemas import (
     RequestBody,
     ResponseModel,
 )
+from domain.devices.health import DeviceHealth
 from domain.devices.model import DeviceMetadata, DeviceStatus, FirmwareProfile
-from domain.devices.service import DeviceRegistration, DeviceWithProject
+from domain.devices.service import DeviceDetails, DeviceRegistration
 from domain.kernel.clock import to_iso
 from domain.kernel.ids import DeviceTypeId, ProjectId
 
@@ -105,6 +106,32 @@ class DeviceProjectResponse(ResponseModel):
     name: str
 
 
+class LastDropResponse(ResponseModel):
+    reason: str
+    at: str
+
+
+class DeviceHealthResponse(ResponseModel):
+    """What the service has measured or learned about the device. A field is null until it is known."""
+
+    clock_offset_ms: int | None = Field(description="How far the device's clock is ahead; negative when it is behind.")
+    last_drop: LastDropResponse | None = Field(description="The last message, or part of one, that was not kept.")
+    reconnects: int = Field(description="Connections after the first one.")
+    firmware: str | None
+    max_packet_size: int | None = Field(description="Bytes, as the last connection announced them (MQTT 5).")
+
+    @classmethod
+    def from_domain(cls, health: DeviceHealth) -> DeviceHealthResponse:
+        drop = health.last_drop
+        return cls(
+            clock_offset_ms=health.clock_offset_ms,
+            last_drop=None if drop is None else LastDropResponse(reason=drop.reason, at=to_iso(drop.at_ms)),
+            reconnects=health.reconnects,
+            firmware=health.firmware,
+            max_packet_size=health.max_packet_size,
+        )
+
+
 class DeviceResponse(ResponseModel):
     device_id: str
     name: str
@@ -126,10 +153,11 @@ class DeviceResponse(ResponseModel):
     model: str | None
     industry: str | None
     tags: list[str]
+    health: DeviceHealthResponse
 
     @classmethod
-    def from_domain(cls, registered: DeviceWithProject) -> DeviceResponse:
-        device, project = registered.device, registered.project
+    def from_domain(cls, details: DeviceDetails) -> DeviceResponse:
+        device, project = details.device, details.project
         return cls(
             device_id=device.device_id,
             name=device.name,
@@ -147,6 +175,7 @@ class DeviceResponse(ResponseModel):
             profile=device.profile,
             **{name: getattr(device.about, name) for name in _METADATA_FIELDS},
             tags=list(device.about.tags),
+            health=DeviceHealthResponse.from_domain(details.health),
         )
 
 

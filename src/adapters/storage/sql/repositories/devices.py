@@ -1,4 +1,4 @@
-"""Devices and their credentials."""
+"""Devices."""
 
 from __future__ import annotations
 
@@ -9,29 +9,26 @@ from typing import Any
 from sqlalchemy import BindParameter, Column, Select, bindparam, delete, func, insert, or_, select, update
 
 from adapters.storage.sql.mapper import (
-    Mapper,
     for_update,
     from_json,
     insert_or_ignore,
     json_integer_list,
     json_list,
     to_json,
-    upsert,
 )
 from adapters.storage.sql.session import POSTGRES, SQLITE, DbSession, Row
 from adapters.storage.sql.tables import (
-    credentials,
     deliveries,
+    device_drops,
+    device_health,
     device_latest,
     device_metrics,
     devices,
     executions,
     tombstones,
 )
-from domain.devices.model import Device, DeviceCredentials, DeviceMetadata, DeviceStatus, FirmwareProfile
+from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareProfile
 from domain.kernel.ids import AccountId, DeviceId, ProjectId
-
-CREDENTIALS = Mapper(credentials, DeviceCredentials)
 
 _ABOUT_FIELDS = [field.name for field in fields(DeviceMetadata) if field.name != "tags"]
 _DEVICE_FIELDS = [field.name for field in fields(Device) if field.name != "about"]
@@ -115,31 +112,10 @@ DELETE_DELIVERY_BATCH = delete(deliveries).where(deliveries.c.no.in_(_DELIVERY_B
 ADD_TOMBSTONE = insert_or_ignore(tombstones)
 LIST_TOMBSTONES = select(tombstones.c.device_no, tombstones.c.deleted_ms).order_by(tombstones.c.device_no)
 DELETE_TOMBSTONE = delete(tombstones).where(tombstones.c.device_no == bindparam("at_no"))
-DELETE_METRICS = delete(device_metrics).where(device_metrics.c.device_no == bindparam("at_no"))
-DELETE_LATEST = delete(device_latest).where(device_latest.c.device_no == bindparam("at_no"))
-
-GET_CREDENTIALS = CREDENTIALS.select().where(credentials.c.device_id == bindparam("at_id"))
-UPSERT_CREDENTIALS = upsert(credentials, "sealed", "created_ms")
-DELETE_CREDENTIALS = delete(credentials).where(credentials.c.device_id == bindparam("at_id"))
-LIST_ACTIVE_WITH_CREDENTIALS = (
-    select(*DEVICE_COLUMNS, *CREDENTIALS.columns)
-    .join(credentials, credentials.c.device_id == d.device_id)
-    .where(d.status == DeviceStatus.ACTIVE.value)
-    .order_by(d.device_no)
-)
-PAGE_CREDENTIALS = (
-    CREDENTIALS.select()
-    .where(credentials.c.device_id > bindparam("at_after"))
-    .order_by(credentials.c.device_id)
-    .limit(bindparam("at_limit"))
-)
-COUNT_CREDENTIALS = select(func.count()).select_from(credentials)
-REKEY_CREDENTIALS = (
-    update(credentials)
-    .where(credentials.c.device_id == bindparam("at_id"), credentials.c.sealed == bindparam("at_before"))
-    .values(sealed=bindparam("at_after"))
-    .returning(credentials.c.device_id)
-)
+DELETE_REPORTED = [
+    delete(table).where(table.c.device_no == bindparam("at_no"))
+    for table in (device_metrics, device_latest, device_health, device_drops)
+]
 
 
 def device_from_row(row: Row) -> Device:
@@ -252,16 +228,16 @@ class SqlDeviceRepository:
         rows = await self._session.read(GET_NUMBER, at_id=device_id)
         await self._session.write(DELETE_DELIVERIES, at_id=device_id)
         for row in rows:
-            await self.delete_metrics_and_values(row[0])
+            await self.delete_reported_data(row[0])
             await self._session.write(ADD_TOMBSTONE[self._session.dialect], device_no=row[0], deleted_ms=at_ms)
         await self._session.write(DELETE, at_id=device_id)
 
     async def list_tombstones(self) -> Sequence[tuple[int, int]]:
         return [(row[0], row[1]) for row in await self._session.read(LIST_TOMBSTONES)]
 
-    async def delete_metrics_and_values(self, device_no: int) -> None:
-        await self._session.write(DELETE_METRICS, at_no=device_no)
-        await self._session.write(DELETE_LATEST, at_no=device_no)
+    async def delete_reported_data(self, device_no: int) -> None:
+        for statement in DELETE_REPORTED:
+            await self._session.write(statement, at_no=device_no)
 
     async def delete_tombstone(self, device_no: int) -> None:
         await self._session.write(DELETE_TOMBSTONE, at_no=device_no)
@@ -269,32 +245,3 @@ class SqlDeviceRepository:
 
 def _first_or_none(rows: Sequence[Row]) -> Device | None:
     return device_from_row(rows[0]) if rows else None
-
-
-class SqlDeviceCredentialsRepository:
-    def __init__(self, session: DbSession) -> None:
-        self._session = session
-
-    async def get_for_update(self, device_id: DeviceId) -> DeviceCredentials | None:
-        return CREDENTIALS.first_or_none(await self._session.read(GET_CREDENTIALS, at_id=device_id))
-
-    async def upsert(self, credentials: DeviceCredentials) -> None:
-        await self._session.write(UPSERT_CREDENTIALS[self._session.dialect], **CREDENTIALS.values(credentials))
-
-    async def delete(self, device_id: DeviceId) -> None:
-        await self._session.write(DELETE_CREDENTIALS, at_id=device_id)
-
-    async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
-        width = len(DEVICE_COLUMNS)
-        rows = await self._session.read(LIST_ACTIVE_WITH_CREDENTIALS)
-        return [(device_from_row(row), CREDENTIALS.from_row(row[width:])) for row in rows]
-
-    async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
-        rows = await self._session.read(PAGE_CREDENTIALS, at_after=after or "", at_limit=limit)
-        return [CREDENTIALS.from_row(row) for row in rows]
-
-    async def count(self) -> int:
-        return int((await self._session.read(COUNT_CREDENTIALS))[0][0])
-
-    async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
-        return bool(await self._session.write(REKEY_CREDENTIALS, at_id=device_id, at_before=before, at_after=after))

@@ -1,0 +1,68 @@
+"""The MQTT credentials of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, delete, func, select, update
+
+from adapters.storage.sql.mapper import Mapper, upsert
+from adapters.storage.sql.repositories.devices import DEVICE_COLUMNS, device_from_row
+from adapters.storage.sql.session import DbSession
+from adapters.storage.sql.tables import credentials, devices
+from domain.devices.model import Device, DeviceCredentials, DeviceStatus
+from domain.kernel.ids import DeviceId
+
+CREDENTIALS = Mapper(credentials, DeviceCredentials)
+
+GET_CREDENTIALS = CREDENTIALS.select().where(credentials.c.device_id == bindparam("at_id"))
+UPSERT_CREDENTIALS = upsert(credentials, "sealed", "created_ms")
+DELETE_CREDENTIALS = delete(credentials).where(credentials.c.device_id == bindparam("at_id"))
+LIST_ACTIVE_WITH_CREDENTIALS = (
+    select(*DEVICE_COLUMNS, *CREDENTIALS.columns)
+    .join(credentials, credentials.c.device_id == devices.c.device_id)
+    .where(devices.c.status == DeviceStatus.ACTIVE.value)
+    .order_by(devices.c.device_no)
+)
+PAGE_CREDENTIALS = (
+    CREDENTIALS.select()
+    .where(credentials.c.device_id > bindparam("at_after"))
+    .order_by(credentials.c.device_id)
+    .limit(bindparam("at_limit"))
+)
+COUNT_CREDENTIALS = select(func.count()).select_from(credentials)
+REKEY_CREDENTIALS = (
+    update(credentials)
+    .where(credentials.c.device_id == bindparam("at_id"), credentials.c.sealed == bindparam("at_before"))
+    .values(sealed=bindparam("at_after"))
+    .returning(credentials.c.device_id)
+)
+
+
+class SqlDeviceCredentialsRepository:
+    def __init__(self, session: DbSession) -> None:
+        self._session = session
+
+    async def get_for_update(self, device_id: DeviceId) -> DeviceCredentials | None:
+        return CREDENTIALS.first_or_none(await self._session.read(GET_CREDENTIALS, at_id=device_id))
+
+    async def upsert(self, credentials: DeviceCredentials) -> None:
+        await self._session.write(UPSERT_CREDENTIALS[self._session.dialect], **CREDENTIALS.values(credentials))
+
+    async def delete(self, device_id: DeviceId) -> None:
+        await self._session.write(DELETE_CREDENTIALS, at_id=device_id)
+
+    async def list_of_active_devices(self) -> Sequence[tuple[Device, DeviceCredentials]]:
+        width = len(DEVICE_COLUMNS)
+        rows = await self._session.read(LIST_ACTIVE_WITH_CREDENTIALS)
+        return [(device_from_row(row), CREDENTIALS.from_row(row[width:])) for row in rows]
+
+    async def page(self, after: DeviceId | None, limit: int) -> Sequence[DeviceCredentials]:
+        rows = await self._session.read(PAGE_CREDENTIALS, at_after=after or "", at_limit=limit)
+        return [CREDENTIALS.from_row(row) for row in rows]
+
+    async def count(self) -> int:
+        return int((await self._session.read(COUNT_CREDENTIALS))[0][0])
+
+    async def rekey(self, device_id: DeviceId, before: bytes, after: bytes) -> bool:
+        return bool(await self._session.write(REKEY_CREDENTIALS, at_id=device_id, at_before=before, at_after=after))

@@ -1,0 +1,65 @@
+"""What a device sends and the service does not keep is told, and the device object says how the device is doing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from support.device import Device, create_device
+from support.service import ApiClient, Service
+
+TIMEOUT_S = 20
+
+
+async def dropped(owner: ApiClient, device: Device, reasons: set[str]) -> list[dict[str, Any]]:
+    """The events about drops, once there is one for each of these reasons."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            page = await owner.get("/events", params={"deviceId": device.device_id, "type": "device_message_dropped"})
+            if all(any(reason in event["description"] for event in page["data"]) for reason in reasons):
+                events: list[dict[str, Any]] = page["data"]
+                return events
+            await asyncio.sleep(0.05)
+
+
+async def test_what_is_dropped_is_told_once_for_each_reason(service: Service, owner: ApiClient) -> None:
+    meter = await create_device(owner)
+    assert (await owner.get(meter.path))["health"] == {
+        "clockOffsetMs": None,
+        "lastDrop": None,
+        "reconnects": 0,
+        "firmware": None,
+        "maxPacketSize": None,
+    }
+    async with meter.online(service) as line:
+        for first in range(0, 140, 20):
+            await line.report(**{f"m{number}": number for number in range(first, first + 20)})
+        await line.publish("telemetry", b"{")
+        await line.publish("telemetry", b"[")
+        await line.publish("state", b"MAYBE")
+        await line.publish("nowhere", b"x")
+        await line.client.publish("devices/someone/telemetry", b"1", qos=1)
+        reasons = {"TOO_MANY_METRICS", "MALFORMED", "UNKNOWN_TOPIC", "FORBIDDEN_TOPIC"}
+        events = await dropped(owner, meter, reasons)
+        assert len(events) == len(reasons), events
+        health = (await owner.get(meter.path))["health"]
+        assert health["lastDrop"]["reason"] in reasons
+        assert health["lastDrop"]["at"].endswith("Z")
+
+
+async def test_health_tells_firmware_reconnects_and_the_largest_packet(service: Service, owner: ApiClient) -> None:
+    pump = await create_device(owner)
+    for size in (None, 512):
+        limit = Properties(PacketTypes.CONNECT)
+        if size is not None:
+            limit.MaximumPacketSize = size
+        async with pump.online(service, properties=limit) as line:
+            await line.publish("hello", {"fw": "1.2.0", "sched": 0})
+            await line.drain_commands(owner)
+    [listed] = [device for device in await owner.get("/devices") if device["deviceId"] == pump.device_id]
+    for device in (listed, await owner.get(pump.path)):
+        health = device["health"]
+        assert (health["firmware"], health["reconnects"], health["maxPacketSize"]) == ("1.2.0", 1, 512)
