@@ -63,6 +63,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
     rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
     retention = RetentionWorker(retention=services.retention, wake_event=retention_wake)
+    rule_timers = _create_rule_timer_worker(adapters, services, wake_events)
     return Workers(
         ingest=IngestWorker(
             link=adapters.link,
@@ -83,6 +84,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         fault_log=faults,
         rollups=rollups,
         retention=retention,
+        rule_timers=rule_timers,
         approval_expiry=ApprovalExpiryWorker(approvals=services.approvals, clock=clock, wake_event=wake_events.approvals),
         every_instance=(
             PeriodicFlushWorker(
@@ -95,6 +97,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             rollups,
             _create_replay_worker(adapters, services, wake_events, pipeline),
             *_create_leader_workers(adapters, services, wake_events),
+            rule_timers,
         ),
     )
 
@@ -112,7 +115,6 @@ def _create_leader_workers(adapters: Adapters, services: Services, wake_events: 
             wake_event=wake_events.device_cleanup,
         ),
         DroppedMessageWorker(dropped_messages=services.dropped_messages, wake_event=wake_events.dropped_messages),
-        _create_rule_timer_worker(adapters, services, wake_events),
         WebhookCleanupWorker(cleanup=WebhookCleanup(uow=services.uow), wake_event=WakeEvent()),
     )
 

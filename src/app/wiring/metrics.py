@@ -60,6 +60,11 @@ def _register_ingest(metrics: Metrics, workers: Workers) -> None:
         "Age of the batch that is being stored; 0 when there is none.",
         lambda: ingest.batch_age_s,
     )
+    metrics.register_counter(
+        "rule_timers_refused",
+        "Due rules of a device that the database refused; they are evaluated again.",
+        lambda: workers.rule_timers.refused,
+    )
     metrics.register_counter("rollups", "Hourly rollups: hours of telemetry of a device.", lambda: rollups.processed_hours)
     metrics.register_counter(
         "retention_deleted_rows", "Rows deleted because their retention period ended.", lambda: retention.deleted_rows

@@ -23,6 +23,7 @@ from app.workers.ingest import IngestWorker
 from app.workers.log_follower import EventLogFollower, PostgresListenerWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
+from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import ScheduleWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 
@@ -44,6 +45,7 @@ class Workers:
     leader_only: tuple[Worker, ...]
     rollups: RollupWorker
     retention: RetentionWorker
+    rule_timers: RuleTimerWorker
     every_instance: tuple[Worker, ...]
     approval_expiry: ApprovalExpiryWorker
     log_follower: EventLogFollower | None = None

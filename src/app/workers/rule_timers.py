@@ -1,12 +1,20 @@
-"""Evaluates rules that depend on time (`forSeconds`, `silent`) at the engine's next deadline, without polling."""
+"""Evaluates rules that depend on time (`forSeconds`, `silent`) at the engine's next deadline, without polling.
+
+The law: a rule that is due fires in the database or stays due. When the database refuses what a device's rules did, the engine takes
+their stored states back, so they are due again and are evaluated again, with the values of that moment.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
 from app.workers.wake_event import WakeEvent
+from domain.ingest.restore import find_rules
 from domain.ingest.telemetry import IngestResult, IngestService, IngestTx
 from domain.kernel.clock import Clock
 from domain.kernel.errors import Unavailable
@@ -16,6 +24,9 @@ from domain.rules.engine_port import TelemetryEngine
 MAX_SLEEP_S = 30.0
 """The wall clock may be adjusted while the worker sleeps; this bounds the delay until it notices."""
 RETRY_PAUSE_S = 1.0
+"""After an error. One device whose rules are refused delays the due rules of the others by this much at most."""
+
+Result = TypeVar("Result")
 
 log = structlog.get_logger("rule_timers")
 
@@ -39,6 +50,8 @@ class RuleTimerWorker:
         self._clock = clock
         self._engine_commit_lock = engine_commit_lock
         self._wake_event = wake_event
+        self.refused = 0
+        """Evaluations of a device's rules that the database refused; each is repeated."""
 
     async def run(self) -> None:
         while True:
@@ -49,26 +62,43 @@ class RuleTimerWorker:
                 await self._wake_event.wait(sleep_s)
                 continue
             async with self._engine_commit_lock:
-                await self._store_with_fallback(IngestResult.of(self._engine.tick(now_ms)))
+                complete = await self._store_or_take_back(IngestResult.of(self._engine.tick(now_ms)))
+            if not complete:
+                await asyncio.sleep(RETRY_PAUSE_S)
 
-    async def _store_with_fallback(self, result: IngestResult) -> None:
-        """Store the result in one transaction, or device by device when that fails: the engine does not give it twice."""
+    async def _store_or_take_back(self, result: IngestResult) -> bool:
+        """Store the result in one transaction, or device by device when that is refused. False if the rules of a device were refused
+        and are due again."""
+        if await self._is_stored(result):
+            return True
+        refused = [part for part in result.split() if not await self._is_stored(part)]
+        for part in refused:
+            await self._take_back(part)
+        return not refused
+
+    async def _is_stored(self, result: IngestResult) -> bool:
         try:
-            await self._store(result)
+            await self._retry_while_unavailable(partial(self._store, result))
         except Exception:
-            log.exception("cannot store the due rules; storing them device by device", fired=len(result.rule_firings))
-            for part in result.split():
-                try:
-                    await self._store(part)
-                except Exception:
-                    log.critical("dropped the due rules of a device", fired=part.rule_firings, exc_info=True)
+            log.exception("the database refuses due rules", devices=sorted(result.device_nos), fired=len(result.rule_firings))
+            return False
+        return True
 
     async def _store(self, result: IngestResult) -> None:
-        while not result.is_empty:
+        if not result.is_empty:
+            async with self._uow.write(caller=None) as tx:
+                await self._ingest.store(tx, result)
+
+    async def _take_back(self, part: IngestResult) -> None:
+        for device_no in part.device_nos:
+            self.refused += 1
+            rules = await self._retry_while_unavailable(partial(find_rules, self._uow, device_no))
+            self._engine.set_rules(device_no, rules or ())
+
+    async def _retry_while_unavailable(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
             try:
-                async with self._uow.write(caller=None) as tx:
-                    await self._ingest.store(tx, result)
-                return
+                return await work()
             except Unavailable as error:
                 log.warning("the database does not answer; rules wait", error=str(error))
                 await asyncio.sleep(RETRY_PAUSE_S)

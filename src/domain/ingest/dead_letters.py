@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from domain.devices.ports import HasDevices
+from domain.ingest.restore import find_rules
 from domain.kernel.clock import Clock
 from domain.kernel.ids import DeviceId
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
@@ -121,11 +122,7 @@ class DeadLetterService:
 
     async def find_rules(self, device_no: int) -> Sequence[RuleSpec] | None:
         """The rules of a letter's device with their stored states; None if the device was deleted."""
-        async with self._uow.read() as tx:
-            devices = await tx.devices.list_by_numbers({device_no})
-            if not devices:
-                return None
-            return [rule.to_spec() for rule in await tx.rules.list_by_device(devices[0].device_id)]
+        return await find_rules(self._uow, device_no)
 
     async def complete_replay(self, letter: DeadLetter) -> None:
         async with self._uow.write(caller=None) as tx:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from domain.devices.ports import HasDevices
 from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
 from domain.rules.model import RuleSpec
@@ -18,6 +19,9 @@ PAGE_ROWS = 10_000
 
 
 class RestoreTx(HasReadings, HasRules, Protocol): ...
+
+
+class DeviceRulesTx(HasDevices, HasRules, Protocol): ...
 
 
 @dataclass(slots=True)
@@ -57,3 +61,10 @@ async def restore_engine(engine: TelemetryEngine, uow: UnitOfWork[RestoreTx]) ->
     for device_no, specs in by_device.items():
         engine.set_rules(device_no, specs)
     return report
+
+
+async def find_rules(uow: UnitOfWork[DeviceRulesTx], device_no: int) -> Sequence[RuleSpec] | None:
+    """The rules of a device with their stored states; None if the device was deleted."""
+    async with uow.read() as tx:
+        devices = await tx.devices.list_by_numbers({device_no})
+        return [rule.to_spec() for rule in await tx.rules.list_by_device(devices[0].device_id)] if devices else None
