@@ -175,12 +175,16 @@ async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: W
         assert await tx.stored_responses.claim(answer)
         assert not await tx.stored_responses.claim(answer)
         assert await tx.stored_responses.claim(replace(answer, caller="user:2"))
-        await tx.stored_responses.release("user:2", "k")
+        await tx.stored_responses.release(replace(answer, caller="user:2"))
         assert await tx.stored_responses.get("user:2", "k") is None
         done = replace(answer, status=201, body=b"{}")
         await tx.stored_responses.complete(done)
-        await tx.stored_responses.release("user:1", "k")
+        await tx.stored_responses.release(done)
         assert await tx.stored_responses.get("user:1", "k") == done
+        await tx.stored_responses.discard(replace(done, at_ms=NOW + 1))
+        assert await tx.stored_responses.get("user:1", "k") == done
+        await tx.stored_responses.discard(done)
+        assert await tx.stored_responses.get("user:1", "k") is None
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -206,8 +210,28 @@ async def test_an_abandoned_claim_is_deleted_by_one_caller_and_a_newer_one_is_no
         assert not await tx.stored_responses.delete_if_unchanged(replace(old, at_ms=NOW - 1))
         assert await tx.stored_responses.delete_if_unchanged(old)
         assert not await tx.stored_responses.delete_if_unchanged(old)
-        assert await tx.stored_responses.claim(replace(old, status=None, at_ms=NOW + 1))
+        newer = replace(old, status=None, at_ms=NOW + 1)
+        assert await tx.stored_responses.claim(newer)
         assert not await tx.stored_responses.delete_if_unchanged(old)
+        await tx.stored_responses.mark_committed(newer)
+        assert not await tx.stored_responses.delete_if_unchanged(newer), "it has been committed meanwhile"
+
+
+async def test_a_transaction_whose_claim_was_taken_over_does_not_commit(world: World) -> None:
+    lost = StoredResponse("user:1", "k", b"hash", None, b"first process", NOW)
+    taken = replace(lost, body=b"second process", at_ms=NOW + 1)
+    caller = Session(world.account.account_id, world.user.user_id, new_id("mbr"), Role.OWNER, claim=lost)
+    async with world.uow.write() as tx:
+        await tx.stored_responses.claim(taken)
+    with pytest.raises(Conflict) as refused:
+        async with world.uow.write(caller) as tx:
+            await tx.login_failures.delete("nobody")
+    assert refused.value.code == "IDEMPOTENCY_IN_PROGRESS"
+    async with world.uow.write() as tx:
+        await tx.stored_responses.complete(replace(lost, status=200, body=b"{}"))
+        await tx.stored_responses.release(lost)
+        assert await tx.stored_responses.get("user:1", "k") == taken
+        assert not await tx.stored_responses.is_process_alive(b"a process of yesterday")
 
 
 async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -60,7 +61,7 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     changes = RecordedChanges()
     assert world.followed is not None
     log = EventLogFollower(uow=world.uow, feed=world.followed, peer_changes=changes, wake_event=world.log_wake_event)  # type: ignore[arg-type]
-    herald = PostgresListener(url, on_notify=world.log_wake_event.set)
+    herald = PostgresListener(url, on_notify=world.log_wake_event.set, process_id=b"a process")
     await log.seek_to_end()
     supervisor = Supervisor([PostgresListenerWorker(herald), log])
     supervisor.start()
@@ -191,7 +192,10 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
 
 async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_connection_ends() -> None:
     url = await empty_postgres()
-    first, second = (PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock()) for _ in range(2))
+    first, second = (
+        PostgresListener(url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock())
+        for _ in range(2)
+    )
     await first.open()
     await second.open()
     assert (first.leader_lock.acquired.is_set(), second.leader_lock.acquired.is_set()) == (True, False)
@@ -211,7 +215,10 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
 
 async def test_who_lost_the_devices_ends_the_program() -> None:
     url = await empty_postgres()
-    first, second = (PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock()) for _ in range(2))
+    first, second = (
+        PostgresListener(url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock())
+        for _ in range(2)
+    )
     await first.open()
     await second.open()
     supervisor = Supervisor([PostgresListenerWorker(first)])

@@ -15,6 +15,7 @@ from adapters.http.core.schemas import DisplayName, RequestBody
 from domain.kernel.errors import Conflict
 from domain.kernel.idempotency import COMMITTED
 from support.http import PASSWORD, Http, World, serving
+from support.memory_storage.sessions import MemoryStoredResponseRepository
 
 
 class Thing(RequestBody):
@@ -102,34 +103,37 @@ async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
 
 
 @pytest.mark.parametrize(
-    ("single", "status", "answer"),
+    ("alive", "status", "answer"),
     [
-        (True, None, (201, None)),
-        (True, COMMITTED, (409, "IDEMPOTENCY_ANSWER_LOST")),
-        (False, None, (409, "IDEMPOTENCY_IN_PROGRESS")),
-        (False, COMMITTED, (409, "IDEMPOTENCY_IN_PROGRESS")),
+        (False, None, (201, None)),
+        (False, COMMITTED, (409, "IDEMPOTENCY_ANSWER_LOST")),
+        (True, None, (409, "IDEMPOTENCY_IN_PROGRESS")),
+        (True, COMMITTED, (409, "IDEMPOTENCY_IN_PROGRESS")),
     ],
 )
-async def test_the_claim_of_a_process_that_is_gone_is_abandoned_at_once_where_there_can_be_no_other(
-    http: Http, single: bool, status: int | None, answer: tuple[int, str | None]
+async def test_the_claim_of_another_process_is_abandoned_when_that_is_gone(
+    http: Http, monkeypatch: pytest.MonkeyPatch, alive: bool, status: int | None, answer: tuple[int, str | None]
 ) -> None:
     await http.sign_in()
     assert http.account is not None
-    store = http.world.idempotency_store
     caller = f"{http.account.account.account_id}/user:{http.account.owner.user.user_id}"
-    object.__setattr__(store, "is_single_instance", single)
+
+    async def is_process_alive(self: object, process_id: bytes) -> bool:
+        assert process_id == b"another process"
+        return alive
+
+    monkeypatch.setattr(MemoryStoredResponseRepository, "is_process_alive", is_process_alive)
     assert (await http.post("/count", {"someName": "a"}, headers={"Idempotency-Key": "dead"})).status_code == 201
     async with http.world.uow.write() as tx:
         kept = await tx.stored_responses.get(caller, "dead")
-        await tx.stored_responses.delete_if_unchanged(kept)
-        await tx.stored_responses.claim(replace(kept, status=status, body=b"another process"))
+        await tx.stored_responses.discard(kept)
+        await tx.stored_responses.claim(replace(kept, status=status, body=b"another process", at_ms=kept.at_ms - 1))
     retry = await http.post("/count", {"someName": "a"}, headers={"Idempotency-Key": "dead"})
     assert (retry.status_code, retry.json().get("error")) == answer
 
 
 async def test_a_claim_of_this_process_stays_in_progress(http: Http) -> None:
     await http.sign_in()
-    object.__setattr__(http.world.idempotency_store, "is_single_instance", True)
     key = {"Idempotency-Key": "alive"}
     answers = await asyncio.gather(*(http.post("/count", {"someName": "a"}, headers=key) for _ in range(8)))
     assert {answer.json()["runs"] for answer in answers if answer.status_code == 201} == {1}

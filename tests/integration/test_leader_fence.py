@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,9 @@ class Instance:
 async def instance(url: str) -> AsyncIterator[Instance]:
     database, fence = SqlDatabase(url), Fence()
     await database.start()
-    listener = PostgresListener(url, on_notify=lambda: None, leader_lock=DeviceLeaderLock(fence))
+    listener = PostgresListener(
+        url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock(fence)
+    )
     try:
         yield Instance(database, listener, FencedUnitOfWork(database.unit_of_work(None), fence))
     finally:

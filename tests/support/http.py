@@ -92,7 +92,7 @@ class World:
         self.uow: Any = uow or MemoryUnitOfWork()
         self.ring = KeyRing.generate()
         self.vault = AesVault(self.ring)
-        self.idempotency_store = IdempotencyStore(self.uow, self.clock, self.vault)
+        self.idempotency_store = IdempotencyStore(self.uow, self.clock, self.vault, b"this process")
         self.digest = KeyRingSecretHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
         self.hasher: Any = hasher or Argon2PasswordHasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost

@@ -7,6 +7,7 @@ that few installations use are imported where they are selected: each such impor
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,6 +45,7 @@ from domain.accounts.ports import Mailer
 from domain.devices.firmware_config import BrokerEndpoint
 from domain.devices.link import DeviceLink
 from domain.kernel.clock import Clock
+from domain.kernel.idempotency import PROCESS_ID_LENGTH
 from domain.webhooks.ports import Courier
 
 READER_POOL_SIZE = 6
@@ -56,6 +58,8 @@ class Adapters:
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()
         self.ids = RandomIdGenerator(self.clock.now_ms)
+        self.process_id = secrets.token_bytes(PROCESS_ID_LENGTH)
+        """Names this run of this instance."""
         self.key_ring = load_key_ring(settings)
         self.vault = AesVault(self.key_ring)
         self.digest = KeyRingSecretHasher(self.key_ring)

@@ -139,6 +139,7 @@ def _add_cluster_workers(
         workers.postgres_listener = PostgresListener(
             settings.effective_database_url,
             on_notify=wake_events.event_log.set,
+            process_id=adapters.process_id,
             leader_lock=DeviceLeaderLock(adapters.fence) if settings.has_broker else None,
         )
 

@@ -48,7 +48,7 @@ def create_http_app(program: Program) -> Quart:
             audience=audience, hub=adapters.feed, authenticator=services.callers, clock=adapters.clock, proxies=proxies
         ),
         idempotency_store=IdempotencyStore(
-            uow=services.uow, clock=adapters.clock, vault=adapters.vault, is_single_instance=adapters.is_single_instance
+            uow=services.uow, clock=adapters.clock, vault=adapters.vault, process_id=adapters.process_id
         ),
         denial_log=services.denial_log,
         proxies=proxies,

@@ -1,7 +1,7 @@
 """Evaluates rules that depend on time (`forSeconds`, `silent`) at the engine's next deadline, without polling.
 
-The law: a rule that is due fires in the database or stays due. When the database refuses what a device's rules did, the engine takes
-their stored states back, so they are due again and are evaluated again, with the values of that moment.
+The law: a rule that is due fires in the database or stays due. When the database refuses what a device's rules did, the engine
+takes their stored states back, so they are due again and are evaluated again, with the values of that moment.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class RuleTimerWorker:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _store_or_take_back(self, result: IngestResult) -> bool:
-        """Store the result in one transaction, or device by device when that is refused. False if the rules of a device were refused
-        and are due again."""
+        """Store the result in one transaction, or device by device when that is refused. False if the rules of a device were
+        refused and are due again."""
         if await self._is_stored(result):
             return True
         refused = [part for part in result.split() if not await self._is_stored(part)]

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.kernel.clock import DAY_MS
+from domain.kernel.errors import Conflict
 
 STORED_RESPONSE_TTL_MS = DAY_MS
+PROCESS_ID_LENGTH = 16
+"""Bytes; a process id names one run of one instance."""
 COMMITTED = 102
 """The stored status (102 "Processing", RFC 2518) of a request whose change is committed and whose response is not known yet."""
 
@@ -39,17 +42,31 @@ class StoredResponseRepository(Protocol):
         ...
 
     async def mark_committed(self, claim: StoredResponse) -> None:
-        """Mark exactly this claim as committed, unless it already has a response; part of the caller's transaction."""
+        """Mark exactly this claim as committed, unless it already has a response; part of the caller's transaction.
+
+        Raises Conflict `IDEMPOTENCY_IN_PROGRESS` if another process has taken the key over: then this transaction must not
+        commit, because the other one makes the same change."""
         ...
 
-    async def complete(self, answer: StoredResponse) -> None: ...
+    async def complete(self, answer: StoredResponse) -> None:
+        """Store the response of exactly this claim."""
+        ...
 
-    async def release(self, caller: str, key: str) -> None:
-        """Delete a claim whose request changed nothing, so that the client can retry."""
+    async def release(self, claim: StoredResponse) -> None:
+        """Delete exactly this claim if its request changed nothing, so that the client can retry."""
+        ...
+
+    async def discard(self, claim: StoredResponse) -> None:
+        """Delete exactly this claim, committed or not."""
         ...
 
     async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
-        """Delete exactly this claim. True for one caller only; a newer claim of the same key stays."""
+        """Delete this claim in this status. True for one caller only; a newer claim of the same key stays, and so does one that
+        has been marked as committed meanwhile."""
+        ...
+
+    async def is_process_alive(self, process_id: bytes) -> bool:
+        """Whether this other process may still work on the database."""
         ...
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int: ...
@@ -58,3 +75,10 @@ class StoredResponseRepository(Protocol):
 class HasStoredResponses(Protocol):
     @property
     def stored_responses(self) -> StoredResponseRepository: ...
+
+
+def still_in_progress() -> Conflict:
+    """The error of a request whose key is claimed by another request."""
+    return Conflict(
+        "The first request with this Idempotency-Key is still in progress. Try again in a moment.", code="IDEMPOTENCY_IN_PROGRESS"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
-from domain.kernel.idempotency import COMMITTED, StoredResponse
+from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import UserId
 from support.memory_storage.tables import Database, Table
 
@@ -103,31 +103,41 @@ class MemoryStoredResponseRepository:
         return True
 
     async def mark_committed(self, claim: StoredResponse) -> None:
-        rows = self._database.writable_rows(STORED_RESPONSES)
-        kept = rows.get((claim.caller, claim.key))
-        if kept is not None and kept.at_ms == claim.at_ms and kept.status is None:
-            rows[(claim.caller, claim.key)] = replace(kept, status=COMMITTED)
+        kept = self._find(claim)
+        if kept is None:
+            raise still_in_progress()
+        if kept.status is None:
+            self._database.writable_rows(STORED_RESPONSES)[(claim.caller, claim.key)] = replace(kept, status=COMMITTED)
 
     async def complete(self, answer: StoredResponse) -> None:
-        rows = self._database.writable_rows(STORED_RESPONSES)
-        kept = rows.get((answer.caller, answer.key))
+        kept = self._find(answer)
         if kept is not None:
-            rows[(answer.caller, answer.key)] = replace(kept, status=answer.status, body=answer.body)
+            after = replace(kept, status=answer.status, body=answer.body)
+            self._database.writable_rows(STORED_RESPONSES)[(answer.caller, answer.key)] = after
 
-    async def release(self, caller: str, key: str) -> None:
-        rows = self._database.writable_rows(STORED_RESPONSES)
-        kept = rows.get((caller, key))
+    async def release(self, claim: StoredResponse) -> None:
+        kept = self._find(claim)
         if kept is not None and kept.status is None:
-            del rows[(caller, key)]
+            await self.discard(claim)
+
+    async def discard(self, claim: StoredResponse) -> None:
+        if self._find(claim) is not None:
+            self._database.delete(STORED_RESPONSES, [(claim.caller, claim.key)])
 
     async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
-        rows = self._database.writable_rows(STORED_RESPONSES)
-        place = (abandoned.caller, abandoned.key)
-        kept = rows.get(place)
-        if kept is None or kept.at_ms != abandoned.at_ms:
+        kept = self._find(abandoned)
+        if kept is None or kept.status != abandoned.status:
             return False
-        del rows[place]
+        await self.discard(abandoned)
         return True
+
+    async def is_process_alive(self, process_id: bytes) -> bool:
+        return False
+
+    def _find(self, claim: StoredResponse) -> StoredResponse | None:
+        """Exactly this claim."""
+        kept = self._database.rows(STORED_RESPONSES).get((claim.caller, claim.key))
+        return kept if kept is not None and kept.at_ms == claim.at_ms else None
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         old = [key for key, answer in self._database.rows(STORED_RESPONSES).items() if answer.at_ms < at_ms]

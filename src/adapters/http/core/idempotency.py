@@ -8,8 +8,8 @@ disconnects, and a retry with the same key gets its response. If the process die
 remains, marked as committed by the change's own transaction: the request is never processed again, and a retry gets 409
 `IDEMPOTENCY_ANSWER_LOST`. If the process dies before the change, the key is free again.
 
-A claim names its process: one run of one instance. On SQLite there is only one at a time (the instance lock), so a claim of
-another one is abandoned at once. On PostgreSQL the other process may be alive, so its claim is abandoned after a time limit.
+A claim names its process: one run of one instance. The claim of a process that is gone is abandoned, and the next request takes
+the key over. If the process was alive after all (it had only lost its connection), its change can no longer be committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -27,14 +26,20 @@ from domain.devices.ports import Vault
 from domain.kernel.caller import ApiKeyCaller, Session
 from domain.kernel.clock import MINUTE_MS, Clock
 from domain.kernel.errors import Conflict, DomainError, Unavailable, ValidationFailed
-from domain.kernel.idempotency import COMMITTED, STORED_RESPONSE_TTL_MS, HasStoredResponses, StoredResponse
+from domain.kernel.idempotency import (
+    COMMITTED,
+    STORED_RESPONSE_TTL_MS,
+    HasStoredResponses,
+    StoredResponse,
+    StoredResponseRepository,
+    still_in_progress,
+)
 from domain.kernel.unit_of_work import UnitOfWork
 
 MAX_KEY_LENGTH = 255
 SHUTDOWN_TIMEOUT_S = 1.0
 ABANDONED_AFTER_MS = 2 * MINUTE_MS
 """No request runs this long (the longest waits 30 s for a device): its process died, and the key can be tried again."""
-PROCESS_ID_LENGTH = 16
 
 Handler = Callable[[Session | ApiKeyCaller], Awaitable[Response]]
 """Processes the request on behalf of the given caller, which carries the claim."""
@@ -47,10 +52,8 @@ class IdempotencyStore:
     uow: UnitOfWork[HasStoredResponses]
     clock: Clock
     vault: Vault
-    is_single_instance: bool = False
-    """No other process works on this database: claims of other processes are abandoned."""
-    process_id: bytes = field(default_factory=lambda: secrets.token_bytes(PROCESS_ID_LENGTH))
-    """Identifies this run of this instance."""
+    process_id: bytes
+    """Names this run of this instance."""
     running_tasks: set[asyncio.Task[Response]] = field(default_factory=set)
     """The requests in process, which may outlive their connections."""
 
@@ -71,9 +74,9 @@ async def execute_once(store: IdempotencyStore, caller: Session | ApiKeyCaller, 
         )
     label = f"{caller.account_id}/{caller.label}"
     claim = StoredResponse(label, key, _hash_request(raw), None, store.process_id, store.clock.now_ms())
-    stored = await _claim(store, claim)
-    if stored is not None:
-        return _replay(store, claim, stored)
+    found = await _claim(store, claim)
+    if found is not None:
+        return _replay(store, claim, found)
     work = _execute(store, claim, replace(caller, claim=claim), handler)
     task = asyncio.create_task(work, name="idempotent request")
     store.running_tasks.add(task)
@@ -115,65 +118,73 @@ def _seal_context(claim: StoredResponse) -> str:
     return f"answer:{claim.caller}:{claim.key}"
 
 
-async def _claim(store: IdempotencyStore, claim: StoredResponse) -> StoredResponse | None:
-    """None if this request now owns the claim, otherwise the stored row."""
+@dataclass(frozen=True, slots=True)
+class _FoundClaim:
+    """What another request has stored under the key."""
+
+    stored: StoredResponse
+    is_abandoned: bool = False
+    """It has no response, and its process is gone."""
+
+    def is_free(self, now_ms: int) -> bool:
+        """Whether the next request may take the key over."""
+        if self.stored.status is None:
+            return self.is_abandoned and self.stored.at_ms != now_ms  # the time distinguishes the claims of one key
+        return now_ms - self.stored.at_ms > STORED_RESPONSE_TTL_MS
+
+
+async def _claim(store: IdempotencyStore, claim: StoredResponse) -> _FoundClaim | None:
+    """None if this request now owns the claim, otherwise what is stored."""
     async with store.uow.write(caller=None) as tx:
         if await tx.stored_responses.claim(claim):
             return None
-        found = await tx.stored_responses.get(claim.caller, claim.key)
-        if found is not None and not _is_expired(store, found, claim.at_ms):
-            return found
-        if (found is None or await tx.stored_responses.delete_if_unchanged(found)) and await tx.stored_responses.claim(claim):
-            return None
-        return replace(found or claim, status=None)  # another request was faster and is in progress
+        stored = await tx.stored_responses.get(claim.caller, claim.key)
+        if stored is not None:
+            found = _FoundClaim(stored, await _is_abandoned(store, tx.stored_responses, stored, claim.at_ms))
+            if not found.is_free(claim.at_ms):
+                return found
+            if not await tx.stored_responses.delete_if_unchanged(stored):
+                return _FoundClaim(replace(stored, status=None))  # another request was faster and is in progress
+        return None if await tx.stored_responses.claim(claim) else _FoundClaim(replace(stored or claim, status=None))
 
 
-def _is_expired(store: IdempotencyStore, found: StoredResponse, now_ms: int) -> bool:
-    if found.status is None:
-        return _is_abandoned(store, found, now_ms)
-    return now_ms - found.at_ms > STORED_RESPONSE_TTL_MS
-
-
-def _is_response_lost(store: IdempotencyStore, found: StoredResponse, now_ms: int) -> bool:
-    return found.status == COMMITTED and _is_abandoned(store, found, now_ms)
-
-
-def _is_abandoned(store: IdempotencyStore, found: StoredResponse, now_ms: int) -> bool:
-    """Whether the process that claimed the key, and has not responded, is gone."""
-    if store.is_single_instance and found.body != store.process_id:
+async def _is_abandoned(
+    store: IdempotencyStore, responses: StoredResponseRepository, stored: StoredResponse, now_ms: int
+) -> bool:
+    if stored.status not in (None, COMMITTED):
+        return False
+    if now_ms - stored.at_ms > ABANDONED_AFTER_MS:
         return True
-    return now_ms - found.at_ms > ABANDONED_AFTER_MS
+    return stored.body != store.process_id and not await responses.is_process_alive(stored.body)
 
 
 async def _release_claim(store: IdempotencyStore, claim: StoredResponse) -> None:
     """Delete the claim, unless the request committed a change before it failed."""
     async with store.uow.write(caller=None) as tx:
-        await tx.stored_responses.release(claim.caller, claim.key)
+        await tx.stored_responses.release(claim)
 
 
 async def _discard_claim(store: IdempotencyStore, claim: StoredResponse) -> None:
     """Delete the claim in any case: a denied request may have committed an audit event, but nothing else."""
     async with store.uow.write(caller=None) as tx:
-        await tx.stored_responses.delete_if_unchanged(claim)
+        await tx.stored_responses.discard(claim)
 
 
-def _replay(store: IdempotencyStore, claim: StoredResponse, stored: StoredResponse) -> Response:
+def _replay(store: IdempotencyStore, claim: StoredResponse, found: _FoundClaim) -> Response:
+    stored = found.stored
     if stored.request_hash != claim.request_hash:
         raise Conflict(
             "This Idempotency-Key was used with a different request. Use a new key for a new request.",
             code="IDEMPOTENCY_MISMATCH",
         )
-    if _is_response_lost(store, stored, claim.at_ms):
+    if stored.status == COMMITTED and found.is_abandoned:
         raise Conflict(
             "The first request with this Idempotency-Key was processed, but the service stopped before it could respond. "
             "Check its effect, and use a new key for a new request.",
             code="IDEMPOTENCY_ANSWER_LOST",
         )
     if stored.status is None or stored.status == COMMITTED:
-        raise Conflict(
-            "The first request with this Idempotency-Key is still in progress. Try again in a moment.",
-            code="IDEMPOTENCY_IN_PROGRESS",
-        )
+        raise still_in_progress()
     content = store.vault.open(stored.body, _seal_context(claim))
     response = Response(content, status=stored.status, content_type="application/json")
     response.headers["Idempotency-Replayed"] = "true"

@@ -1,7 +1,7 @@
 """LISTEN on a connection of its own, beside the pool: PostgreSQL notifies every instance that the event log has grown.
 
 A notification says only that there are new events; each instance reads them from the log. A lost notification, or a lost
-connection, therefore costs time and no events. The same connection holds the leader lock.
+connection, therefore costs time and no events. The same connection holds the leader lock and the lock of this process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncpg
 from sqlalchemy import make_url
 
 from adapters.storage.sql.postgres.leader_lock import STANDBY_POLL_S, DeviceLeaderLock, LeadershipLostError
+from adapters.storage.sql.process_lock import process_lock_key
 from domain.kernel.errors import Unavailable
 
 CHANNEL = "latchboard_log"
@@ -30,13 +31,16 @@ class PostgresListener:
         url: str,
         *,
         on_notify: Callable[[], None],
+        process_id: bytes,
         leader_lock: DeviceLeaderLock | None = None,
         connect_timeout_s: float = 5.0,
     ) -> None:
         """`on_notify` is called on the event loop's thread, and also after each connect, because a notification may have been
-        missed before. `leader_lock`: given if this instance may serve the devices."""
+        missed before. `process_id` counts as alive while the connection lasts. `leader_lock`: given if this instance may serve
+        the devices."""
         self._url = make_url(url)
         self._on_notify = on_notify
+        self._process_id = process_id
         self.leader_lock = leader_lock
         self._connect_timeout_s = connect_timeout_s
         self._connection: Any = None
@@ -58,6 +62,7 @@ class PostgresListener:
         self._connection = connection
         self._connection_lost = lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
+        await connection.execute("SELECT pg_try_advisory_lock($1)", process_lock_key(self._process_id))
         if self.leader_lock is not None:
             try:
                 await self.leader_lock.acquire(connection)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import BindParameter, ColumnElement, and_, bindparam, delete, func, insert, not_, select, tuple_, update
 from sqlalchemy.sql.dml import ReturningDelete
 from sqlalchemy.sql.schema import Table
 
 from adapters.storage.sql.mapper import Mapper, insert_or_ignore, upsert
+from adapters.storage.sql.process_lock import is_process_alive
 from adapters.storage.sql.session import POSTGRES, DbSession
 from adapters.storage.sql.tables import login_failures, one_time_codes, refresh_tokens, stored_responses, users
 from domain.accounts.model import KNOWN_LOGIN_PREFIX, LoginFailures, OneTimeCode, RefreshToken
-from domain.kernel.idempotency import COMMITTED, StoredResponse
+from domain.kernel.idempotency import COMMITTED, StoredResponse, still_in_progress
 from domain.kernel.ids import UserId
 
 REFRESH_TOKEN = Mapper(refresh_tokens, RefreshToken)
@@ -61,18 +64,21 @@ DELETE_OLD_KNOWN_LOCATIONS = delete_batch(
 _IDEMPOTENCY_KEY = (stored_responses.c.caller == bindparam("at_caller"), stored_responses.c.key == bindparam("at_key"))
 FIND_RESPONSE = STORED_RESPONSE.select().where(*_IDEMPOTENCY_KEY)
 CLAIM_KEY = insert_or_ignore(stored_responses)
+_THIS_CLAIM = (*_IDEMPOTENCY_KEY, stored_responses.c.at_ms == bindparam("at_ms_then"))
 MARK_COMMITTED = (
     update(stored_responses)
-    .where(*_IDEMPOTENCY_KEY, stored_responses.c.at_ms == bindparam("at_ms_then"), stored_responses.c.status.is_(None))
-    .values(status=COMMITTED)
-)
-STORE_RESPONSE = update(stored_responses).where(*_IDEMPOTENCY_KEY)
-DELETE_ABANDONED_CLAIM = (
-    delete(stored_responses)
-    .where(*_IDEMPOTENCY_KEY, stored_responses.c.at_ms == bindparam("at_ms_then"))
+    .where(*_THIS_CLAIM)
+    .values(status=func.coalesce(stored_responses.c.status, COMMITTED))
     .returning(stored_responses.c.key)
 )
-RELEASE_CLAIM = delete(stored_responses).where(*_IDEMPOTENCY_KEY, stored_responses.c.status.is_(None))
+STORE_RESPONSE = update(stored_responses).where(*_THIS_CLAIM)
+DELETE_ABANDONED_CLAIM = (
+    delete(stored_responses)
+    .where(*_THIS_CLAIM, stored_responses.c.status.is_not_distinct_from(bindparam("at_status")))
+    .returning(stored_responses.c.key)
+)
+DISCARD_CLAIM = delete(stored_responses).where(*_THIS_CLAIM)
+RELEASE_CLAIM = DISCARD_CLAIM.where(stored_responses.c.status.is_(None))
 DELETE_OLD_RESPONSES = delete_batch(stored_responses, stored_responses.c.at_ms < _BEFORE, stored_responses.c.at_ms)
 
 
@@ -145,20 +151,29 @@ class SqlStoredResponseRepository:
         return bool(await self._session.write(CLAIM_KEY[self._session.dialect], **STORED_RESPONSE.values(answer)))
 
     async def mark_committed(self, claim: StoredResponse) -> None:
-        row = {"at_caller": claim.caller, "at_key": claim.key, "at_ms_then": claim.at_ms}
-        await self._session.execute_many(MARK_COMMITTED, [row], defer=True)
+        if not await self._session.write(MARK_COMMITTED, **_claim_params(claim)):
+            raise still_in_progress()
 
     async def complete(self, answer: StoredResponse) -> None:
-        await self._session.write(
-            STORE_RESPONSE, at_caller=answer.caller, at_key=answer.key, status=answer.status, body=answer.body
-        )
+        await self._session.write(STORE_RESPONSE, **_claim_params(answer), status=answer.status, body=answer.body)
 
-    async def release(self, caller: str, key: str) -> None:
-        await self._session.write(RELEASE_CLAIM, at_caller=caller, at_key=key)
+    async def release(self, claim: StoredResponse) -> None:
+        await self._session.write(RELEASE_CLAIM, **_claim_params(claim))
+
+    async def discard(self, claim: StoredResponse) -> None:
+        await self._session.write(DISCARD_CLAIM, **_claim_params(claim))
 
     async def delete_if_unchanged(self, abandoned: StoredResponse) -> bool:
-        where = {"at_caller": abandoned.caller, "at_key": abandoned.key, "at_ms_then": abandoned.at_ms}
-        return bool(await self._session.write(DELETE_ABANDONED_CLAIM, **where))
+        params = {**_claim_params(abandoned), "at_status": abandoned.status}
+        return bool(await self._session.write(DELETE_ABANDONED_CLAIM, **params))
+
+    async def is_process_alive(self, process_id: bytes) -> bool:
+        """On SQLite never: the instance lock allows one process."""
+        return self._session.dialect == POSTGRES and await is_process_alive(self._session, process_id)
 
     async def delete_older_than(self, at_ms: int, limit: int) -> int:
         return len(await self._session.write(DELETE_OLD_RESPONSES, at_before=at_ms, at_limit=limit))
+
+
+def _claim_params(claim: StoredResponse) -> dict[str, Any]:
+    return {"at_caller": claim.caller, "at_key": claim.key, "at_ms_then": claim.at_ms}
