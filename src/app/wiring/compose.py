@@ -63,7 +63,6 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
     rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
     retention = RetentionWorker(retention=services.retention, wake_event=retention_wake)
-    rule_timers = _create_rule_timer_worker(adapters, services, wake_events)
     return Workers(
         ingest=IngestWorker(
             link=adapters.link,
@@ -84,7 +83,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         fault_log=faults,
         rollups=rollups,
         retention=retention,
-        rule_timers=rule_timers,
+        rule_timers=_create_rule_timer_worker(adapters, services, wake_events),
         approval_expiry=ApprovalExpiryWorker(approvals=services.approvals, clock=clock, wake_event=wake_events.approvals),
         every_instance=(
             PeriodicFlushWorker(
@@ -93,19 +92,17 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             retention,
             DiskSpaceWorker(disk=adapters.disk, retention_wake=retention_wake),
         ),
-        leader_only=(
-            rollups,
-            _create_replay_worker(adapters, services, wake_events, pipeline),
-            *_create_leader_workers(adapters, services, wake_events),
-            rule_timers,
-        ),
+        leader_only=(rollups, *_create_leader_workers(adapters, services, wake_events, pipeline)),
     )
 
 
-def _create_leader_workers(adapters: Adapters, services: Services, wake_events: WakeEvents) -> Sequence[Worker]:
+def _create_leader_workers(
+    adapters: Adapters, services: Services, wake_events: WakeEvents, pipeline: IngestPipeline
+) -> Sequence[Worker]:
     """Workers that run only on the leader, the instance that holds the devices."""
     clock = adapters.clock
     return (
+        _create_replay_worker(adapters, services, wake_events, pipeline),
         DevicePlanWorker(plans=services.device_plans, queue=services.device_plan_queue),
         PresenceWorker(presence=services.presence, clock=clock, wake_event=wake_events.presence),
         DeviceCleanupWorker(

@@ -64,11 +64,11 @@ class Workers:
         if not holds_devices:
             return [*log_workers, self.feed_interest, self.webhook_delivery, *everywhere, self.schedules]
         senders: list[Worker] = [self.checkpoint, self.feed_interest, self.webhook_delivery, self.command_dispatch]
-        return [*log_workers, *senders, *everywhere, *self.leader_only, self.schedules, self.ingest]
+        return [*log_workers, *senders, *everywhere, *self.leader_only, self.rule_timers, self.schedules, self.ingest]
 
     def start_on_leadership(self) -> list[Worker]:
         """The workers to add when this instance becomes leader while it runs."""
-        return [self.checkpoint, self.command_dispatch, *self.leader_only, self.ingest]
+        return [self.checkpoint, self.command_dispatch, *self.leader_only, self.rule_timers, self.ingest]
 
 
 @dataclass(slots=True)
