@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from app.runtime import garbage_collector
+from support.process_state import restored_process_state
 
 pytest_plugins = ["support.random_order"]
 
@@ -31,6 +32,12 @@ def _exclude_imports_from_collections() -> None:
     """What the imports created lives to the end: without it, a collection takes a few milliseconds instead of a hundred."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _restored_process_state() -> Iterator[None]:
+    with restored_process_state():
+        yield
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,14 +1,18 @@
 """A pytest plugin: run test files, and the tests inside each file, in random order. `--random-order=SEED` repeats an order.
 
-Tests of one module-scoped fixture stay together, because a file is never split. The header names the seed.
+Tests of one module-scoped fixture stay together, because a file is never split. The header names the seed. The files that start
+processes and wait for them come first, so that no process of the run has a long file left when the others have finished.
 """
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+_STARTING_PROCESSES = {"e2e", "faults", "integration", "security"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         by_file.setdefault(str(item.path), []).append(item)
     files = sorted(by_file)
     dice.shuffle(files)
+    files.sort(key=lambda file: Path(file).parent.name not in _STARTING_PROCESSES)
     for file in files:
         dice.shuffle(by_file[file])
     items[:] = [item for file in files for item in by_file[file]]
