@@ -21,7 +21,7 @@ from domain.rules.model import Comparator, RuleCondition, RuleSpec
 from domain.telemetry.engine.batch import InMemoryTelemetryBatch
 from domain.telemetry.engine.reference import ReferenceEngine
 from domain.telemetry.packing import LatestMetric, pack_latest
-from support import rule_peers
+from support import other_rule_libraries
 
 METRICS = ("temperature", "humidity", "pressure", "voltage", "rssi")
 BATCH = 256
@@ -159,11 +159,11 @@ def test_the_reference_engine(cpu: Cpu) -> None:
 
 
 PEERS = {
-    "generated Python": rule_peers.generated_python,
-    "zen-engine": rule_peers.zen_engine,
-    "rule-engine": rule_peers.rule_engine,
-    "common-expression-language": rule_peers.cel,
-    "datalogic-py": rule_peers.datalogic,
+    "generated Python": other_rule_libraries.generated_python,
+    "zen-engine": other_rule_libraries.zen_engine,
+    "rule-engine": other_rule_libraries.rule_engine,
+    "common-expression-language": other_rule_libraries.cel,
+    "datalogic-py": other_rule_libraries.datalogic,
 }
 
 
@@ -172,10 +172,10 @@ def test_a_peer(cpu: Cpu, peer: str) -> None:
     sample = messages(1_000, 200_000)[:10_240]
     fleet = {device_no: rules_of(device_no, 5) for device_no in range(1, 1_001)}
 
-    def make() -> rule_peers.Ingest:
+    def make() -> other_rule_libraries.Ingest:
         if peer == "numpy":
-            return rule_peers.numpy_planes(fleet, METRICS)
-        return rule_peers.interpreted(fleet, PEERS[peer])
+            return other_rule_libraries.numpy_planes(fleet, METRICS)
+        return other_rule_libraries.interpreted(fleet, PEERS[peer])
 
     ingest = make()
     fired = [rule_no for device_no, _, body in sample[:4_096] for rule_no in ingest(device_no, body)]

@@ -10,7 +10,7 @@ import pytest
 
 from domain.devices.link import DeviceConnected, DeviceDisconnected, InboundMessage
 from support import mqtt_packets as wire
-from support.broker import BrokerDevice, BrokerWorld, RawConnection, broker, connect_packet, publish_packet
+from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, publish_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 SESSION_EXPIRY, WILL_DELAY, AUTH_METHOD, MAX_PACKET = 0x11, 0x18, 0x15, 0x27
@@ -22,7 +22,7 @@ def connect(device: BrokerDevice, version: int, client_id: str = "raw", *, clean
     return wire.connect(device.device_id, device.password, client_id, clean=clean, keep_alive=keep_alive)
 
 
-async def connect_v5(world: BrokerWorld, device: BrokerDevice, client_id: str = "raw", **options: object) -> RawConnection:
+async def connect_v5(world: BrokerWorld, device: BrokerDevice, client_id: str = "raw", **options: object) -> RawMqttConnection:
     raw = await world.open(wire.connect(device.device_id, device.password, client_id, **options))  # type: ignore[arg-type]
     head, body = await raw.next_packet()
     assert (head, body[1]) == (wire.CONNACK, 0), body
@@ -30,7 +30,7 @@ async def connect_v5(world: BrokerWorld, device: BrokerDevice, client_id: str = 
     return raw
 
 
-async def is_closed_without_a_packet(raw: RawConnection) -> bool:
+async def is_closed_without_a_packet(raw: RawMqttConnection) -> bool:
     async with asyncio.timeout(5):
         return await raw.reader.read() == b""
 

@@ -7,13 +7,13 @@ import pytest
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import InboundMessage
 from support import mqtt_packets as wire
-from support.broker import BrokerDevice, BrokerWorld, RawConnection, broker, publish_packet, subscribe_packet
+from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, publish_packet, subscribe_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 PUBACK, PUBCOMP, UNSUBACK = 0x40, 0x70, 0xB0
 
 
-async def login(world: BrokerWorld, device: BrokerDevice, version: int) -> RawConnection:
+async def login(world: BrokerWorld, device: BrokerDevice, version: int) -> RawMqttConnection:
     if version == 4:
         return await world.login(device)
     raw = await world.open(wire.connect(device.device_id, device.password))
@@ -28,7 +28,7 @@ def publish(version: int, topic: str | bytes, *, qos: int, packet_id: int = 1) -
     return wire.publish(topic, b"x", qos=qos, packet_id=packet_id)
 
 
-async def refuses(raw: RawConnection, version: int, code: int) -> bool:
+async def refuses(raw: RawMqttConnection, version: int, code: int) -> bool:
     """Whether the broker closes the connection; in MQTT 5 with this reason code."""
     if version == 5:
         head, body = await raw.next_packet()

@@ -9,13 +9,13 @@ import pytest
 from domain.devices.codec import OutboundMessage
 from domain.devices.link import DeviceDisconnected, DeviceSubscribed, SendResult
 from support import mqtt_packets as wire
-from support.broker import BrokerDevice, BrokerWorld, RawConnection, broker, connect_packet, subscribe_packet
+from support.broker import BrokerDevice, BrokerWorld, RawMqttConnection, broker, connect_packet, subscribe_packet
 
 PING, PONG = b"\xc0\x00", (0xD0, b"")
 SESSION_EXPIRY, RECEIVE_MAXIMUM, MAX_PACKET = b"\x11\x00\x00\x00\x3c", b"\x21", b"\x27"
 
 
-async def resume(world: BrokerWorld, device: BrokerDevice, version: int, *, more: bytes = b"") -> RawConnection:
+async def resume(world: BrokerWorld, device: BrokerDevice, version: int, *, more: bytes = b"") -> RawMqttConnection:
     """A connection with client id "raw" that keeps its session."""
     packet = connect_packet(device, clean=False)
     if version == 5:
@@ -27,13 +27,13 @@ async def resume(world: BrokerWorld, device: BrokerDevice, version: int, *, more
     return raw
 
 
-async def subscribe(raw: RawConnection, device: BrokerDevice, version: int, *, qos: int = 1) -> None:
+async def subscribe(raw: RawMqttConnection, device: BrokerDevice, version: int, *, qos: int = 1) -> None:
     packet = subscribe_packet(device.topic("cmd")) if version == 4 else wire.subscribe(device.topic("cmd"))
     await raw.send(packet[:-1] + bytes([qos]))
     assert (await raw.next_packet())[0] == wire.SUBACK
 
 
-async def published(raw: RawConnection, version: int) -> tuple[bool, int, bytes]:
+async def published(raw: RawMqttConnection, version: int) -> tuple[bool, int, bytes]:
     """DUP, packet id and payload of the next PUBLISH at QoS 1."""
     head, body = await raw.next_packet()
     assert head & 0xF6 == 0x32, hex(head)
@@ -51,7 +51,7 @@ async def command(world: BrokerWorld, device: BrokerDevice, payload: bytes) -> N
     assert await world.link.send(device.device_id, OutboundMessage("cmd", payload)) is SendResult.SENT
 
 
-async def lost(world: BrokerWorld, raw: RawConnection) -> None:
+async def lost(world: BrokerWorld, raw: RawMqttConnection) -> None:
     world.events.clear()
     await raw.close()
     await world.wait_for_event(DeviceDisconnected)

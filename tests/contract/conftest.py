@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.storage import STORAGES, World, open_storage, populate
+from support.storage import STORAGES, StoredAccount, open_storage, populate
 
 
 @pytest.fixture(params=STORAGES)
@@ -19,5 +19,5 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def world(storage: Any) -> World:
+async def world(storage: Any) -> StoredAccount:
     return await populate(storage)

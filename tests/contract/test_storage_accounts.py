@@ -12,10 +12,10 @@ from domain.grants.model import GrantSubject
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
-from support.storage import NOW, World, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new_id
+from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new_id
 
 
-async def test_an_email_belongs_to_one_user(world: World) -> None:
+async def test_an_email_belongs_to_one_user(world: StoredAccount) -> None:
     other = a_user()
     async with world.uow.write() as tx:
         with pytest.raises(Conflict) as caught:
@@ -31,7 +31,7 @@ async def test_an_email_belongs_to_one_user(world: World) -> None:
         assert await tx.users.find_by_email("nobody@example.org") is None
 
 
-async def test_deleting_a_user_deletes_memberships_and_codes(world: World) -> None:
+async def test_deleting_a_user_deletes_memberships_and_codes(world: StoredAccount) -> None:
     changed = world.user.with_password("other", NOW + 5)
     code = OneTimeCode(world.user.user_id, b"c", NOW, NOW + 9, 0, False)
     async with world.uow.write() as tx:
@@ -46,7 +46,7 @@ async def test_deleting_a_user_deletes_memberships_and_codes(world: World) -> No
         assert await tx.memberships.get(world.membership.membership_id) is None
 
 
-async def test_members_are_listed_oldest_first_with_their_user(world: World) -> None:
+async def test_members_are_listed_oldest_first_with_their_user(world: StoredAccount) -> None:
     user = a_user()
     added = Membership(new_id("mbr"), world.account.account_id, user.user_id, Role.VIEWER, NOW - 99)
     async with world.uow.write() as tx:
@@ -63,7 +63,7 @@ async def test_members_are_listed_oldest_first_with_their_user(world: World) -> 
             await tx.memberships.add(replace(added, membership_id=new_id("mbr")))
 
 
-async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: World) -> None:
+async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: StoredAccount) -> None:
     membership = world.membership
     grant = a_grant(world, subject=GrantSubject(membership_id=membership.membership_id))
     async with world.uow.write() as tx:
@@ -75,7 +75,7 @@ async def test_deleting_a_membership_deletes_its_grants_and_tokens(world: World)
         assert await tx.users.get(world.user.user_id) == world.user
 
 
-async def test_projects_are_listed_with_their_device_count(world: World) -> None:
+async def test_projects_are_listed_with_their_device_count(world: StoredAccount) -> None:
     project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
@@ -88,7 +88,7 @@ async def test_projects_are_listed_with_their_device_count(world: World) -> None
             await tx.projects.get_default(new_id("acc"))
 
 
-async def test_a_project_with_devices_cannot_be_deleted(world: World) -> None:
+async def test_a_project_with_devices_cannot_be_deleted(world: StoredAccount) -> None:
     project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
@@ -99,7 +99,7 @@ async def test_a_project_with_devices_cannot_be_deleted(world: World) -> None:
         assert caught.value.code == "PROJECT_IN_USE"
 
 
-async def test_deleting_an_empty_project_deletes_its_grants(world: World) -> None:
+async def test_deleting_an_empty_project_deletes_its_grants(world: StoredAccount) -> None:
     project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     grant = a_grant(world, device_id=None, project_id=project.project_id)
     async with world.uow.write() as tx:
@@ -110,11 +110,11 @@ async def test_deleting_an_empty_project_deletes_its_grants(world: World) -> Non
         assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) is None
 
 
-def _token(world: World, token_hash: bytes, family: str = "fam", expires_ms: int = NOW + 9) -> RefreshToken:
+def _token(world: StoredAccount, token_hash: bytes, family: str = "fam", expires_ms: int = NOW + 9) -> RefreshToken:
     return RefreshToken(token_hash, family, world.user.user_id, world.membership.membership_id, NOW, expires_ms)
 
 
-async def test_a_revoked_token_cannot_be_spent(world: World) -> None:
+async def test_a_revoked_token_cannot_be_spent(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         for name in (b"a", b"b", b"c"):
             await tx.refresh_tokens.add(_token(world, name, family=name.decode()))
@@ -129,7 +129,7 @@ async def test_a_revoked_token_cannot_be_spent(world: World) -> None:
         assert tokens[1].spent_ms == NOW + 2
 
 
-async def test_expired_rows_are_deleted_in_batches(world: World) -> None:
+async def test_expired_rows_are_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
             await tx.refresh_tokens.add(_token(world, bytes([number]), expires_ms=NOW + number))
@@ -146,7 +146,7 @@ async def test_expired_rows_are_deleted_in_batches(world: World) -> None:
         assert await tx.stored_responses.get("user:1", "3") is not None
 
 
-async def test_known_login_locations_outlive_failure_counts(world: World) -> None:
+async def test_known_login_locations_outlive_failure_counts(world: StoredAccount) -> None:
     place, count = "known:ada@example.org|203.0.113.1", "pair:ada@example.org|203.0.113.1"
     async with world.uow.write() as tx:
         for subject in (place, count):
@@ -159,7 +159,7 @@ async def test_known_login_locations_outlive_failure_counts(world: World) -> Non
         assert await tx.login_failures.get_for_update(place) is None
 
 
-async def test_failed_logins_are_replaced_and_cleared(world: World) -> None:
+async def test_failed_logins_are_replaced_and_cleared(world: StoredAccount) -> None:
     failures = LoginFailures("address:::1", 3, NOW, NOW)
     async with world.uow.write() as tx:
         await tx.login_failures.upsert(replace(failures, count=1))
@@ -169,7 +169,7 @@ async def test_failed_logins_are_replaced_and_cleared(world: World) -> None:
         assert await tx.login_failures.get_for_update("address:::1") is None
 
 
-async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: World) -> None:
+async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: StoredAccount) -> None:
     answer = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
     async with world.uow.write() as tx:
         assert await tx.stored_responses.claim(answer)
@@ -188,7 +188,7 @@ async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: W
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(world: World, fails: bool) -> None:
+async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(world: StoredAccount, fails: bool) -> None:
     claim = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
     account_id, user_id = world.account.account_id, world.user.user_id
     caller = Session(account_id, user_id, new_id("mbr"), Role.OWNER, claim=claim)
@@ -203,7 +203,7 @@ async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(wo
         assert (await tx.stored_responses.get("user:1", "k")).status == (None if fails else COMMITTED)
 
 
-async def test_an_abandoned_claim_is_deleted_by_one_caller_and_a_newer_one_is_not(world: World) -> None:
+async def test_an_abandoned_claim_is_deleted_by_one_caller_and_a_newer_one_is_not(world: StoredAccount) -> None:
     old = StoredResponse("user:1", "k", b"hash", 201, b"{}", NOW)
     async with world.uow.write() as tx:
         await tx.stored_responses.claim(old)
@@ -234,7 +234,7 @@ async def test_a_transaction_whose_claim_was_taken_over_does_not_commit(world: W
         assert not await tx.stored_responses.is_process_alive(b"a process of yesterday")
 
 
-async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
+async def test_a_key_is_found_by_its_hash_and_its_account(world: StoredAccount) -> None:
     second = a_key(world.account.account_id, enabled=False)
     async with world.uow.write() as tx:
         await tx.api_keys.add(second)
@@ -246,7 +246,7 @@ async def test_a_key_is_found_by_its_hash_and_its_account(world: World) -> None:
         assert (await tx.api_keys.get(world.account.account_id, second.key_id)).name == "renamed"
 
 
-async def test_last_use_of_a_key_never_goes_back(world: World) -> None:
+async def test_last_use_of_a_key_never_goes_back(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.api_keys.update_last_used({world.key.key_id: NOW + 5, new_id("key"): NOW})
         await tx.api_keys.update_last_used({world.key.key_id: NOW + 1})
@@ -254,7 +254,7 @@ async def test_last_use_of_a_key_never_goes_back(world: World) -> None:
         assert (await tx.api_keys.get(world.account.account_id, world.key.key_id)).last_used_ms == NOW + 5
 
 
-async def test_deleting_a_key_deletes_grants_and_webhooks_and_leaves_deliveries(world: World) -> None:
+async def test_deleting_a_key_deletes_grants_and_webhooks_and_leaves_deliveries(world: StoredAccount) -> None:
     webhook, grant = a_webhook(world), a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)

@@ -12,10 +12,10 @@ from domain.devices.model import DeviceType
 from domain.kernel.errors import Conflict
 from domain.rules.model import RuleState, RuleTransition
 from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, ScheduleStatus, SlotCommand, SwitchEdge
-from support.storage import NOW, World, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new_id
+from support.storage import NOW, StoredAccount, a_definition, a_device, a_rule, a_schedule, add_execution, an_execution, new_id
 
 
-async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: World) -> None:
+async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         first = await add_execution(tx, an_execution(world, params={"level": 3}))
         second = await add_execution(tx, an_execution(world))
@@ -25,7 +25,7 @@ async def test_an_execution_comes_back_as_it_went_in_with_a_sequence(world: Worl
         assert await tx.executions.get(new_id("acc"), first.execution_id) is None
 
 
-async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: World) -> None:
+async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         queued = await add_execution(tx, an_execution(world))
         done = replace(queued, status=ExecutionStatus.DONE, sent_ms=NOW, finished_ms=NOW + 1, result={"relay": "ON", "n": 1.5})
@@ -35,7 +35,7 @@ async def test_an_execution_moves_on_from_the_status_its_caller_saw(world: World
         assert await tx.executions.find(queued.execution_id) == done
 
 
-async def test_many_executions_are_added_found_and_moved_together(world: World) -> None:
+async def test_many_executions_are_added_found_and_moved_together(world: StoredAccount) -> None:
     made = [an_execution(world, params={"n": number}) for number in range(5)]
     async with world.uow.write() as tx:
         await tx.executions.add_many(made)
@@ -65,7 +65,7 @@ async def test_many_executions_are_added_found_and_moved_together(world: World) 
         ]
 
 
-async def test_open_executions_are_counted_by_device(world: World) -> None:
+async def test_open_executions_are_counted_by_device(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         third = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
@@ -82,7 +82,7 @@ async def test_open_executions_are_counted_by_device(world: World) -> None:
         assert dict(await tx.executions.count_open_by_device({third.device_id})) == {}
 
 
-async def test_definitions_of_devices_and_types_come_together(world: World) -> None:
+async def test_definitions_of_devices_and_types_come_together(world: StoredAccount) -> None:
     kind = DeviceType(new_id("dty"), world.account.account_id, "Pump", NOW)
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
@@ -99,7 +99,9 @@ async def test_definitions_of_devices_and_types_come_together(world: World) -> N
         assert list(await tx.definitions.list_by_devices_and_types(set(), set())) == []
 
 
-async def test_what_was_written_for_later_is_there_for_the_next_statement_and_gone_with_its_transaction(world: World) -> None:
+async def test_what_was_written_for_later_is_there_for_the_next_statement_and_gone_with_its_transaction(
+    world: StoredAccount,
+) -> None:
     kept, lost = an_execution(world), an_execution(world)
     async with world.uow.write() as tx:
         await tx.executions.add_many([kept])
@@ -114,7 +116,7 @@ async def test_what_was_written_for_later_is_there_for_the_next_statement_and_go
         assert [one.execution_id for one in await tx.executions.list_queued(9)] == [kept.execution_id]
 
 
-async def test_a_later_write_that_the_database_refuses_takes_its_transaction_along_and_no_other(world: World) -> None:
+async def test_a_later_write_that_the_database_refuses_takes_its_transaction_along_and_no_other(world: StoredAccount) -> None:
     kept = an_execution(world)
     orphan = an_execution(world, device_id=new_id("dev"))
 
@@ -131,7 +133,7 @@ async def test_a_later_write_that_the_database_refuses_takes_its_transaction_alo
         assert [one.execution_id for one in await tx.executions.list_queued(9)] == [kept.execution_id]
 
 
-async def test_open_and_queued_executions_come_in_sequence(world: World) -> None:
+async def test_open_and_queued_executions_come_in_sequence(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         first = await add_execution(tx, an_execution(world))
@@ -149,7 +151,7 @@ async def test_open_and_queued_executions_come_in_sequence(world: World) -> None
         assert list(await tx.executions.list_queued(9, first.seq)) == [elsewhere]
 
 
-async def test_overdue_executions_are_those_without_an_end(world: World) -> None:
+async def test_overdue_executions_are_those_without_an_end(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         assert await tx.executions.next_expiry_ms() is None
         acked = await add_execution(tx, an_execution(world, status=ExecutionStatus.ACKED, expires_ms=NOW))
@@ -161,7 +163,7 @@ async def test_overdue_executions_are_those_without_an_end(world: World) -> None
         assert await tx.executions.next_expiry_ms() == NOW - 1
 
 
-async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(world: World) -> None:
+async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         stored = [
             await add_execution(tx, an_execution(world, status=status, created_ms=NOW + number))
@@ -173,7 +175,7 @@ async def test_executions_page_newest_first_and_only_ended_ones_are_forgotten(wo
         assert list(await tx.executions.page(world.device.device_id, limit=9)) == [stored[1]]
 
 
-async def test_a_slot_holds_one_live_schedule(world: World) -> None:
+async def test_a_slot_holds_one_live_schedule(world: StoredAccount) -> None:
     first = a_schedule(world, on_command=SlotCommand("DIM", {"level": 3}), rrule="FREQ=DAILY")
     async with world.uow.write() as tx:
         await tx.schedules.add(first)
@@ -192,7 +194,7 @@ async def test_a_slot_holds_one_live_schedule(world: World) -> None:
         assert list(await tx.schedules.list_active(world.device.device_id)) == [second, third]
 
 
-async def test_history_has_the_ended_ones_newest_first(world: World) -> None:
+async def test_history_has_the_ended_ones_newest_first(world: StoredAccount) -> None:
     ended = [
         a_schedule(world, status=status, updated_ms=NOW + at)
         for status, at in ((ScheduleStatus.COMPLETED, 1), (ScheduleStatus.CANCELLED, 9), (ScheduleStatus.COMPLETED, 5))
@@ -211,7 +213,7 @@ async def test_history_has_the_ended_ones_newest_first(world: World) -> None:
         assert len(await tx.schedules.list_active(world.device.device_id)) == 1
 
 
-async def test_due_schedules_are_enabled_and_come_earliest_first(world: World) -> None:
+async def test_due_schedules_are_enabled_and_come_earliest_first(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         assert await tx.schedules.next_due_ts() is None
         late, soon = a_schedule(world, slot=1, next_fire_ts=100), a_schedule(world, slot=0, next_fire_ts=200)
@@ -229,7 +231,7 @@ async def test_due_schedules_are_enabled_and_come_earliest_first(world: World) -
         assert await tx.schedules.next_due_ts() == 100
 
 
-async def test_what_became_of_many_slots_is_written_together(world: World) -> None:
+async def test_what_became_of_many_slots_is_written_together(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         slots = [a_schedule(world, slot=number) for number in range(3)]
         for slot in slots:
@@ -262,7 +264,7 @@ async def test_what_became_of_many_slots_is_written_together(world: World) -> No
         assert await tx.schedules.get_by_slot(world.device.device_id, 0) == decided[0]
 
 
-async def test_an_edge_is_recorded_once(world: World) -> None:
+async def test_an_edge_is_recorded_once(world: StoredAccount) -> None:
     schedule = a_schedule(world)
     fired = ScheduleEdgeRecord(schedule.schedule_id, 1, SwitchEdge.ON, 100, NOW, EdgeOutcome.FIRED)
 
@@ -280,7 +282,7 @@ async def test_an_edge_is_recorded_once(world: World) -> None:
         await record(other)
 
 
-async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: World) -> None:
+async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         first = await tx.rules.add(a_rule(world, priority=200))
         second = await tx.rules.add(a_rule(world, state=RuleState(True, NOW, NOW - 1), disabled_reason="loop", enabled=False))
@@ -296,7 +298,9 @@ async def test_rules_get_numbers_in_order_and_come_back_as_they_went_in(world: W
         assert await tx.rules.find_by_number(first.rule_no) is None
 
 
-async def test_an_edit_leaves_a_rules_state_to_the_engine_and_arming_it_anew_keeps_when_it_last_fired(world: World) -> None:
+async def test_an_edit_leaves_a_rules_state_to_the_engine_and_arming_it_anew_keeps_when_it_last_fired(
+    world: StoredAccount,
+) -> None:
     async with world.uow.write() as tx:
         rule = await tx.rules.add(a_rule(world))
         await tx.rules.save_states([RuleTransition(world.device.device_no, rule.rule_no, NOW, True, None, NOW, True)])
@@ -307,7 +311,7 @@ async def test_an_edit_leaves_a_rules_state_to_the_engine_and_arming_it_anew_kee
         assert (await tx.rules.find_by_number(rule.rule_no)).state == RuleState(False, None, NOW)
 
 
-async def test_rule_states_are_written_together(world: World) -> None:
+async def test_rule_states_are_written_together(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         first = await tx.rules.add(a_rule(world))
         second = await tx.rules.add(a_rule(world))
@@ -324,7 +328,7 @@ async def test_rule_states_are_written_together(world: World) -> None:
         assert (await tx.rules.find_by_number(second.rule_no)).state == RuleState(False, NOW + 1, None)
 
 
-async def test_enabled_rules_of_all_devices_come_by_device(world: World) -> None:
+async def test_enabled_rules_of_all_devices_come_by_device(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         second = await tx.rules.add(a_rule(world, device_id=other.device_id, device_no=other.device_no))

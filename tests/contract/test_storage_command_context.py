@@ -9,10 +9,10 @@ import pytest
 from domain.commands.model import CommandContext, ExecutionStatus
 from domain.devices.model import DeviceType
 from domain.grants.model import GrantSubject
-from support.storage import NOW, World, a_definition, a_device, a_grant, add_execution, an_execution, new_id
+from support.storage import NOW, StoredAccount, a_definition, a_device, a_grant, add_execution, an_execution, new_id
 
 
-async def test_the_context_holds_device_definitions_open_count_and_grants(world: World) -> None:
+async def test_the_context_holds_device_definitions_open_count_and_grants(world: StoredAccount) -> None:
     account_id, key = world.account.account_id, GrantSubject(key_id=world.key.key_id)
     kind = DeviceType(new_id("dty"), account_id, "Pump", NOW)
     async with world.uow.write() as tx:
@@ -44,7 +44,7 @@ async def test_the_context_holds_device_definitions_open_count_and_grants(world:
         assert list(member.grants) == [personal]
 
 
-async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_nothing(world: World) -> None:
+async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_nothing(world: StoredAccount) -> None:
     async with world.uow.read() as tx:
         context = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
         assert context is not None
@@ -55,7 +55,7 @@ async def test_without_a_subject_there_are_no_grants_and_a_foreign_account_gets_
         )
 
 
-async def test_the_context_includes_what_the_transaction_has_written(world: World) -> None:
+async def test_the_context_includes_what_the_transaction_has_written(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.executions.add_many([an_execution(world) for _ in range(3)])
         context = await tx.command_contexts.get(world.account.account_id, world.device.device_id, None)
@@ -63,7 +63,7 @@ async def test_the_context_includes_what_the_transaction_has_written(world: Worl
         assert context.open_count == 3
 
 
-async def test_a_rolled_back_transaction_leaves_nothing_behind(world: World) -> None:
+async def test_a_rolled_back_transaction_leaves_nothing_behind(world: StoredAccount) -> None:
     class Stop(Exception):
         pass
 

@@ -6,23 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 from domain.ingest.dead_letters import DeadLetter, DeadLetterService, DeadLetterState
-from support.device_world import FakeClock
-from support.storage import NOW, World
+from support.manual_clock import ManualClock
+from support.storage import NOW, StoredAccount
 
 
-def a_letter(world: World, **changes: Any) -> DeadLetter:
+def a_letter(world: StoredAccount, **changes: Any) -> DeadLetter:
     fields: dict[str, Any] = {"kind": "telemetry", "payload": b'{"t": 1}\x00\xff', "arrived_ms": NOW, "reason": "refused ü"}
     return DeadLetter(
         letter_id=0, device_no=world.device.device_no, device_id=world.device.device_id, created_ms=NOW, **(fields | changes)
     )
 
 
-async def ids(world: World) -> list[int]:
+async def ids(world: StoredAccount) -> list[int]:
     async with world.uow.read() as tx:
         return [letter.letter_id for letter in await tx.dead_letters.list(100)]
 
 
-async def test_letters_keep_every_field_and_are_listed_newest_first(world: World) -> None:
+async def test_letters_keep_every_field_and_are_listed_newest_first(world: StoredAccount) -> None:
     letters = [a_letter(world), a_letter(world, kind="tele/SENSOR", payload=b""), replace(a_letter(world), device_id=None)]
     async with world.uow.write() as tx:
         await tx.dead_letters.add_many(letters)
@@ -38,7 +38,7 @@ async def test_letters_keep_every_field_and_are_listed_newest_first(world: World
         assert await tx.dead_letters.count() == 3
 
 
-async def test_marked_letters_are_replayed_oldest_first_until_one_fails_again(world: World) -> None:
+async def test_marked_letters_are_replayed_oldest_first_until_one_fails_again(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.dead_letters.add_many([a_letter(world)] * 3)
     third, second, first = await ids(world)
@@ -55,7 +55,7 @@ async def test_marked_letters_are_replayed_oldest_first_until_one_fails_again(wo
         assert await tx.dead_letters.find(second) is not None
 
 
-async def test_letters_are_deleted_by_id_by_age_by_device_or_all(world: World) -> None:
+async def test_letters_are_deleted_by_id_by_age_by_device_or_all(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.dead_letters.add_many([a_letter(world)] * 4)
         await tx.dead_letters.add_many([replace(a_letter(world), device_no=99)] * 3)
@@ -71,8 +71,8 @@ async def test_letters_are_deleted_by_id_by_age_by_device_or_all(world: World) -
         assert await tx.dead_letters.count() == 0
 
 
-async def test_the_oldest_letters_are_deleted_when_there_are_too_many(world: World) -> None:
-    service = DeadLetterService(uow=world.uow, clock=FakeClock(NOW), max_letters=3)
+async def test_the_oldest_letters_are_deleted_when_there_are_too_many(world: StoredAccount) -> None:
+    service = DeadLetterService(uow=world.uow, clock=ManualClock(NOW), max_letters=3)
     for number in range(5):
         await service.set_aside([replace(a_letter(world, payload=b"%d" % number), device_id=None, created_ms=0)])
     async with world.uow.read() as tx:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from domain.devices.health import ConnectionRecord, DeviceHealth, DroppedMessages, LastDrop
-from support.storage import NOW, World, a_device
+from support.storage import NOW, StoredAccount, a_device
 
 HOUR = 3_600_000
 
 
-async def test_health_is_collected_field_by_field(world: World) -> None:
+async def test_health_is_collected_field_by_field(world: StoredAccount) -> None:
     no = world.device.device_no
     async with world.uow.write() as tx:
         await tx.device_health.set_clock_offsets({no: -1_500})
@@ -26,7 +26,7 @@ async def test_health_is_collected_field_by_field(world: World) -> None:
         assert dict(await tx.device_health.list_by_numbers(())) == {}
 
 
-async def test_drops_are_announced_once_an_hour_and_reason(world: World) -> None:
+async def test_drops_are_announced_once_an_hour_and_reason(world: StoredAccount) -> None:
     no = world.device.device_no
     async with world.uow.write() as tx:
         drops = tx.device_health
@@ -44,7 +44,7 @@ async def test_drops_are_announced_once_an_hour_and_reason(world: World) -> None
         assert list(await tx.device_health.take_unannounced_drops((), NOW, NOW + HOUR)) == []
 
 
-async def test_nothing_is_left_of_a_deleted_device(world: World) -> None:
+async def test_nothing_is_left_of_a_deleted_device(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         gone = (await tx.devices.add(a_device(world.account.account_id, world.project.project_id))).device_no
         await tx.device_health.set_firmware({gone: "1"})

@@ -12,7 +12,7 @@ from domain.kernel.errors import Conflict
 from domain.schedules.model import EdgeOutcome, ScheduleEdgeRecord, SwitchEdge
 from support.storage import (
     NOW,
-    World,
+    StoredAccount,
     a_definition,
     a_delivery,
     a_device,
@@ -28,14 +28,14 @@ from support.storage import (
 )
 
 
-async def test_a_device_comes_back_as_it_went_in(world: World) -> None:
+async def test_a_device_comes_back_as_it_went_in(world: StoredAccount) -> None:
     async with world.uow.read() as tx:
         assert await tx.devices.get(world.account.account_id, world.device.device_id) == world.device
         assert await tx.devices.find(world.device.device_id) == world.device
         assert await tx.devices.get(new_id("acc"), world.device.device_id) is None
 
 
-async def test_device_numbers_are_never_used_twice(world: World) -> None:
+async def test_device_numbers_are_never_used_twice(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         second = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
         await tx.devices.delete(second.device_id, NOW)
@@ -44,7 +44,7 @@ async def test_device_numbers_are_never_used_twice(world: World) -> None:
     assert world.device.device_no < second.device_no < third.device_no
 
 
-async def test_devices_are_listed_by_account_and_project_oldest_first(world: World) -> None:
+async def test_devices_are_listed_by_account_and_project_oldest_first(world: StoredAccount) -> None:
     project = Project(new_id("prj"), world.account.account_id, "Field", False, NOW)
     async with world.uow.write() as tx:
         await tx.projects.add(project)
@@ -55,7 +55,7 @@ async def test_devices_are_listed_by_account_and_project_oldest_first(world: Wor
         assert await tx.devices.count(world.account.account_id) == 2
 
 
-async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(world: World) -> None:
+async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.devices.set_relay_many({world.device.device_id: True})
         changed = replace(
@@ -68,7 +68,7 @@ async def test_saving_counts_the_version_and_leaves_the_devices_own_word_alone(w
         assert not await tx.devices.save(replace(changed, device_id=new_id("dev")))
 
 
-async def test_relay_is_stored_and_presence_returns_whether_it_changed(world: World) -> None:
+async def test_relay_is_stored_and_presence_returns_whether_it_changed(world: StoredAccount) -> None:
     device_id = world.device.device_id
     async with world.uow.write() as tx:
         for relay in (False, True):
@@ -84,7 +84,7 @@ async def test_relay_is_stored_and_presence_returns_whether_it_changed(world: Wo
         assert [device.device_id for device in await tx.devices.list_online()] == [device_id]
 
 
-async def test_devices_are_found_by_their_numbers(world: World) -> None:
+async def test_devices_are_found_by_their_numbers(world: StoredAccount) -> None:
     number = world.device.device_no
     async with world.uow.write() as tx:
         assert [device.device_id for device in await tx.devices.list_by_numbers({number, number + 999})] == [
@@ -93,7 +93,7 @@ async def test_devices_are_found_by_their_numbers(world: World) -> None:
         assert list(await tx.devices.list_by_numbers([])) == []
 
 
-async def test_of_many_devices_those_come_that_were_not_there(world: World) -> None:
+async def test_of_many_devices_those_come_that_were_not_there(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
         ids = [device.device_id for device in (world.device, *others)]
@@ -104,7 +104,7 @@ async def test_of_many_devices_those_come_that_were_not_there(world: World) -> N
         assert not await tx.devices.set_online_many([], True)
 
 
-async def test_last_seen_never_goes_back(world: World) -> None:
+async def test_last_seen_never_goes_back(world: StoredAccount) -> None:
     number = world.device.device_no
     async with world.uow.write() as tx:
         await tx.devices.update_last_seen({number: NOW, 999_999: NOW})
@@ -114,7 +114,7 @@ async def test_last_seen_never_goes_back(world: World) -> None:
         assert (await tx.devices.find(world.device.device_id)).last_seen_ms == NOW + 5
 
 
-async def test_the_plans_revision_counts_up(world: World) -> None:
+async def test_the_plans_revision_counts_up(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         for _ in range(2):
             await tx.devices.increment_plan_revisions({world.device.device_id, new_id("dev")})
@@ -123,7 +123,7 @@ async def test_the_plans_revision_counts_up(world: World) -> None:
         assert (stored.sched_rev, stored.sched_rev_device, stored.version) == (2, 2, 1)
 
 
-async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(world: World) -> None:
+async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(world: StoredAccount) -> None:
     device, account_id = world.device, world.account.account_id
     webhook, schedule, grant = a_webhook(world), a_schedule(world), a_grant(world)
     approval, definition, rule = an_approval(world), a_definition(world), a_rule(world)
@@ -166,7 +166,7 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
         assert [delivery.device_id for delivery in owed] == [None]
 
 
-async def test_what_a_device_may_have_many_of_goes_in_steps(world: World) -> None:
+async def test_what_a_device_may_have_many_of_goes_in_steps(world: StoredAccount) -> None:
     webhook, gone = a_webhook(world), world.device.device_id
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -177,7 +177,7 @@ async def test_what_a_device_may_have_many_of_goes_in_steps(world: World) -> Non
         assert [delivery.device_id for delivery in await tx.deliveries.claim(NOW, NOW + 1, 10)] == [None]
 
 
-async def test_credentials_are_replaced_and_only_active_devices_are_admitted(world: World) -> None:
+async def test_credentials_are_replaced_and_only_active_devices_are_admitted(world: StoredAccount) -> None:
     other = a_device(world.account.account_id, world.project.project_id, status=DeviceStatus.REVOKED)
     async with world.uow.write() as tx:
         other = await tx.devices.add(other)
@@ -193,7 +193,7 @@ async def test_credentials_are_replaced_and_only_active_devices_are_admitted(wor
         assert await tx.credentials.get_for_update(world.device.device_id) is None
 
 
-async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: World) -> None:
+async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: StoredAccount) -> None:
     account_id = world.account.account_id
     kind = DeviceType(new_id("dty"), account_id, "Pump", NOW)
     definition = a_definition(world, device_id=None, device_type_id=kind.device_type_id)
@@ -211,7 +211,7 @@ async def test_a_type_goes_with_its_definitions_and_leaves_its_devices(world: Wo
         assert (await tx.devices.find(world.device.device_id)).device_type_id is None
 
 
-async def test_a_command_name_is_free_once_a_device(world: World) -> None:
+async def test_a_command_name_is_free_once_a_device(world: StoredAccount) -> None:
     first, second = a_definition(world), a_definition(world, name="BLINK", params_schema=None)
     async with world.uow.write() as tx:
         await tx.definitions.add(first)
@@ -229,7 +229,7 @@ async def test_a_command_name_is_free_once_a_device(world: World) -> None:
         assert await tx.definitions.get_for_update(world.account.account_id, first.command_id) is None
 
 
-async def test_many_devices_are_found_switched_and_revised_together(world: World) -> None:
+async def test_many_devices_are_found_switched_and_revised_together(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         others = [await tx.devices.add(a_device(world.account.account_id, world.project.project_id)) for _ in range(3)]
         ids = [device.device_id for device in others]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from domain.events.model import Event
-from support.storage import NOW, World, an_account, an_event, new_id
+from support.storage import NOW, StoredAccount, an_account, an_event, new_id
 
 
 async def append(tx: Any, event: Event) -> Event:
@@ -16,14 +16,14 @@ async def append(tx: Any, event: Event) -> Event:
     return stored
 
 
-async def test_an_event_comes_back_as_it_went_in_with_a_position(world: World) -> None:
+async def test_an_event_comes_back_as_it_went_in_with_a_position(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         stored = await append(tx, an_event(world))
         assert stored.position > 0
         assert list(await tx.events.page(world.account.account_id, limit=5)) == [stored]
 
 
-async def test_positions_follow_the_order_of_commits(world: World) -> None:
+async def test_positions_follow_the_order_of_commits(world: StoredAccount) -> None:
     async def write() -> int:
         async with world.uow.write() as tx:
             stored = await append(tx, an_event(world))
@@ -37,7 +37,7 @@ async def test_positions_follow_the_order_of_commits(world: World) -> None:
         assert [event.position for event in await tx.events.list_public_after(world.account.account_id, 0, 99)] == sorted(commits)
 
 
-async def test_a_follower_of_the_log_never_misses_a_late_position(world: World) -> None:
+async def test_a_follower_of_the_log_never_misses_a_late_position(world: StoredAccount) -> None:
     """With transactions that begin together, write early and commit late, positions are in the order of commits."""
     chance = random.Random(3)
     writing = True
@@ -70,7 +70,7 @@ async def test_a_follower_of_the_log_never_misses_a_late_position(world: World) 
     assert len(followed) >= 96
 
 
-async def test_pages_do_not_shift_while_events_are_added(world: World) -> None:
+async def test_pages_do_not_shift_while_events_are_added(world: StoredAccount) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
         before = [await append(tx, an_event(world)) for _ in range(20)]
@@ -87,7 +87,7 @@ async def test_pages_do_not_shift_while_events_are_added(world: World) -> None:
     assert shown == [event.position for event in reversed(before)]
 
 
-async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: World) -> None:
+async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: StoredAccount) -> None:
     other = new_id("dev")
     async with world.uow.write() as tx:
         for number in range(6):
@@ -105,7 +105,7 @@ async def test_pages_go_back_by_position_and_filter_by_kind_and_device(world: Wo
         assert [(event.kind, event.device_id) for event in both] == [("relay_changed", other)]
 
 
-async def test_totals_count_all_events_or_the_filtered_ones(world: World) -> None:
+async def test_totals_count_all_events_or_the_filtered_ones(world: StoredAccount) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
         assert await tx.events.count(account_id) == 0
@@ -118,7 +118,7 @@ async def test_totals_count_all_events_or_the_filtered_ones(world: World) -> Non
         assert await tx.events.count(account_id, kind="relay_changed", device_id=world.device.device_id) == 2
 
 
-async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
+async def test_a_feed_resumes_with_public_events_only(world: StoredAccount) -> None:
     account_id = world.account.account_id
     async with world.uow.write() as tx:
         first = await append(tx, an_event(world))
@@ -129,7 +129,7 @@ async def test_a_feed_resumes_with_public_events_only(world: World) -> None:
         assert list(await tx.events.list_public_after(account_id, 0, 1)) == [first]
 
 
-async def test_each_account_has_an_oldest_and_a_newest_position(world: World) -> None:
+async def test_each_account_has_an_oldest_and_a_newest_position(world: StoredAccount) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
@@ -145,7 +145,7 @@ async def test_each_account_has_an_oldest_and_a_newest_position(world: World) ->
         assert len(await tx.events.page(other.account_id, limit=9)) == 1
 
 
-async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
+async def test_a_devices_log_is_read_back_by_time(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         for at_ms in (NOW + 2, NOW, NOW + 1, NOW + 1):
             await append(tx, an_event(world, at_ms=at_ms))
@@ -158,7 +158,7 @@ async def test_a_devices_log_is_read_back_by_time(world: World) -> None:
         assert [event.at_ms for event in log] == [NOW + 1, NOW + 1]
 
 
-async def test_totals_stay_right_when_old_events_are_deleted(world: World) -> None:
+async def test_totals_stay_right_when_old_events_are_deleted(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         for number in range(5):
             await append(tx, an_event(world, at_ms=NOW + number))
@@ -169,7 +169,7 @@ async def test_totals_stay_right_when_old_events_are_deleted(world: World) -> No
         assert [event.at_ms for event in await tx.events.page(world.account.account_id, limit=9)] == [NOW + 4, NOW + 3]
 
 
-async def test_many_events_are_appended_in_their_order_and_counted(world: World) -> None:
+async def test_many_events_are_appended_in_their_order_and_counted(world: StoredAccount) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)
@@ -186,7 +186,7 @@ async def test_many_events_are_appended_in_their_order_and_counted(world: World)
         assert await tx.events.count(other.account_id) == 1
 
 
-async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: World) -> None:
+async def test_the_log_of_all_accounts_can_be_followed_in_its_order(world: StoredAccount) -> None:
     other = an_account()
     async with world.uow.write() as tx:
         await tx.accounts.add(other)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from domain.approvals.model import ApprovalStatus, Requester
 from domain.grants.model import GrantSubject, KeyReadAccess, Scope
 from domain.grants.window import GrantWindow
-from support.storage import NOW, World, a_device, a_grant, a_key, an_approval, new_id
+from support.storage import NOW, StoredAccount, a_device, a_grant, a_key, an_approval, new_id
 
 
-async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
+async def test_a_grant_comes_back_as_it_went_in(world: StoredAccount) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
@@ -25,7 +25,7 @@ async def test_a_grant_comes_back_as_it_went_in(world: World) -> None:
         assert await tx.grants.get_for_update(world.account.account_id, grant.grant_id) is None
 
 
-async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(world: World) -> None:
+async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(world: StoredAccount) -> None:
     key, member = world.key.key_id, GrantSubject(membership_id=world.membership.membership_id)
     other_device = a_device(world.account.account_id, world.project.project_id)
     wide = a_grant(world, device_id=None, project_id=world.project.project_id)
@@ -44,7 +44,7 @@ async def test_grants_on_a_device_are_its_own_and_its_projects_oldest_first(worl
         assert list(await tx.grants.list_by_key(new_id("acc"), key)) == []
 
 
-async def test_read_access_is_listed_by_keys_and_by_devices(world: World) -> None:
+async def test_read_access_is_listed_by_keys_and_by_devices(world: StoredAccount) -> None:
     expired, second = a_key(world.account.account_id), a_key(world.account.account_id)
     async with world.uow.write() as tx:
         await tx.api_keys.add(expired)
@@ -69,7 +69,7 @@ async def test_read_access_is_listed_by_keys_and_by_devices(world: World) -> Non
         assert not await tx.grants.list_read_access_by_devices([new_id("dev")])
 
 
-async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: World) -> None:
+async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: StoredAccount) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
@@ -83,7 +83,7 @@ async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: World)
         assert list(await tx.grants.list_recent_uses(grant, 0, 9)) == [NOW + 60_000]
 
 
-async def test_an_approval_comes_back_as_it_went_in(world: World) -> None:
+async def test_an_approval_comes_back_as_it_went_in(world: StoredAccount) -> None:
     asked = an_approval(world, requested_by=Requester("Ada", None, world.membership.membership_id, world.user.user_id))
     async with world.uow.write() as tx:
         await tx.approvals.add(asked)
@@ -91,7 +91,7 @@ async def test_an_approval_comes_back_as_it_went_in(world: World) -> None:
         assert await tx.approvals.get(new_id("acc"), asked.approval_id) is None
 
 
-async def test_approvals_are_listed_newest_first_by_device_and_status(world: World) -> None:
+async def test_approvals_are_listed_newest_first_by_device_and_status(world: StoredAccount) -> None:
     account_id = world.account.account_id
     waiting = [an_approval(world, params=None) for _ in range(3)]
     denied = replace(waiting[1], status=ApprovalStatus.DENIED, decided_by="user:1", decided_ms=NOW)
@@ -111,7 +111,7 @@ async def test_approvals_are_listed_newest_first_by_device_and_status(world: Wor
         assert list(await tx.approvals.list_newest(account_id, device_id=new_id("dev"), status=ApprovalStatus.DENIED)) == []
 
 
-async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(world: World) -> None:
+async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(world: StoredAccount) -> None:
     account_id = world.account.account_id
     approvals = [an_approval(world) for _ in range(5)]
     async with world.uow.write() as tx:
@@ -126,7 +126,7 @@ async def test_a_page_of_approvals_begins_after_the_last_one_of_the_page_before(
     assert [*newest, *older, *of_device] == approvals[::-1]
 
 
-async def test_pending_approvals_are_found_by_their_requester(world: World) -> None:
+async def test_pending_approvals_are_found_by_their_requester(world: StoredAccount) -> None:
     account_id, key_id = world.account.account_id, new_id("key")
     member = Requester("Ada", None, world.membership.membership_id, world.user.user_id)
     by_key, decided = (an_approval(world, requested_by=Requester("Robot", key_id)) for _ in range(2))
@@ -141,7 +141,7 @@ async def test_pending_approvals_are_found_by_their_requester(world: World) -> N
         assert list(await found(new_id("acc"), key_id=key_id, membership_id=None)) == []
 
 
-async def test_expired_approvals_are_listed_oldest_first(world: World) -> None:
+async def test_expired_approvals_are_listed_oldest_first(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         assert await tx.approvals.next_expiry_ms() is None
         late, later, fine = (an_approval(world, expires_ms=NOW + offset) for offset in (-5, 0, 5))
@@ -154,7 +154,7 @@ async def test_expired_approvals_are_listed_oldest_first(world: World) -> None:
         assert await tx.approvals.next_expiry_ms() == NOW
 
 
-async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(world: World) -> None:
+async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(world: StoredAccount) -> None:
     member = GrantSubject(membership_id=world.membership.membership_id)
     async with world.uow.write() as tx:
         other = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
@@ -168,7 +168,7 @@ async def test_a_subjects_grants_on_many_devices_come_together_oldest_first(worl
         assert list(await tx.grants.list_by_subject_and_devices(GrantSubject(key_id=new_id("key")), [world.device])) == []
 
 
-async def test_decided_approvals_are_deleted_oldest_first_and_pending_ones_stay(world: World) -> None:
+async def test_decided_approvals_are_deleted_oldest_first_and_pending_ones_stay(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         assert await tx.approvals.delete_older_than(NOW, 5) == 0
         made = [an_approval(world, created_ms=NOW + number, expires_ms=NOW + 10**9) for number in range(4)]

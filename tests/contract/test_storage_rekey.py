@@ -8,10 +8,10 @@ from adapters.crypto.key_ring import KeyRing
 from adapters.crypto.vault import AesVault, sealing_key_id
 from domain.devices.model import DeviceCredentials
 from domain.secrets.rekey import RekeyService
-from support.storage import NOW, World, a_device, a_webhook
+from support.storage import NOW, StoredAccount, a_device, a_webhook
 
 
-async def filled(world: World, vault: AesVault, devices: int) -> list[str]:
+async def filled(world: StoredAccount, vault: AesVault, devices: int) -> list[str]:
     made = []
     async with world.uow.write() as tx:
         for number in range(devices):
@@ -23,7 +23,7 @@ async def filled(world: World, vault: AesVault, devices: int) -> list[str]:
     return made
 
 
-async def test_rekeying_encrypts_every_secret_with_the_new_key(world: World) -> None:
+async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAccount) -> None:
     ring = KeyRing.generate()
     devices = await filled(world, AesVault(ring), 450)
     hook = a_webhook(world)
@@ -48,7 +48,7 @@ async def test_rekeying_encrypts_every_secret_with_the_new_key(world: World) -> 
     assert (await service.run(seen.append)).rekeyed == 0
 
 
-async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: World) -> None:
+async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: StoredAccount) -> None:
     vault = AesVault(KeyRing.generate())
     (device_id,) = await filled(world, vault, 1)
     async with world.uow.write() as tx:
@@ -60,7 +60,7 @@ async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: World) -> N
         assert await tx.credentials.rekey(device_id, theirs, b"ours")
 
 
-async def test_rekeying_reports_and_keeps_a_secret_that_no_key_decrypts(world: World) -> None:
+async def test_rekeying_reports_and_keeps_a_secret_that_no_key_decrypts(world: StoredAccount) -> None:
     (device_id,) = await filled(world, AesVault(KeyRing.generate()), 1)
     service = RekeyService(uow=world.uow, vault=AesVault(KeyRing.generate()), key_of=sealing_key_id)
     tally: Any = await service.run(lambda seen: None)

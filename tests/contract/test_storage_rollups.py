@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from support.storage import NOW, World
+from support.storage import NOW, StoredAccount
 
 END = 2**31
 
 
-async def test_due_marks_are_listed_oldest_hour_first_for_finished_hours(world: World) -> None:
+async def test_due_marks_are_listed_oldest_hour_first_for_finished_hours(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         assert await tx.rollups.find_oldest_due_hour() is None
         await tx.rollups.mark_due([(2, 11), (1, 11), (1, 10), (1, 12)], NOW)
@@ -18,7 +18,7 @@ async def test_due_marks_are_listed_oldest_hour_first_for_finished_hours(world: 
         assert list(await tx.rollups.list_due_hours(1, 10, 12)) == [11, 10]
 
 
-async def test_a_worker_that_read_an_old_mark_does_not_delete_the_new_one(world: World) -> None:
+async def test_a_worker_that_read_an_old_mark_does_not_delete_the_new_one(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.mark_due([(1, 10), (2, 10)], NOW)
         [seen, other] = await tx.rollups.list_due(11, 9)
@@ -34,7 +34,7 @@ async def test_a_worker_that_read_an_old_mark_does_not_delete_the_new_one(world:
         assert list(await tx.rollups.list_due(11, 9)) == []
 
 
-async def test_roll_ups_are_replaced_and_read_newest_first(world: World) -> None:
+async def test_roll_ups_are_replaced_and_read_newest_first(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.upsert([(1, hour, b"%d" % hour) for hour in range(5)])
         await tx.rollups.upsert([(1, 3, b"new"), (2, 3, b"other")])
@@ -45,7 +45,7 @@ async def test_roll_ups_are_replaced_and_read_newest_first(world: World) -> None
         assert list(await tx.rollups.list_between(1, 0, 5, 2)) == [(4, b"4"), (3, b"new")]
 
 
-async def test_old_roll_ups_are_found_by_device_and_deleted_in_batches(world: World) -> None:
+async def test_old_roll_ups_are_found_by_device_and_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.upsert([(device, hour, b"x") for device in (1, 7, 9) for hour in range(4)])
         await tx.rollups.upsert([(8, 3, b"new")])
@@ -55,7 +55,7 @@ async def test_old_roll_ups_are_found_by_device_and_deleted_in_batches(world: Wo
         assert len(await tx.rollups.list_between(1, 0, END, 9)) == 4
 
 
-async def test_roll_ups_of_a_device_are_deleted_in_batches(world: World) -> None:
+async def test_roll_ups_of_a_device_are_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.rollups.upsert([(device, hour, b"x") for device in (1, 2) for hour in range(4)])
         await tx.rollups.mark_due([(1, hour) for hour in range(3)], NOW)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from domain.devices.model import Device
-from support.storage import NOW, World, a_device
+from support.storage import NOW, StoredAccount, a_device
 
 
-async def test_a_duplicate_reading_is_stored_once(world: World) -> None:
+async def test_a_duplicate_reading_is_stored_once(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(1, NOW, 7, b"a"), (1, NOW, 8, b"b"), (1, NOW, 7, b"a")])
         await tx.readings.add_many([(1, NOW, 7, b"a"), (1, NOW + 1, 4_294_967_295, b"c")])
@@ -16,7 +16,7 @@ async def test_a_duplicate_reading_is_stored_once(world: World) -> None:
         assert list(await tx.readings.list_between(1, 0, NOW + 9, 9)) == [(NOW + 1, b"c"), (NOW, b"b"), (NOW, b"a")]
 
 
-async def test_readings_of_a_failed_transaction_are_not_stored(world: World) -> None:
+async def test_readings_of_a_failed_transaction_are_not_stored(world: StoredAccount) -> None:
     async def fail() -> None:
         async with world.uow.write() as tx:
             await tx.readings.add_many([(1, NOW, 7, b"a")])
@@ -28,7 +28,7 @@ async def test_readings_of_a_failed_transaction_are_not_stored(world: World) -> 
         assert list(await tx.readings.list_between(1, 0, NOW + 9, 9)) == []
 
 
-async def test_a_range_includes_its_start_and_excludes_its_end(world: World) -> None:
+async def test_a_range_includes_its_start_and_excludes_its_end(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(number, at, 1, b"%d" % at) for number in (1, 2) for at in range(5)])
         assert list(await tx.readings.list_between(1, 1, 4, 9)) == [(3, b"3"), (2, b"2"), (1, b"1")]
@@ -36,7 +36,7 @@ async def test_a_range_includes_its_start_and_excludes_its_end(world: World) -> 
         assert list(await tx.readings.list_between(3, 0, 9, 9)) == []
 
 
-async def test_metrics_have_names_and_units(world: World) -> None:
+async def test_metrics_have_names_and_units(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_metric_names([(1, "temperature"), (2, "humidity")])
         await tx.readings.add_metric_names([(2, "humidity"), (3, "mode")])
@@ -48,7 +48,7 @@ async def test_metrics_have_names_and_units(world: World) -> None:
         assert list(await tx.readings.list_device_metrics(6)) == [(3, "mode", None)]
 
 
-async def test_a_checkpoint_replaces_the_one_before(world: World) -> None:
+async def test_a_checkpoint_replaces_the_one_before(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.upsert_checkpoints([(2, NOW, b"b"), (1, NOW, b"a")])
         await tx.readings.upsert_checkpoints([(2, NOW + 1, b"c")])
@@ -56,7 +56,7 @@ async def test_a_checkpoint_replaces_the_one_before(world: World) -> None:
         assert list(await tx.readings.list_checkpoints()) == [(1, NOW, b"a"), (2, NOW + 1, b"c")]
 
 
-async def test_rows_newer_than_the_checkpoint_come_in_pages(world: World) -> None:
+async def test_rows_newer_than_the_checkpoint_come_in_pages(world: StoredAccount) -> None:
     rows = [(device, at, digest, b"x") for device in (1, 2, 4) for at in (10, 11, 12) for digest in (1, 2)]
     expected = [row for row in rows if row[0] != 2 or row[1] > 11]
     async with world.uow.write() as tx:
@@ -71,14 +71,14 @@ async def test_rows_newer_than_the_checkpoint_come_in_pages(world: World) -> Non
             assert found == expected
 
 
-async def test_readings_of_a_device_are_deleted_in_batches(world: World) -> None:
+async def test_readings_of_a_device_are_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 2) for at in range(5)])
         assert [await tx.readings.delete_batch(1, 3) for _ in range(3)] == [3, 2, 0]
         assert len(await tx.readings.list_between(2, 0, 9, 9)) == 5
 
 
-async def test_old_readings_are_found_by_device_and_deleted_in_batches(world: World) -> None:
+async def test_old_readings_are_found_by_device_and_deleted_in_batches(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         await tx.readings.add_many([(device, at, 1, b"x") for device in (1, 7, 9) for at in range(5)])
         await tx.readings.add_many([(8, 4, 1, b"new")])
@@ -89,7 +89,7 @@ async def test_old_readings_are_found_by_device_and_deleted_in_batches(world: Wo
         assert list(await tx.readings.list_devices_with_rows_before(2, 0, 9)) == []
 
 
-async def test_pages_continue_after_a_key_with_many_messages_of_one_instant(world: World) -> None:
+async def test_pages_continue_after_a_key_with_many_messages_of_one_instant(world: StoredAccount) -> None:
     rows = [(at, digest, b"x") for at in (1, 2, 3) for digest in (-(2**31), -1, 0, 2**31 - 1)]
     async with world.uow.write() as tx:
         await tx.readings.add_many([(5, *row) for row in rows])
@@ -104,7 +104,7 @@ async def test_pages_continue_after_a_key_with_many_messages_of_one_instant(worl
             assert found == (expected[::-1] if newest_first else expected)
 
 
-async def test_readings_of_a_deleted_device_are_not_replayed(world: World) -> None:
+async def test_readings_of_a_deleted_device_are_not_replayed(world: StoredAccount) -> None:
     kept = await _another(world)
     async with world.uow.write() as tx:
         await tx.readings.add_many([(world.device.device_no, NOW, 1, b"gone"), (kept.device_no, NOW, 1, b"kept")])
@@ -114,7 +114,7 @@ async def test_readings_of_a_deleted_device_are_not_replayed(world: World) -> No
         ]
 
 
-async def _another(world: World) -> Device:
+async def _another(world: StoredAccount) -> Device:
     async with world.uow.write() as tx:
         device: Device = await tx.devices.add(a_device(world.account.account_id, world.project.project_id))
     return device

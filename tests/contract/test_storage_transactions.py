@@ -17,7 +17,7 @@ from domain.kernel.domain_events import DomainEvent
 from support.storage import (
     NOW,
     STORAGES,
-    World,
+    StoredAccount,
     a_grant,
     add_execution,
     an_account,
@@ -103,7 +103,7 @@ async def _add(storage: Any, account: Any) -> None:
         await tx.accounts.add(account)
 
 
-async def test_a_reader_keeps_the_snapshot_it_began_with(world: World) -> None:
+async def test_a_reader_keeps_the_snapshot_it_began_with(world: StoredAccount) -> None:
     async with world.uow.read() as tx:
         assert await tx.devices.count(world.account.account_id) == 1
         async with world.uow.write() as writing:
@@ -113,7 +113,7 @@ async def test_a_reader_keeps_the_snapshot_it_began_with(world: World) -> None:
         assert await tx.devices.count(world.account.account_id) == 0
 
 
-async def test_a_reader_sees_nothing_of_an_open_transaction(world: World) -> None:
+async def test_a_reader_sees_nothing_of_an_open_transaction(world: StoredAccount) -> None:
     async with world.uow.write() as writing:
         await writing.devices.set_relay_many({world.device.device_id: True})
         async with world.uow.read() as tx:
@@ -121,7 +121,7 @@ async def test_a_reader_sees_nothing_of_an_open_transaction(world: World) -> Non
             assert device.relay is None
 
 
-async def test_writing_in_a_read_transaction_is_rejected(world: World) -> None:
+async def test_writing_in_a_read_transaction_is_rejected(world: StoredAccount) -> None:
     fact = DomainEvent(world.account.account_id, "login_failed", "no", NOW, "user")
     for write in (
         lambda tx: tx.devices.set_online(world.device.device_id, True),
@@ -134,7 +134,7 @@ async def test_writing_in_a_read_transaction_is_rejected(world: World) -> None:
                 await write(tx)
 
 
-async def test_a_transaction_cannot_be_used_after_its_end(world: World) -> None:
+async def test_a_transaction_cannot_be_used_after_its_end(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         pass
     with pytest.raises(TransactionClosedError):
@@ -193,14 +193,14 @@ async def test_events_go_to_the_dispatcher_inside_the_transaction(kind: str, tmp
             assert [event.kind for event in await tx.events.page(world.account.account_id, limit=9)] == ["grant_created"]
 
 
-async def test_a_hundred_callers_spend_a_token_once(world: World) -> None:
+async def test_a_hundred_callers_spend_a_token_once(world: StoredAccount) -> None:
     token = RefreshToken(b"h", "fam", world.user.user_id, world.membership.membership_id, NOW, NOW + 9)
     async with world.uow.write() as tx:
         await tx.refresh_tokens.add(token)
     assert await _winners(world, lambda tx: tx.refresh_tokens.mark_spent(b"h", NOW)) == 1
 
 
-async def test_a_hundred_callers_decide_an_approval_once(world: World) -> None:
+async def test_a_hundred_callers_decide_an_approval_once(world: StoredAccount) -> None:
     approval = an_approval(world)
     async with world.uow.write() as tx:
         await tx.approvals.add(approval)
@@ -208,18 +208,18 @@ async def test_a_hundred_callers_decide_an_approval_once(world: World) -> None:
     assert await _winners(world, lambda tx: tx.approvals.decide_if_pending(decided)) == 1
 
 
-async def test_a_hundred_callers_advance_an_execution_once(world: World) -> None:
+async def test_a_hundred_callers_advance_an_execution_once(world: StoredAccount) -> None:
     async with world.uow.write() as tx:
         execution = await add_execution(tx, an_execution(world))
     sent = replace(execution, status=ExecutionStatus.SENT, sent_ms=NOW)
     assert await _winners(world, lambda tx: tx.executions.transition_many([(sent, ExecutionStatus.QUEUED)])) == 1
 
 
-async def test_a_hundred_callers_save_one_version_of_a_device_once(world: World) -> None:
+async def test_a_hundred_callers_save_one_version_of_a_device_once(world: StoredAccount) -> None:
     assert await _winners(world, lambda tx: tx.devices.save(world.device)) == 1
 
 
-async def test_a_hundred_callers_use_a_limited_grant_as_often_as_it_allows(world: World) -> None:
+async def test_a_hundred_callers_use_a_limited_grant_as_often_as_it_allows(world: StoredAccount) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
@@ -233,7 +233,7 @@ async def test_a_hundred_callers_use_a_limited_grant_as_often_as_it_allows(world
     assert await _winners(world, use) == 7
 
 
-async def _winners(world: World, attempt: Any) -> int:
+async def _winners(world: StoredAccount, attempt: Any) -> int:
     async def one() -> bool:
         async with world.uow.write() as tx:
             return bool(await attempt(tx))

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 from domain.webhooks.model import DeliveryState
-from support.storage import NOW, World, a_delivery, a_key, a_webhook, an_attempt, new_id
+from support.storage import NOW, StoredAccount, a_delivery, a_key, a_webhook, an_attempt, new_id
 
 
-async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
+async def test_a_webhook_comes_back_as_it_went_in(world: StoredAccount) -> None:
     first, second = a_webhook(world), a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(first)
@@ -22,7 +22,7 @@ async def test_a_webhook_comes_back_as_it_went_in(world: World) -> None:
         assert await tx.webhooks.find(first.webhook_id) == changed
 
 
-async def test_enabled_webhooks_have_an_enabled_key(world: World) -> None:
+async def test_enabled_webhooks_have_an_enabled_key(world: StoredAccount) -> None:
     off = a_key(world.account.account_id, enabled=False)
     live, disabled = a_webhook(world), a_webhook(world, enabled=False)
     async with world.uow.write() as tx:
@@ -33,7 +33,7 @@ async def test_enabled_webhooks_have_an_enabled_key(world: World) -> None:
         assert list(await tx.webhooks.list_enabled([new_id("acc")])) == []
 
 
-async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> None:
+async def test_due_deliveries_are_claimed_once_oldest_first(world: StoredAccount) -> None:
     webhook, busy = a_webhook(world), a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -48,7 +48,7 @@ async def test_due_deliveries_are_claimed_once_oldest_first(world: World) -> Non
         assert len(await tx.deliveries.claim(NOW, NOW + 60, 9)) == 1
 
 
-async def test_a_delivery_is_claimed_again_after_its_lease(world: World) -> None:
+async def test_a_delivery_is_claimed_again_after_its_lease(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -59,7 +59,7 @@ async def test_a_delivery_is_claimed_again_after_its_lease(world: World) -> None
         assert len(await tx.deliveries.claim(NOW + 60, NOW + 99, 9)) == 1
 
 
-async def test_concurrent_claimants_share_and_never_overlap(world: World) -> None:
+async def test_concurrent_claimants_share_and_never_overlap(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -73,7 +73,7 @@ async def test_concurrent_claimants_share_and_never_overlap(world: World) -> Non
     assert len(numbers) == len(set(numbers)) == 50
 
 
-async def test_a_delivery_finishes_once_and_drops_its_lease(world: World) -> None:
+async def test_a_delivery_finishes_once_and_drops_its_lease(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -93,7 +93,7 @@ async def test_a_delivery_finishes_once_and_drops_its_lease(world: World) -> Non
         assert await tx.deliveries.next_due_ms() is None
 
 
-async def test_an_instance_that_lost_a_delivery_cannot_change_it(world: World) -> None:
+async def test_an_instance_that_lost_a_delivery_cannot_change_it(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -108,7 +108,7 @@ async def test_an_instance_that_lost_a_delivery_cannot_change_it(world: World) -
         assert await tx.deliveries.get(held.no) == replace(held, attempts=1, due_ms=NOW + 200, claimed_until_ms=None)
 
 
-async def test_pending_deliveries_can_be_cancelled(world: World) -> None:
+async def test_pending_deliveries_can_be_cancelled(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -122,7 +122,7 @@ async def test_pending_deliveries_can_be_cancelled(world: World) -> None:
         assert (await tx.deliveries.get(claimed.no)).state is DeliveryState.CANCELLED
 
 
-async def test_a_deleted_webhook_gets_no_deliveries(world: World) -> None:
+async def test_a_deleted_webhook_gets_no_deliveries(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.deliveries.add_many([a_delivery(webhook)])
@@ -139,7 +139,7 @@ async def test_a_deleted_webhook_gets_no_deliveries(world: World) -> None:
         assert await tx.deliveries.get_attempt(webhook.webhook_id, attempt.delivery_id) is None
 
 
-async def test_deliveries_of_a_deleted_webhook_are_found_and_deleted_in_batches(world: World) -> None:
+async def test_deliveries_of_a_deleted_webhook_are_found_and_deleted_in_batches(world: StoredAccount) -> None:
     hooks = sorted((a_webhook(world) for _ in range(3)), key=lambda hook: hook.webhook_id)
     async with world.uow.write() as tx:
         assert await tx.deliveries.find_orphaned_webhook_id() is None
@@ -161,7 +161,7 @@ async def test_deliveries_of_a_deleted_webhook_are_found_and_deleted_in_batches(
         assert not await tx.deliveries.list_attempts(gone, 9)
 
 
-async def test_deliveries_of_a_deleted_key_are_orphaned(world: World) -> None:
+async def test_deliveries_of_a_deleted_key_are_orphaned(world: StoredAccount) -> None:
     key = a_key(world.account.account_id)
     webhook = a_webhook(world, key_id=key.key_id)
     async with world.uow.write() as tx:
@@ -173,7 +173,7 @@ async def test_deliveries_of_a_deleted_key_are_orphaned(world: World) -> None:
         assert await tx.deliveries.find_orphaned_webhook_id() == webhook.webhook_id
 
 
-async def test_an_attempt_that_was_not_sent_is_deleted(world: World) -> None:
+async def test_an_attempt_that_was_not_sent_is_deleted(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -185,7 +185,7 @@ async def test_an_attempt_that_was_not_sent_is_deleted(world: World) -> None:
         assert list(await tx.deliveries.list_attempts(webhook.webhook_id, 9)) == [first]
 
 
-async def test_attempts_are_logged_newest_first_and_completed(world: World) -> None:
+async def test_attempts_are_logged_newest_first_and_completed(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -201,7 +201,7 @@ async def test_attempts_are_logged_newest_first_and_completed(world: World) -> N
         assert await tx.deliveries.get_attempt(new_id("whk"), first.delivery_id) is None
 
 
-async def test_finished_deliveries_are_deleted_with_their_attempts(world: World) -> None:
+async def test_finished_deliveries_are_deleted_with_their_attempts(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -213,7 +213,7 @@ async def test_finished_deliveries_are_deleted_with_their_attempts(world: World)
         assert [one.delivery_no for one in await tx.deliveries.list_attempts(webhook.webhook_id, 9)] == [claimed[3].no]
 
 
-async def test_finishing_many_deliveries_skips_finished_ones(world: World) -> None:
+async def test_finishing_many_deliveries_skips_finished_ones(world: StoredAccount) -> None:
     webhook = a_webhook(world)
     async with world.uow.write() as tx:
         await tx.webhooks.add(webhook)
@@ -228,7 +228,7 @@ async def test_finishing_many_deliveries_skips_finished_ones(world: World) -> No
         assert (await tx.deliveries.get(third.no)).state is DeliveryState.CANCELLED
 
 
-async def test_a_busy_webhook_does_not_hide_the_others(world: World) -> None:
+async def test_a_busy_webhook_does_not_hide_the_others(world: StoredAccount) -> None:
     hooks = [a_webhook(world) for _ in range(5)]
     async with world.uow.write() as tx:
         for hook in hooks:

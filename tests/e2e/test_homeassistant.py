@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from support.device import Device, create_device
-from support.homeassistant import Broker, HomeAssistant, home_assistant
+from support.homeassistant import HomeAssistant, MosquittoProcess, home_assistant
 from support.ports import free_ports
 from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.thoroughness import thorough_run_only
@@ -21,7 +21,7 @@ SPECIAL_NAME = 'Pump "7"; {{ states }} \\ </script> ü'
 class BridgedService:
     """The service with a bridge to `broker`, acting as the key `key_id`."""
 
-    def __init__(self, service: Service, broker: Broker, key_id: str) -> None:
+    def __init__(self, service: Service, broker: MosquittoProcess, key_id: str) -> None:
         self.service = service
         self.broker = broker
         self.key_id = key_id
@@ -42,7 +42,7 @@ class BridgedService:
 def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedService]:
     folder = tmp_path_factory.mktemp("home")
     folder.joinpath("broker").mkdir()
-    broker = Broker(folder / "broker", *free_ports(1))
+    broker = MosquittoProcess(folder / "broker", *free_ports(1))
     broker.start()
     try:
         with Service(folder / "service") as service:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from support import mqtt_packets
-from support.broker import RawConnection
+from support.broker import RawMqttConnection
 from support.device import Device, DeviceConnection, create_device
 from support.mqtt_packets import CONNACK, DISCONNECT, PING, PONG, PUBACK, SUBACK
 from support.service import ApiClient, Service
@@ -35,13 +35,13 @@ class Scene:
     victim: Device
     line: DeviceConnection
 
-    async def raw(self, client_id: str = "raw", **options: object) -> RawConnection:
+    async def raw(self, client_id: str = "raw", **options: object) -> RawMqttConnection:
         raw = await mqtt_packets.open_connected(self.service.mqtt_port, self.mallory.credentials, client_id, **options)
         self.opened.append(raw)
         return raw
 
     def __post_init__(self) -> None:
-        self.opened: list[RawConnection] = []
+        self.opened: list[RawMqttConnection] = []
 
     async def figure(self, name: str) -> float:
         """A number of the metrics page; 0 while it is not there."""
@@ -79,7 +79,7 @@ async def _scene(service: Service, owner: ApiClient) -> AsyncIterator[Scene]:
     assert service.error_lines() == []
 
 
-async def settled(raw: RawConnection) -> None:
+async def settled(raw: RawMqttConnection) -> None:
     """The connection lives, and everything sent before has been dealt with."""
     await raw.send(PING)
     while (await raw.next_packet())[0] != PONG:
@@ -357,7 +357,7 @@ async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> N
     await scene.until_figure('refused_total{reason="timeout"}', before + 6)
 
 
-async def _closed(raw: RawConnection) -> bool:
+async def _closed(raw: RawMqttConnection) -> bool:
     try:
         while await raw.reader.read(65_536):
             pass

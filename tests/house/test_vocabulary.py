@@ -20,15 +20,6 @@ rollcall said settle settled shelf shelves sight stretch stretches tally teller 
 """
 RETIRED = frozenset(RETIRED_WORDS.split())
 """Words that this project once used in names and that no reader could guess."""
-WORDS = """
-answerbook ask asked bell bells bulletin bulletins desk desks doorbell downlink errand errands facing glance glances greet greeting
-heard hearing hearings herald lane lanes leftovers mended neighbour neighbours nursery owe owed owes patience persona pour pouring
-rollcall said settle settled shelf shelves sight stretch stretches tally teller told turnstile uplink verdict visitor
-"""
-RETIRED = frozenset(RETIRED_WORDS.split())
-"""Words that this project once used in names and that no reader could guess."""
-UNFINISHED = ("rust/engine/", "rust/courier/", "rust/bindings/", "src/domain/webhooks/", "src/domain/secrets/rekey.py")
-"""Not searched yet: their names are being changed. Remove each entry when its last retired word is gone."""
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 

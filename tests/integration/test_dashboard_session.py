@@ -10,27 +10,27 @@ import pytest
 
 from adapters.http.core.middleware import HttpSettings
 from adapters.http.dashboard.session import dashboard_session_blueprint
-from support.http import PASSWORD, Http, World, serving
+from support.http import PASSWORD, HttpClient, HttpWorld, serving
 
 PROOF = {"X-CSRF-Protection": "1"}
 LOGIN = {"email": "ada@example.com", "password": PASSWORD}
 
 
-def world(*, is_tls: bool = False) -> World:
-    return World(
+def world(*, is_tls: bool = False) -> HttpWorld:
+    return HttpWorld(
         blueprints=lambda made: [dashboard_session_blueprint(sessions=made.sessions, is_tls=is_tls)],
         settings=HttpSettings(cors_origins=("https://app.example.com",)),
     )
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
+async def http() -> AsyncIterator[HttpClient]:
     async with serving(world()) as client:
         await client.world.account()
         yield client
 
 
-async def send(http: Http, action: str, body: object = None, *, token: str = "", **headers: str) -> httpx.Response:
+async def send(http: HttpClient, action: str, body: object = None, *, token: str = "", **headers: str) -> httpx.Response:
     cookie = {"Cookie": f"latchboard_refresh={token}"} if token else {}
     http.raw.cookies.clear()  # each call says itself which cookie it sends
     return await http.raw.post(f"/dashboard/session/{action}", json=body, headers={**PROOF, **cookie, **headers})
@@ -41,7 +41,7 @@ def cookie_of(answer: httpx.Response) -> str:
     return morsel.value
 
 
-async def test_the_refresh_token_is_in_a_cookie_that_no_script_reads_and_other_sites_do_not_send(http: Http) -> None:
+async def test_the_refresh_token_is_in_a_cookie_that_no_script_reads_and_other_sites_do_not_send(http: HttpClient) -> None:
     answer = await send(http, "login", LOGIN)
     assert set(answer.json()) == {"accessToken", "expiresIn", "user"}
     [morsel] = SimpleCookie(answer.headers["Set-Cookie"]).values()
@@ -63,7 +63,7 @@ async def test_behind_tls_the_cookie_never_travels_without_it() -> None:
         assert (morsel.key, morsel["secure"]) == ("__Secure-latchboard_refresh", True)
 
 
-async def test_a_session_is_renewed_by_its_cookie_and_a_spent_cookie_ends_it(http: Http) -> None:
+async def test_a_session_is_renewed_by_its_cookie_and_a_spent_cookie_ends_it(http: HttpClient) -> None:
     first = cookie_of(await send(http, "login", LOGIN))
     answer = await send(http, "refresh", token=first)
     assert (answer.status_code, set(answer.json())) == (200, {"accessToken", "expiresIn"})
@@ -73,7 +73,7 @@ async def test_a_session_is_renewed_by_its_cookie_and_a_spent_cookie_ends_it(htt
     assert (await send(http, "refresh", token=second)).status_code == 401
 
 
-async def test_signing_out_ends_the_session_and_deletes_the_cookie(http: Http) -> None:
+async def test_signing_out_ends_the_session_and_deletes_the_cookie(http: HttpClient) -> None:
     token = cookie_of(await send(http, "login", LOGIN))
     answer = await send(http, "logout", token=token)
     assert (answer.json(), cookie_of(answer)) == ({"ok": True}, "")
@@ -93,7 +93,7 @@ async def test_signing_out_ends_the_session_and_deletes_the_cookie(http: Http) -
     ],
 )
 @pytest.mark.parametrize("action", ["login", "refresh", "logout"])
-async def test_a_page_of_another_site_can_use_none_of_it(http: Http, action: str, headers: dict[str, str]) -> None:
+async def test_a_page_of_another_site_can_use_none_of_it(http: HttpClient, action: str, headers: dict[str, str]) -> None:
     token = cookie_of(await send(http, "login", LOGIN))
     body = LOGIN if action == "login" else None
     answer = await send(http, action, body, token=token, **headers)
@@ -102,14 +102,14 @@ async def test_a_page_of_another_site_can_use_none_of_it(http: Http, action: str
     assert (await send(http, "refresh", token=token)).status_code == 200, "and it changed nothing"
 
 
-async def test_cors_permits_neither_the_header_nor_the_cookie_to_an_origin_that_may_read(http: Http) -> None:
+async def test_cors_permits_neither_the_header_nor_the_cookie_to_an_origin_that_may_read(http: HttpClient) -> None:
     headers = {"Origin": "https://app.example.com", "Access-Control-Request-Method": "POST"}
     answer = await http.raw.options("/dashboard/session/refresh", headers=headers)
     assert "X-CSRF-Protection".lower() not in answer.headers["Access-Control-Allow-Headers"].lower()
     assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
-async def test_the_api_keeps_its_bearer_tokens_and_knows_no_cookie(http: Http) -> None:
+async def test_the_api_keeps_its_bearer_tokens_and_knows_no_cookie(http: HttpClient) -> None:
     answer = await http.post("/auth/login", LOGIN)
     assert answer.json()["refreshToken"]
     assert "Set-Cookie" not in answer.headers

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from domain.kernel.caller import Role
-from support.http import PASSWORD, Http, World, serving
+from support.http import PASSWORD, HttpClient, HttpWorld, serving
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
-    async with serving(World()) as client:
+async def http() -> AsyncIterator[HttpClient]:
+    async with serving(HttpWorld()) as client:
         yield client
 
 
-async def test_login_gives_tokens_and_the_user(http: Http) -> None:
+async def test_login_gives_tokens_and_the_user(http: HttpClient) -> None:
     answer = await http.sign_in()
     assert answer["expiresIn"] == 900
     assert answer["user"]["email"] == "ada@example.com"
@@ -37,7 +37,7 @@ async def test_login_gives_tokens_and_the_user(http: Http) -> None:
     assert (me["hasGoogleAuth"], me["hasGithubAuth"], me["deviceCount"]) == (False, False, 0)
 
 
-async def test_an_unknown_email_is_answered_as_a_wrong_password_is(http: Http) -> None:
+async def test_an_unknown_email_is_answered_as_a_wrong_password_is(http: HttpClient) -> None:
     await http.sign_in()
     http.headers = {"X-Request-Id": "the-same-request"}
     wrong = await http.post("/auth/login", {"email": "ada@example.com", "password": "not this one"})
@@ -47,7 +47,7 @@ async def test_an_unknown_email_is_answered_as_a_wrong_password_is(http: Http) -
     assert wrong.content == unknown.content
 
 
-async def test_guessing_is_slowed_down_and_says_for_how_long(http: Http) -> None:
+async def test_guessing_is_slowed_down_and_says_for_how_long(http: HttpClient) -> None:
     await http.sign_in()
     http.headers = {}
     for _ in range(5):
@@ -61,7 +61,7 @@ async def test_guessing_is_slowed_down_and_says_for_how_long(http: Http) -> None
     assert answer.status_code == 200
 
 
-async def test_a_refresh_token_is_spent_once_and_reuse_ends_the_family(http: Http) -> None:
+async def test_a_refresh_token_is_spent_once_and_reuse_ends_the_family(http: HttpClient) -> None:
     first = await http.sign_in()
     http.headers = {}
     second = await http.post("/auth/refresh", {"refreshToken": first["refreshToken"]})
@@ -73,7 +73,7 @@ async def test_a_refresh_token_is_spent_once_and_reuse_ends_the_family(http: Htt
     assert follower.status_code == 401
 
 
-async def test_logout_ends_the_refresh_token_and_takes_an_unknown_one(http: Http) -> None:
+async def test_logout_ends_the_refresh_token_and_takes_an_unknown_one(http: HttpClient) -> None:
     tokens = await http.sign_in()
     http.headers = {}
     for token in (tokens["refreshToken"], tokens["refreshToken"], "never heard of"):
@@ -83,7 +83,7 @@ async def test_logout_ends_the_refresh_token_and_takes_an_unknown_one(http: Http
     assert answer.status_code == 401
 
 
-async def test_an_access_token_ends_after_fifteen_minutes(http: Http) -> None:
+async def test_an_access_token_ends_after_fifteen_minutes(http: HttpClient) -> None:
     await http.sign_in()
     http.world.clock.forward(minutes=14.9)
     assert (await http.get("/auth/me")).status_code == 200
@@ -92,7 +92,7 @@ async def test_an_access_token_ends_after_fifteen_minutes(http: Http) -> None:
     assert (answer.status_code, answer.json()["error"]) == (401, "TOKEN_EXPIRED")
 
 
-async def test_the_password_changes_with_a_mailed_code_and_ends_all_sessions(http: Http) -> None:
+async def test_the_password_changes_with_a_mailed_code_and_ends_all_sessions(http: HttpClient) -> None:
     tokens = await http.sign_in()
     assert (await http.post("/auth/password/request-otp")).json() == {"ok": True}
     cooling = await http.post("/auth/password/request-otp", {})
@@ -110,7 +110,7 @@ async def test_the_password_changes_with_a_mailed_code_and_ends_all_sessions(htt
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_members_and_viewers_cannot_ask_for_a_code(http: Http, role: Role) -> None:
+async def test_members_and_viewers_cannot_ask_for_a_code(http: HttpClient, role: Role) -> None:
     await http.sign_in("grace@example.com", role)
     for path, body in (
         ("/auth/password/request-otp", None),

@@ -17,7 +17,7 @@ from adapters.http.core.operation import operation
 from adapters.http.core.request_handling import ApiResponse, MediaType
 from adapters.http.core.schemas import DisplayName, QueryParameters, RequestBody, ResponseModel
 from domain.kernel.errors import RateLimited, Unavailable, VersionMismatch
-from support.http import Http, World, listening, serving
+from support.http import HttpClient, HttpWorld, listening, serving
 
 
 class Thing(RequestBody):
@@ -42,7 +42,7 @@ class Waits(ResponseModel):
     approval_id: str
 
 
-def probes(world: World) -> Sequence[Blueprint]:
+def probes(world: HttpWorld) -> Sequence[Blueprint]:
     bp = Blueprint("probes", __name__, url_prefix="/api/v1")
 
     @operation(bp, "PUT", "/things/<int:slot>", tag="T", access=RequiredAccess.ANYONE, summary="s", status=201)
@@ -74,8 +74,8 @@ def probes(world: World) -> Sequence[Blueprint]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
-    async with serving(World(blueprints=probes)) as client:
+async def http() -> AsyncIterator[HttpClient]:
+    async with serving(HttpWorld(blueprints=probes)) as client:
         yield client
 
 
@@ -111,7 +111,7 @@ PACKED = {**JSON, "Content-Encoding": "gzip"}
         (b'{"someName": "\xff"}', "INVALID_JSON", None),
     ],
 )
-async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: Http, body: bytes, code: str, names: str | None) -> None:
+async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: HttpClient, body: bytes, code: str, names: str | None) -> None:
     answer = await http.put("/things/1", content=body, headers=JSON)
     problem = answer.json()
     assert (answer.status_code, problem["error"]) == (400, code), problem
@@ -121,13 +121,13 @@ async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: Http, body: byt
         assert names in [detail["field"] for detail in problem["details"]]
 
 
-async def test_brackets_in_text_are_not_depth(http: Http) -> None:
+async def test_brackets_in_text_are_not_depth(http: HttpClient) -> None:
     deep = {"someName": "[" * 50 + '\\"' + "{" * 10, "inner": {"a": [[1]] * 40}}
     answer = await http.put("/things/1", deep)
     assert answer.status_code == 201
 
 
-async def test_a_success_has_camel_case_names_headers_and_its_status(http: Http) -> None:
+async def test_a_success_has_camel_case_names_headers_and_its_status(http: HttpClient) -> None:
     answer = await http.put("/things/3?limit=7", {"someName": " Pump ", "amount": 1})
     assert (answer.status_code, answer.json()) == (201, {"someName": "Pump", "slot": 3, "limit": 7})
     assert answer.headers["ETag"] == '"7"'
@@ -136,20 +136,20 @@ async def test_a_success_has_camel_case_names_headers_and_its_status(http: Http)
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_the_class_of_the_reply_chooses_among_statuses(http: Http) -> None:
+async def test_the_class_of_the_reply_chooses_among_statuses(http: HttpClient) -> None:
     assert (await http.post("/maybe", {"someName": "go"})).status_code == 200
     answer = await http.post("/maybe", {"someName": "wait"})
     assert (answer.status_code, answer.json()) == (202, {"approvalId": "apv_1"})
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=1&limit=2", "typo=1", "limit=%00"])
-async def test_a_bad_query_parameter_is_named(http: Http, query: str) -> None:
+async def test_a_bad_query_parameter_is_named(http: HttpClient, query: str) -> None:
     answer = await http.put(f"/things/1?{query}", {"someName": "a"})
     assert (answer.status_code, answer.json()["error"]) == (400, "VALIDATION_ERROR")
     assert answer.json()["details"][0]["field"] == query.partition("=")[0]
 
 
-async def test_an_operation_without_query_takes_none(http: Http) -> None:
+async def test_an_operation_without_query_takes_none(http: HttpClient) -> None:
     answer = await http.get("/csv?x=1")
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "x")
 
@@ -172,7 +172,7 @@ async def test_an_operation_without_query_takes_none(http: Http) -> None:
     ],
 )
 async def test_every_error_has_the_one_shape(
-    http: Http, method: str, path: str, more: dict[str, object], status: int, code: str
+    http: HttpClient, method: str, path: str, more: dict[str, object], status: int, code: str
 ) -> None:
     answer = await http.raw.request(method, path, **more)  # type: ignore[arg-type]
     assert answer.status_code == status
@@ -183,12 +183,12 @@ async def test_every_error_has_the_one_shape(
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_405_names_the_methods_that_are_allowed(http: Http) -> None:
+async def test_405_names_the_methods_that_are_allowed(http: HttpClient) -> None:
     answer = await http.delete("/who")
     assert "GET" in answer.headers["Allow"]
 
 
-async def test_a_limit_says_when_to_come_back(http: Http) -> None:
+async def test_a_limit_says_when_to_come_back(http: HttpClient) -> None:
     answer = await http.post("/fail/limit")
     assert (answer.status_code, answer.json()["error"], answer.json()["retryAfter"]) == (429, "RATE_LIMITED", 17)
     assert answer.headers["Retry-After"] == "17"
@@ -196,26 +196,26 @@ async def test_a_limit_says_when_to_come_back(http: Http) -> None:
     assert answer.headers["RateLimit"] == '"grant";r=0;t=17'
 
 
-async def test_a_sane_request_id_is_taken_over_and_another_is_not(http: Http) -> None:
+async def test_a_sane_request_id_is_taken_over_and_another_is_not(http: HttpClient) -> None:
     answer = await http.get("/csv", headers={"X-Request-Id": "trace-12345678"})
     assert answer.headers["X-Request-Id"] == "trace-12345678"
     answer = await http.get("/csv", headers={"X-Request-Id": "<script>alert(1)</script>"})
     assert answer.headers["X-Request-Id"].startswith("req_")
 
 
-async def test_nobody_learns_from_validation_what_only_callers_may_know(http: Http) -> None:
+async def test_nobody_learns_from_validation_what_only_callers_may_know(http: HttpClient) -> None:
     answer = await http.post("/keys", content=b"not json", headers=JSON)
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_cors_is_off_unless_configured(http: Http) -> None:
+async def test_cors_is_off_unless_configured(http: HttpClient) -> None:
     answer = await http.get("/csv", headers={"Origin": "https://app.example.com"})
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
-    world = World(blueprints=probes, settings=HttpSettings(cors_origins=("https://app.example.com",), hsts=True))
+    world = HttpWorld(blueprints=probes, settings=HttpSettings(cors_origins=("https://app.example.com",), hsts=True))
     async with serving(world) as http:
         preflight = {"Origin": "https://app.example.com", "Access-Control-Request-Method": "PUT"}
         answer = await http.call("OPTIONS", "/things/1", headers=preflight)
@@ -228,7 +228,7 @@ async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
 
 
 async def test_a_body_that_only_drips_is_cut_off() -> None:
-    world = World(blueprints=probes, settings=HttpSettings(body_timeout_s=0.2))
+    world = HttpWorld(blueprints=probes, settings=HttpSettings(body_timeout_s=0.2))
     async with listening(world.app()) as url:
         port = int(url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port, family=socket.AF_INET)
@@ -255,7 +255,7 @@ NEXT = b"GET /api/v1/catalog/boards HTTP/1.1\r\nHost: x\r\n\r\n"
     ids=["late", "late in chunks", "never whole", "too large"],
 )
 async def test_a_request_that_is_refused_before_its_body_came_leaves_a_connection_that_serves_or_says_it_ends(
-    http: Http, head: bytes, body: bytes, stays: bool
+    http: HttpClient, head: bytes, body: bytes, stays: bool
 ) -> None:
     reader, writer = await asyncio.open_connection(http.raw.base_url.host, http.raw.base_url.port)
     async with asyncio.timeout(10):
@@ -273,7 +273,7 @@ async def test_a_request_that_is_refused_before_its_body_came_leaves_a_connectio
     writer.close()
 
 
-async def test_the_document_names_every_operation_and_its_errors(http: Http) -> None:
+async def test_the_document_names_every_operation_and_its_errors(http: HttpClient) -> None:
     document = (await http.raw.get("/openapi.json")).json()
     assert document["openapi"] == "3.1.0"
     put = document["paths"]["/api/v1/things/{slot}"]["put"]
@@ -287,7 +287,7 @@ async def test_the_document_names_every_operation_and_its_errors(http: Http) -> 
     assert "IDEMPOTENCY_MISMATCH" in created["responses"]["409"]["content"]["application/json"]["examples"]
 
 
-async def test_every_reference_of_the_document_leads_somewhere(http: Http) -> None:
+async def test_every_reference_of_the_document_leads_somewhere(http: HttpClient) -> None:
     text = (await http.raw.get("/openapi.json")).text
     document = json.loads(text)
     for piece in text.split('"$ref": "')[1:]:
@@ -296,7 +296,7 @@ async def test_every_reference_of_the_document_leads_somewhere(http: Http) -> No
             at = at[step]
 
 
-async def test_the_docs_page_needs_no_other_host(http: Http) -> None:
+async def test_the_docs_page_needs_no_other_host(http: HttpClient) -> None:
     page = await http.raw.get("/docs")
     assert page.status_code == 200
     assert "http" not in page.text.replace("http-equiv", "")
@@ -307,7 +307,7 @@ async def test_the_docs_page_needs_no_other_host(http: Http) -> None:
     assert (await http.raw.get("/docs/..%2fLICENSE")).status_code == 404
 
 
-async def test_the_catalog_is_for_everyone(http: Http) -> None:
+async def test_the_catalog_is_for_everyone(http: HttpClient) -> None:
     boards = await http.get("/catalog/boards")
     apps = await http.get("/catalog/apps")
     assert "ESP32" in {board["boardType"] for board in boards.json()}

@@ -13,7 +13,7 @@ from adapters.http.api.grants.routes import grants_blueprint
 from adapters.http.app import create_app
 from domain.devices.model import Device
 from domain.kernel.caller import Role
-from support.device_app import NamedCallers, as_key, as_person
+from support.device_app import RoleNameAuthenticator, as_key, as_person
 from support.schedule_world import ScheduleWorld
 
 
@@ -32,7 +32,7 @@ def client(world: ScheduleWorld) -> Client:
             approvals_blueprint(world.approvals),
             commands_blueprint(world.commands, world.definitions, world.control),
         ],
-        authenticator=NamedCallers(world),
+        authenticator=RoleNameAuthenticator(world),
     )
     return app.test_client()
 

@@ -14,7 +14,7 @@ from adapters.http.core.operation import operation
 from adapters.http.core.schemas import DisplayName, RequestBody
 from domain.kernel.errors import Conflict
 from domain.kernel.idempotency import COMMITTED
-from support.http import PASSWORD, Http, World, serving
+from support.http import PASSWORD, HttpClient, HttpWorld, serving
 from support.memory_storage.sessions import MemoryStoredResponseRepository
 
 
@@ -22,7 +22,7 @@ class Thing(RequestBody):
     some_name: DisplayName
 
 
-def counter(world: World) -> Sequence[Blueprint]:
+def counter(world: HttpWorld) -> Sequence[Blueprint]:
     bp = Blueprint("counter", __name__, url_prefix="/api/v1")
     runs: list[str] = []
 
@@ -38,12 +38,12 @@ def counter(world: World) -> Sequence[Blueprint]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
-    async with serving(World(blueprints=counter)) as client:
+async def http() -> AsyncIterator[HttpClient]:
+    async with serving(HttpWorld(blueprints=counter)) as client:
         yield client
 
 
-async def test_the_same_idempotency_key_gives_the_first_answer_again(http: Http) -> None:
+async def test_the_same_idempotency_key_gives_the_first_answer_again(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "a1"}
     first = await http.post("/count", {"someName": "a"}, headers=key)
@@ -57,14 +57,14 @@ async def test_the_same_idempotency_key_gives_the_first_answer_again(http: Http)
     assert (await http.post("/count", {"someName": "b"}, headers=key)).json() == {"runs": 2}
 
 
-async def test_a_refusal_does_not_use_the_idempotency_key_up(http: Http) -> None:
+async def test_a_refusal_does_not_use_the_idempotency_key_up(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "a2"}
     assert (await http.post("/count", {"someName": "refuse"}, headers=key)).status_code == 409
     assert (await http.post("/count", {"someName": "refuse"}, headers=key)).json() == {"runs": 2}
 
 
-async def test_an_idempotency_key_belongs_to_its_caller(http: Http) -> None:
+async def test_an_idempotency_key_belongs_to_its_caller(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "a3"}
     await http.post("/keys", {"name": "mine"}, headers=key)
@@ -77,13 +77,13 @@ async def test_an_idempotency_key_belongs_to_its_caller(http: Http) -> None:
     assert hers.headers.get("Idempotency-Replayed") is None
 
 
-async def test_a_bad_idempotency_key_is_named(http: Http) -> None:
+async def test_a_bad_idempotency_key_is_named(http: HttpClient) -> None:
     await http.sign_in()
     answer = await http.post("/count", {"someName": "a"}, headers={"Idempotency-Key": "k" * 256})
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "Idempotency-Key")
 
 
-async def test_twenty_requests_at_once_with_one_key_run_once(http: Http) -> None:
+async def test_twenty_requests_at_once_with_one_key_run_once(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "a4"}
     answers = await asyncio.gather(*(http.post("/count", {"someName": "a"}, headers=key) for _ in range(20)))
@@ -92,7 +92,7 @@ async def test_twenty_requests_at_once_with_one_key_run_once(http: Http) -> None
     assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_IN_PROGRESS"}
 
 
-async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
+async def test_a_remembered_secret_is_not_kept_in_the_clear(http: HttpClient) -> None:
     await http.sign_in()
     answer = await http.post("/keys", {"name": "k"}, headers={"Idempotency-Key": "a5"})
     assert http.account is not None
@@ -112,7 +112,7 @@ async def test_a_remembered_secret_is_not_kept_in_the_clear(http: Http) -> None:
     ],
 )
 async def test_the_claim_of_another_process_is_abandoned_when_that_is_gone(
-    http: Http, monkeypatch: pytest.MonkeyPatch, alive: bool, status: int | None, answer: tuple[int, str | None]
+    http: HttpClient, monkeypatch: pytest.MonkeyPatch, alive: bool, status: int | None, answer: tuple[int, str | None]
 ) -> None:
     await http.sign_in()
     assert http.account is not None
@@ -132,7 +132,7 @@ async def test_the_claim_of_another_process_is_abandoned_when_that_is_gone(
     assert (retry.status_code, retry.json().get("error")) == answer
 
 
-async def test_a_claim_of_this_process_stays_in_progress(http: Http) -> None:
+async def test_a_claim_of_this_process_stays_in_progress(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "alive"}
     answers = await asyncio.gather(*(http.post("/count", {"someName": "a"}, headers=key) for _ in range(8)))

@@ -13,10 +13,10 @@ from domain.devices.model import Device, DeviceMetadata, DeviceStatus, FirmwareP
 from domain.grants.model import Grant, GrantSubject, Scope
 from domain.grants.window import GrantWindow
 from domain.kernel.ids import DeviceId, GrantId, KeyId
-from support.http import Http, World, serving
+from support.http import HttpClient, HttpWorld, serving
 
 
-def control(world: World) -> Sequence[Blueprint]:
+def control(world: HttpWorld) -> Sequence[Blueprint]:
     bp = Blueprint("control", __name__, url_prefix="/api/v1")
 
     @operation(bp, "GET", "/who", tag="T", access=RequiredAccess.KEY, summary="s")
@@ -27,20 +27,20 @@ def control(world: World) -> Sequence[Blueprint]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
-    async with serving(World(blueprints=control)) as client:
+async def http() -> AsyncIterator[HttpClient]:
+    async with serving(HttpWorld(blueprints=control)) as client:
         await client.sign_in()
         yield client
 
 
-async def make(http: Http) -> dict[str, str]:
+async def make(http: HttpClient) -> dict[str, str]:
     answer = await http.post("/keys", {"name": "CI"})
     assert answer.status_code == 201
     made: dict[str, str] = answer.json()
     return made
 
 
-async def test_a_key_is_shown_whole_once(http: Http) -> None:
+async def test_a_key_is_shown_whole_once(http: HttpClient) -> None:
     made = await make(http)
     assert set(made) == {"keyId", "name", "type", "prefix", "key"}
     assert made["key"].startswith(made["prefix"])
@@ -61,7 +61,7 @@ async def test_a_key_is_shown_whole_once(http: Http) -> None:
 
 
 @pytest.mark.parametrize("form", ["X-Api-Key", "Bearer"])
-async def test_a_key_may_call_what_is_open_to_keys_and_nothing_else(http: Http, form: str) -> None:
+async def test_a_key_may_call_what_is_open_to_keys_and_nothing_else(http: HttpClient, form: str) -> None:
     made = await make(http)
     http.headers = {"X-Api-Key": made["key"]} if form == "X-Api-Key" else {"Authorization": f"Bearer {made['key']}"}
     assert (await http.get("/who")).json() == {"who": f"apikey:{made['keyId']}"}
@@ -76,7 +76,7 @@ async def test_a_key_may_call_what_is_open_to_keys_and_nothing_else(http: Http, 
         assert (answer.status_code, answer.json()["error"]) == (403, "SESSION_REQUIRED"), path
 
 
-async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: Http) -> None:
+async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: HttpClient) -> None:
     made = await make(http)
     await http.delete(f"/keys/{made['keyId']}")
     for key in (made["key"], "sk_live_nonsense", "anything"):
@@ -86,7 +86,7 @@ async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: Http) -> None:
             assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED"), (key, path)
 
 
-async def test_a_disabled_key_is_nobody_until_it_is_enabled(http: Http) -> None:
+async def test_a_disabled_key_is_nobody_until_it_is_enabled(http: HttpClient) -> None:
     made = await make(http)
     session = http.headers
     assert (await http.patch(f"/keys/{made['keyId']}", {"enabled": False, "name": "old"})).json() == {"ok": True}
@@ -97,7 +97,7 @@ async def test_a_disabled_key_is_nobody_until_it_is_enabled(http: Http) -> None:
     assert [(key["name"], key["enabled"]) for key in (await http.get("/keys")).json()] == [("old", True)]
 
 
-async def test_last_use_is_shown_after_the_next_flush(http: Http) -> None:
+async def test_last_use_is_shown_after_the_next_flush(http: HttpClient) -> None:
     made = await make(http)
     session, http.headers = http.headers, {"X-Api-Key": made["key"]}
     await http.get("/who")
@@ -107,7 +107,7 @@ async def test_last_use_is_shown_after_the_next_flush(http: Http) -> None:
     assert listed["lastUsedAt"] == "2027-01-15T08:00:00.000Z"
 
 
-async def test_the_grants_of_a_key_name_their_device_or_project(http: Http) -> None:
+async def test_the_grants_of_a_key_name_their_device_or_project(http: HttpClient) -> None:
     made = await make(http)
     assert (await http.get(f"/keys/{made['keyId']}/grants")).json() == []
     await _grant(http, KeyId(made["keyId"]))
@@ -126,11 +126,11 @@ async def test_the_grants_of_a_key_name_their_device_or_project(http: Http) -> N
     assert (second["appliesVia"], second["device"], second["project"]["name"]) == ("project", None, "Default")
 
 
-async def test_the_grants_of_an_unknown_key_are_not_found(http: Http) -> None:
+async def test_the_grants_of_an_unknown_key_are_not_found(http: HttpClient) -> None:
     assert (await http.get("/keys/key_00000000000000000000/grants")).status_code == 404
 
 
-async def _grant(http: Http, key_id: KeyId) -> None:
+async def _grant(http: HttpClient, key_id: KeyId) -> None:
     assert http.account is not None
     account_id, project_id = http.account.account.account_id, http.account.project.project_id
     now_ms = http.world.clock.now_ms()

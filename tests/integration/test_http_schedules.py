@@ -10,7 +10,7 @@ from quart.typing import TestClientProtocol as Client
 from adapters.http.api.schedules.routes import schedules_blueprint
 from adapters.http.app import create_app
 from domain.kernel.caller import Role
-from support.device_app import NamedCallers, as_key, as_person
+from support.device_app import RoleNameAuthenticator, as_key, as_person
 from support.schedule_world import NOW, ScheduleWorld
 
 
@@ -23,7 +23,7 @@ async def world() -> ScheduleWorld:
 
 @pytest.fixture
 def client(world: ScheduleWorld) -> Client:
-    app = create_app(blueprints=[schedules_blueprint(world.schedules)], authenticator=NamedCallers(world))
+    app = create_app(blueprints=[schedules_blueprint(world.schedules)], authenticator=RoleNameAuthenticator(world))
     return app.test_client()
 
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from domain.kernel.caller import Role
-from support.http import PASSWORD, Http, World, serving
+from support.http import PASSWORD, HttpClient, HttpWorld, serving
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[Http]:
-    async with serving(World()) as client:
+async def http() -> AsyncIterator[HttpClient]:
+    async with serving(HttpWorld()) as client:
         await client.sign_in()
         yield client
 
@@ -20,7 +20,7 @@ async def http() -> AsyncIterator[Http]:
 GRACE = {"email": "grace@example.com", "name": "Grace", "role": "Member", "password": PASSWORD}
 
 
-async def test_a_member_is_added_changed_and_removed(http: Http) -> None:
+async def test_a_member_is_added_changed_and_removed(http: HttpClient) -> None:
     added = await http.post("/members", GRACE)
     assert added.status_code == 201
     member = added.json()
@@ -36,13 +36,13 @@ async def test_a_member_is_added_changed_and_removed(http: Http) -> None:
     ("field", "value"),
     [("role", "owner"), ("role", None), ("email", "nonsense"), ("email", 7), ("name", ""), ("password", "short"), ("extra", 1)],
 )
-async def test_a_bad_member_is_refused_with_the_name_of_the_field(http: Http, field: str, value: object) -> None:
+async def test_a_bad_member_is_refused_with_the_name_of_the_field(http: HttpClient, field: str, value: object) -> None:
     answer = await http.post("/members", {**GRACE, field: value})
     assert (answer.status_code, answer.json()["error"]) == (400, "VALIDATION_ERROR")
     assert [detail["field"] for detail in answer.json()["details"]] == [field]
 
 
-async def test_the_last_owner_stays(http: Http) -> None:
+async def test_the_last_owner_stays(http: HttpClient) -> None:
     [me] = (await http.get("/members")).json()
     for answer in (
         await http.delete(f"/members/{me['membershipId']}"),
@@ -51,19 +51,19 @@ async def test_the_last_owner_stays(http: Http) -> None:
         assert (answer.status_code, answer.json()["error"]) == (409, "LAST_OWNER")
 
 
-async def test_an_admin_does_not_touch_owners(http: Http) -> None:
+async def test_an_admin_does_not_touch_owners(http: HttpClient) -> None:
     [owner] = (await http.get("/members")).json()
     await http.sign_in("grace@example.com", Role.ADMIN)
     answer = await http.delete(f"/members/{owner['membershipId']}")
     assert (answer.status_code, answer.json()["error"]) == (403, "ROLE_REQUIRED")
 
 
-async def test_an_id_of_any_shape_is_just_not_found(http: Http) -> None:
+async def test_an_id_of_any_shape_is_just_not_found(http: HttpClient) -> None:
     for name in ("mbr_unknown", "prj_00000000000000000000", "%E2%82%AC", "..", "mbr_" + "a" * 100):
         assert (await http.delete(f"/members/{name}")).status_code in (404, 405), name
 
 
-async def test_a_project_is_created_renamed_and_deleted(http: Http) -> None:
+async def test_a_project_is_created_renamed_and_deleted(http: HttpClient) -> None:
     [default] = (await http.get("/projects")).json()
     assert set(default) == {"projectId", "name", "deviceCount", "createdAt"}
     made = await http.post("/projects", {"name": "Barn"})

@@ -18,7 +18,7 @@ from adapters.storage.sql.postgres.leader_lock import DeviceLeaderLock
 from adapters.storage.sql.postgres.notifications import PostgresListener
 from domain.kernel.errors import Unavailable
 from support import postgres
-from support.storage import World, add_execution, an_execution, empty_postgres, populate
+from support.storage import StoredAccount, add_execution, an_execution, empty_postgres, populate
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -31,7 +31,7 @@ class Instance:
     listener: PostgresListener
     uow: FencedUnitOfWork
 
-    async def queue_command(self, world: World) -> None:
+    async def queue_command(self, world: StoredAccount) -> None:
         """As a firing rule does."""
         async with self.uow.write() as tx:
             await add_execution(tx, an_execution(world))
@@ -52,7 +52,7 @@ async def instance(url: str) -> AsyncIterator[Instance]:
 
 
 @pytest.fixture
-async def pair() -> AsyncIterator[tuple[Instance, Instance, World]]:
+async def pair() -> AsyncIterator[tuple[Instance, Instance, StoredAccount]]:
     url = await empty_postgres()
     async with instance(url) as first, instance(url) as second:
         world = await populate(first.database.uow)
@@ -67,7 +67,7 @@ async def cut_off(leader: Instance) -> None:
     await connection.close()
 
 
-async def commands(world: World) -> int:
+async def commands(world: StoredAccount) -> int:
     async with world.uow.read() as tx:
         return len(await tx.executions.list_queued(10, 0))
 
@@ -78,7 +78,7 @@ async def become_leader(listener: PostgresListener) -> Any:
     return waiting
 
 
-async def test_only_the_leader_writes_for_the_devices(pair: tuple[Instance, Instance, World]) -> None:
+async def test_only_the_leader_writes_for_the_devices(pair: tuple[Instance, Instance, StoredAccount]) -> None:
     first, second, world = pair
     await second.listener.open()
     await first.queue_command(world)
@@ -87,7 +87,9 @@ async def test_only_the_leader_writes_for_the_devices(pair: tuple[Instance, Inst
     assert await commands(world) == 1
 
 
-async def test_a_transaction_that_a_leader_had_open_at_a_takeover_is_not_stored(pair: tuple[Instance, Instance, World]) -> None:
+async def test_a_transaction_that_a_leader_had_open_at_a_takeover_is_not_stored(
+    pair: tuple[Instance, Instance, StoredAccount],
+) -> None:
     first, second, world = pair
     with pytest.raises(Unavailable):
         async with first.uow.write() as tx:
@@ -102,7 +104,7 @@ async def test_a_transaction_that_a_leader_had_open_at_a_takeover_is_not_stored(
 
 
 async def test_a_transaction_that_an_old_leader_begins_after_a_takeover_is_rejected(
-    pair: tuple[Instance, Instance, World],
+    pair: tuple[Instance, Instance, StoredAccount],
 ) -> None:
     first, second, world = pair
     await cut_off(first)
@@ -116,7 +118,7 @@ async def test_a_transaction_that_an_old_leader_begins_after_a_takeover_is_rejec
     await asyncio.wait([waiting])
 
 
-async def test_a_new_leader_waits_for_a_running_commit_of_the_old_one(pair: tuple[Instance, Instance, World]) -> None:
+async def test_a_new_leader_waits_for_a_running_commit_of_the_old_one(pair: tuple[Instance, Instance, StoredAccount]) -> None:
     """The commit is stored before the new leader reads."""
     first, second, world = pair
     async with first.uow.write() as tx:
@@ -131,7 +133,7 @@ async def test_a_new_leader_waits_for_a_running_commit_of_the_old_one(pair: tupl
     await asyncio.wait([waiting])
 
 
-async def test_a_leader_that_reconnects_in_time_stays_the_leader(pair: tuple[Instance, Instance, World]) -> None:
+async def test_a_leader_that_reconnects_in_time_stays_the_leader(pair: tuple[Instance, Instance, StoredAccount]) -> None:
     first, _, world = pair
     await cut_off(first)
     await first.listener.open()

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from adapters.storage.sql import SqlDatabase
 from domain.commands.model import ExecutionStatus
 from support import storage
-from support.schedule_process import SLOTS, StoredWorld
+from support.schedule_process import SLOTS, SqlScheduleWorld
 from support.schedule_world import HOUR, NOW
 from support.thoroughness import usual_or_thorough
 
@@ -121,11 +121,11 @@ async def test_several_instances_run_each_edge_once(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def stored_world(kind: str, folder: Path) -> AsyncIterator[StoredWorld]:
+async def stored_world(kind: str, folder: Path) -> AsyncIterator[SqlScheduleWorld]:
     database = SqlDatabase(await empty(kind, folder))
     await database.start()
     try:
-        world = StoredWorld(database)
+        world = SqlScheduleWorld(database)
         await world.populate()
         yield world
     finally:
@@ -137,7 +137,7 @@ async def stored_world(kind: str, folder: Path) -> AsyncIterator[StoredWorld]:
 async def test_a_slot_changed_in_its_due_second_runs_the_old_edge_or_the_new_one(tmp_path: Path, kind: str, edited: bool) -> None:
     due_ts, chance = NOW + 60, random.Random(11)
 
-    async def change(world: StoredWorld, device: object) -> None:
+    async def change(world: SqlScheduleWorld, device: object) -> None:
         await asyncio.sleep(chance.uniform(0, 0.01))
         if edited:
             changes = {"off_ts": due_ts + 2 * HOUR, "on_ts": due_ts}
@@ -145,7 +145,7 @@ async def test_a_slot_changed_in_its_due_second_runs_the_old_edge_or_the_new_one
         else:
             await world.put(device, due_ts, due_ts + 2 * HOUR)  # type: ignore[arg-type]
 
-    async def fire(world: StoredWorld) -> None:
+    async def fire(world: SqlScheduleWorld) -> None:
         await asyncio.sleep(chance.uniform(0, 0.01))
         await world.firing.fire_due(world.clock.now_ms())
 

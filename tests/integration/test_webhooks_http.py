@@ -13,7 +13,7 @@ from adapters.http.api.webhooks.routes import webhooks_blueprint
 from domain.kernel.caller import Role
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.ids import AccountId, DeviceId
-from support.http import Http, World, serving
+from support.http import HttpClient, HttpWorld, serving
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import WebhookWorld
@@ -22,7 +22,7 @@ from support.webhook_world import WebhookWorld
 class Site:
     """The HTTP world, with the webhooks of a webhook world over the same storage."""
 
-    def __init__(self, http: Http, hooks: WebhookWorld) -> None:
+    def __init__(self, http: HttpClient, hooks: WebhookWorld) -> None:
         self.http = http
         self.hooks = hooks
 
@@ -52,11 +52,11 @@ class Site:
 async def site() -> AsyncIterator[Site]:
     hooks = WebhookWorld()
 
-    def blueprints(world: World) -> list[Blueprint]:
+    def blueprints(world: HttpWorld) -> list[Blueprint]:
         return [webhooks_blueprint(hooks.webhooks, hooks.log), events_blueprint(hooks.events)]
 
     assert isinstance(hooks.uow, MemoryUnitOfWork)
-    world = World(blueprints=blueprints, uow=hooks.uow)
+    world = HttpWorld(blueprints=blueprints, uow=hooks.uow)
     async with serving(world) as http, hooks.delivering():
         await http.sign_in()
         yield Site(http, hooks)

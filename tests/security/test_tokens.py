@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from adapters.crypto.key_ring import KeyRing
 from domain.accounts.administration import CreatedAccount
-from support.http import START_MS
 from support.in_process_app import InProcessApp, in_process_app
+from support.manual_clock import START_MS
 
 NOW = START_MS // 1000
 RSA = rsa.generate_private_key(65_537, 2_048)

@@ -45,7 +45,7 @@ class BrokerWorld:
     events: list[InboundEvent] = field(default_factory=list)
     telemetry: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _raw_connections: list[RawConnection] = field(default_factory=list)
+    _raw_connections: list[RawMqttConnection] = field(default_factory=list)
 
     @property
     def port(self) -> int:
@@ -60,15 +60,15 @@ class BrokerWorld:
         options = {"port": self.port, "identifier": "main", "timeout": TIMEOUT_S, **options}
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
 
-    async def open(self, first: bytes) -> RawConnection:
+    async def open(self, first: bytes) -> RawMqttConnection:
         """A socket on which these bytes have been said."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
-        raw = RawConnection(reader, writer)
+        raw = RawMqttConnection(reader, writer)
         self._raw_connections.append(raw)
         return raw
 
-    async def login(self, device: BrokerDevice, client_id: str = "raw", **options: Any) -> RawConnection:
+    async def login(self, device: BrokerDevice, client_id: str = "raw", **options: Any) -> RawMqttConnection:
         raw = await self.open(connect_packet(device, client_id, **options))
         head, body = await raw.next_packet()
         assert (head, body[1]) == (0x20, 0)
@@ -172,7 +172,7 @@ def publish_packet(topic: str, payload: bytes, *, qos: int = 0, packet_id: int =
 
 
 @dataclass
-class RawConnection:
+class RawMqttConnection:
     """MQTT 3.1.1 by hand."""
 
     reader: asyncio.StreamReader

@@ -18,7 +18,7 @@ from domain.kernel.ids import KeyId
 from support.device_world import ACCOUNT, DeviceWorld
 
 
-class NamedCallers:
+class RoleNameAuthenticator:
     def __init__(self, world: DeviceWorld) -> None:
         self._world = world
 
@@ -51,5 +51,5 @@ def make_app(world: DeviceWorld) -> Quart:
             events_blueprint(EventService(uow=world.uow, clock=world.clock)),
             commands_blueprint(world.commands, world.definitions, world.control),
         ],
-        authenticator=NamedCallers(world),
+        authenticator=RoleNameAuthenticator(world),
     )

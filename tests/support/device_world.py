@@ -17,7 +17,7 @@ from domain.commands.device_reports import DeviceReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
-from domain.commands.queries import DeviceControlQueryService
+from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.devices.codec import CommandResultReport, DeviceReport, OutboundMessage, RelayReport
 from domain.devices.credential_sync import CredentialSync
@@ -37,21 +37,10 @@ from domain.grants.window import GrantWindow
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.ids import AccountId, DeviceId, GrantId, IdPrefix, KeyId, MembershipId, ProjectId, UserId
 from domain.keys.model import ApiKey
+from support.manual_clock import START_MS, ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
 ACCOUNT = AccountId("acc_00000000000000000000")
-START_MS = 1_800_000_000_000
-
-
-class FakeClock:
-    def __init__(self, now_ms: int = START_MS) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def forward(self, ms: int) -> None:
-        self.ms += ms
 
 
 class CountingIds:
@@ -73,7 +62,7 @@ class CountingIds:
         return bytes(size)
 
 
-class OpenVault:
+class TransparentVault:
     """Stores the binding in the sealed bytes, so that a test detects a secret opened for the wrong owner."""
 
     def seal(self, secret: str, bound_to: str) -> bytes:
@@ -102,7 +91,7 @@ class PlainHasher:
         return False
 
 
-class AlwaysOpen:
+class FakeWindowEvaluator:
     """Every window is open unless a test closes them."""
 
     def __init__(self) -> None:
@@ -201,11 +190,11 @@ class DeviceWorld:
     """Everything of the devices and commands parts, wired as the program wires it."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = ManualClock()
         self.ids = CountingIds()
         self.uow = MemoryUnitOfWork()
         self.link = FakeLink()
-        self.windows = AlwaysOpen()
+        self.windows = FakeWindowEvaluator()
         self.outcomes = InProcessExecutionWaiter()
         self.checker = JsonSchemaParamsValidator()
         self.wake_event = FakeWakeEvent()
@@ -222,7 +211,7 @@ class DeviceWorld:
         self.credentials = DeviceCredentialService(
             **shared,
             ids=self.ids,
-            vault=OpenVault(),
+            vault=TransparentVault(),
             hasher=PlainHasher(),
             credential_sync=self.admission,
             presence=self.presence,
@@ -242,7 +231,7 @@ class DeviceWorld:
             **shared, ids=self.ids, authorizer=self.gate, validator=self.checker, commands=self.commands
         )
         self.types = DeviceTypeService(**shared, ids=self.ids, validator=self.checker)
-        self.control = DeviceControlQueryService(**shared, authorizer=self.gate)
+        self.control = DeviceQueryService(**shared, authorizer=self.gate)
         self.reports = DeviceReportService(execution_waiter=self.outcomes)
         self.dispatch = self.make_dispatch()
 
@@ -250,7 +239,7 @@ class DeviceWorld:
         return CredentialSync(
             uow=self.uow,
             link=self.link,
-            vault=OpenVault(),
+            vault=TransparentVault(),
             lock=asyncio.Lock(),
             wake=self.wake_event,
             on_synced=self.readmitted.append,

@@ -25,7 +25,7 @@ from support.webhook_world import ACCOUNT, TIMEOUT_S, WebhookWorld
 HOUR_MS = 3_600_000
 
 
-class KnownCallers:
+class FakeAuthenticator:
     """An `Authenticator` that accepts the tokens and keys a test names."""
 
     def __init__(self, world: WebhookWorld) -> None:
@@ -84,7 +84,7 @@ class FeedListener:
 
 
 class FeedWorld:
-    def __init__(self, world: WebhookWorld, url: str, callers: KnownCallers, live: FeedEndpoint) -> None:
+    def __init__(self, world: WebhookWorld, url: str, callers: FakeAuthenticator, live: FeedEndpoint) -> None:
         self.world = world
         self.live = live
         self.callers = callers
@@ -121,7 +121,7 @@ async def feed_world(
 ) -> AsyncIterator[FeedWorld]:
     """`wired` False: behind a plain ASGI server without access to the socket."""
     world = world or await WebhookWorld().populate()
-    callers = KnownCallers(world)
+    callers = FakeAuthenticator(world)
     audience = AudienceService(uow=world.uow, clock=world.clock)
     live = FeedEndpoint(audience=audience, hub=world.feed, authenticator=callers, clock=world.clock, **more)
     with patched_hypercorn() if wired else contextlib.nullcontext():

@@ -59,7 +59,7 @@ UNITS = {
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
-class Broker:
+class MosquittoProcess:
     """Mosquitto without persistence: a restart loses every retained message."""
 
     def __init__(self, folder: Path, port: int) -> None:
@@ -180,7 +180,7 @@ def validate(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def home_assistant(broker: Broker) -> AsyncIterator[HomeAssistant]:
+async def home_assistant(broker: MosquittoProcess) -> AsyncIterator[HomeAssistant]:
     options: dict[str, Any] = {"username": "homeassistant", "password": PASSWORD, "timeout": TIMEOUT_S}
     async with aiomqtt.Client("127.0.0.1", broker.port, protocol=aiomqtt.ProtocolVersion.V5, **options) as client:
         home = HomeAssistant(client)

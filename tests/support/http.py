@@ -1,10 +1,10 @@
 """The REST side on a real loopback socket, over memory storage, with a clock that is moved by hand.
 
-    async with serving(World()) as http:
+    async with serving(HttpWorld()) as http:
         await http.sign_in()
         answer = await http.get("/projects")
 
-Parts that are tested through HTTP add their blueprints: `World(blueprints=lambda world: [rules_blueprint(...)])`.
+Parts that are tested through HTTP add their blueprints: `HttpWorld(blueprints=lambda world: [rules_blueprint(...)])`.
 """
 
 from __future__ import annotations
@@ -43,23 +43,10 @@ from domain.approvals.closing import PendingApprovalCloser
 from domain.kernel.caller import Role, Session
 from domain.keys.authentication import CallerAuthenticator
 from domain.keys.service import ApiKeyService
+from support.manual_clock import ManualClock
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 
-START_MS = 1_800_000_000_000
 PASSWORD = "correct horse battery"
-
-
-class ManualClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self, now_ms: int = START_MS) -> None:
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def forward(self, *, seconds: float = 0, minutes: float = 0, days: float = 0) -> None:
-        self._now_ms += round(seconds * 1000 + minutes * 60_000 + days * 86_400_000)
 
 
 class FakeMailer:
@@ -75,14 +62,14 @@ class FakeMailer:
         self.mails.append((to, subject, text))
 
 
-class World:
+class HttpWorld:
     """All that the accounts and keys parts need, built as `app.wiring.compose` builds it; `blueprints` adds those of other
     parts."""
 
     def __init__(
         self,
         *,
-        blueprints: Callable[[World], Sequence[Blueprint]] = lambda world: (),
+        blueprints: Callable[[HttpWorld], Sequence[Blueprint]] = lambda world: (),
         settings: HttpSettings | None = None,
         uow: Any = None,
         hasher: Any = None,
@@ -137,10 +124,10 @@ class World:
         self.hasher.close()
 
 
-class Http:
+class HttpClient:
     """A client of one served world. `get`, `post`, … call paths below `/api/v1` with `headers`; `raw` is the httpx client."""
 
-    def __init__(self, world: World, raw: httpx.AsyncClient) -> None:
+    def __init__(self, world: HttpWorld, raw: httpx.AsyncClient) -> None:
         self.world = world
         self.raw = raw
         self.headers: dict[str, str] = {}
@@ -203,10 +190,10 @@ async def listening(app: Quart, *, ping_every_s: float | None = None) -> AsyncIt
 
 
 @asynccontextmanager
-async def serving(world: World) -> AsyncIterator[Http]:
+async def serving(world: HttpWorld) -> AsyncIterator[HttpClient]:
     """The world on a real loopback port, with a client that is not signed in yet."""
     try:
         async with listening(world.app()) as url, httpx.AsyncClient(base_url=url, timeout=10, verify=False) as raw:
-            yield Http(world, raw)
+            yield HttpClient(world, raw)
     finally:
         await world.close()

@@ -30,7 +30,8 @@ from domain.kernel.caller import Role
 from domain.kernel.ids import DeviceId
 from domain.webhooks.ports import ResponseCallback, WebhookRequest, WebhookResponse
 from support.device_world import FakeLink
-from support.http import PASSWORD, FakeMailer, ManualClock
+from support.http import PASSWORD, FakeMailer
+from support.manual_clock import ManualClock
 
 BASE_URL = "http://latchboard.test"
 RECEIVER_URL = "http://127.0.0.1:9/hook"

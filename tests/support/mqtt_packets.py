@@ -6,7 +6,7 @@ import asyncio
 import struct
 from typing import Any
 
-from support.broker import RawConnection
+from support.broker import RawMqttConnection
 
 CONNACK, PUBACK, PUBREC, PUBCOMP, SUBACK, PONG, DISCONNECT = 0x20, 0x40, 0x50, 0x70, 0x90, 0xD0, 0xE0
 PING = b"\xc0\x00"
@@ -66,15 +66,15 @@ def subscribe(*filters: str | bytes, packet_id: int = 1, more: bytes = b"") -> b
     return packet(0x82, body + b"".join(utf8_string(each) + b"\x01" for each in filters))
 
 
-async def open_raw(port: int, first: bytes = b"") -> RawConnection:
+async def open_raw(port: int, first: bytes = b"") -> RawMqttConnection:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    raw = RawConnection(reader, writer)
+    raw = RawMqttConnection(reader, writer)
     if first:
         await raw.send(first)
     return raw
 
 
-async def open_connected(port: int, credentials: dict[str, Any], client_id: str = "raw", **options: Any) -> RawConnection:
+async def open_connected(port: int, credentials: dict[str, Any], client_id: str = "raw", **options: Any) -> RawMqttConnection:
     raw = await open_raw(port, connect(credentials["mqttUsername"], credentials["mqttPassword"], client_id, **options))
     head, body = await raw.next_packet()
     assert (head, body[1]) == (CONNACK, 0), body

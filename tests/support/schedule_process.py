@@ -22,7 +22,7 @@ class NoFeed:
     def publish(self, event: Event) -> None: ...
 
 
-class StoredWorld(ScheduleWorld):
+class SqlScheduleWorld(ScheduleWorld):
     """A `ScheduleWorld` whose services use a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
@@ -35,7 +35,7 @@ class StoredWorld(ScheduleWorld):
         self.commands._ids = RandomIdGenerator()
 
 
-async def populate(world: StoredWorld) -> None:
+async def populate(world: SqlScheduleWorld) -> None:
     await world.populate()
     device = await world.device()
     await world.put(device, NOW + 60, NOW + DAY)
@@ -53,7 +53,7 @@ async def populate(world: StoredWorld) -> None:
             )
 
 
-async def fire(world: StoredWorld) -> None:
+async def fire(world: SqlScheduleWorld) -> None:
     world.clock.ms = (NOW + 60) * 1000
     while await world.firing.next_due_ts() == NOW + 60:
         if await world.firing.fire_due(world.clock.now_ms(), limit=3):
@@ -64,7 +64,7 @@ async def main(what: str, url: str) -> None:
     database = SqlDatabase(url)
     await database.start()
     try:
-        await (populate if what == "populate" else fire)(StoredWorld(database))
+        await (populate if what == "populate" else fire)(SqlScheduleWorld(database))
         print("done", flush=True)
     finally:
         await database.stop()

@@ -19,7 +19,8 @@ from domain.schedules.device_plan_sync import DevicePlanService
 from domain.schedules.firing import ScheduleFiringService
 from domain.schedules.model import Schedule, ScheduleEdgeRecord
 from domain.schedules.service import ScheduleInput, ScheduleService, ScheduleView
-from support.device_world import START_MS, DeviceWorld
+from support.device_world import DeviceWorld
+from support.manual_clock import START_MS
 from support.memory_storage.schedules import FIRED_EDGES
 
 NOW = START_MS // 1000

@@ -65,7 +65,7 @@ async def empty_postgres() -> str:
 
 
 @dataclass(frozen=True)
-class World:
+class StoredAccount:
     """One account with an owner, a default project, a key and a device, all stored."""
 
     uow: Any
@@ -77,7 +77,7 @@ class World:
     device: Device
 
 
-async def populate(uow: Any) -> World:
+async def populate(uow: Any) -> StoredAccount:
     account, user = an_account(), a_user()
     membership = Membership(new_id("mbr"), account.account_id, user.user_id, Role.OWNER, NOW)
     project = Project(new_id("prj"), account.account_id, "Default", True, NOW)
@@ -89,7 +89,7 @@ async def populate(uow: Any) -> World:
         await tx.projects.add(project)
         await tx.api_keys.add(key)
         device = await tx.devices.add(a_device(account.account_id, project.project_id))
-    return World(uow, account, user, membership, project, key, device)
+    return StoredAccount(uow, account, user, membership, project, key, device)
 
 
 def an_account() -> Account:
@@ -122,7 +122,7 @@ def a_device(account_id: Any, project_id: Any, **changes: Any) -> Device:
     return Device(device_id=new_id("dev"), device_no=0, account_id=account_id, project_id=project_id, **(fields | changes))
 
 
-def a_grant(world: World, **changes: Any) -> Grant:
+def a_grant(world: StoredAccount, **changes: Any) -> Grant:
     fields: dict[str, Any] = {
         "subject": GrantSubject(key_id=world.key.key_id),
         "device_id": world.device.device_id,
@@ -138,7 +138,7 @@ def a_grant(world: World, **changes: Any) -> Grant:
     return Grant(grant_id=new_id("grt"), account_id=world.account.account_id, **(fields | changes))
 
 
-def an_approval(world: World, **changes: Any) -> Approval:
+def an_approval(world: StoredAccount, **changes: Any) -> Approval:
     fields: dict[str, Any] = {
         "cmd": "ON",
         "params": {"level": [1, 2.5, None]},
@@ -154,7 +154,7 @@ def an_approval(world: World, **changes: Any) -> Approval:
     )
 
 
-def a_definition(world: World, **changes: Any) -> CommandDefinition:
+def a_definition(world: StoredAccount, **changes: Any) -> CommandDefinition:
     fields: dict[str, Any] = {
         "device_id": world.device.device_id,
         "device_type_id": None,
@@ -170,7 +170,7 @@ def a_definition(world: World, **changes: Any) -> CommandDefinition:
     return CommandDefinition(command_id=new_id("cmd"), account_id=world.account.account_id, **(fields | changes))
 
 
-def an_execution(world: World, **changes: Any) -> Execution:
+def an_execution(world: StoredAccount, **changes: Any) -> Execution:
     fields: dict[str, Any] = {
         "cmd": "ON",
         "params": None,
@@ -194,7 +194,7 @@ async def add_execution(tx: Any, execution: Execution) -> Execution:
     return stored
 
 
-def a_schedule(world: World, **changes: Any) -> Schedule:
+def a_schedule(world: StoredAccount, **changes: Any) -> Schedule:
     fields: dict[str, Any] = {
         "slot": 0,
         "on_ts": 1_790_000_100,
@@ -222,7 +222,7 @@ def a_schedule(world: World, **changes: Any) -> Schedule:
     return Schedule(schedule_id=new_id("sched"), account_id=world.account.account_id, **(fields | changes))
 
 
-def a_rule(world: World, **changes: Any) -> Rule:
+def a_rule(world: StoredAccount, **changes: Any) -> Rule:
     fields: dict[str, Any] = {
         "name": "too hot",
         "conditions": (RuleCondition("temperature", Comparator.GREATER, 30.0), RuleCondition("mode", Comparator.EQUAL, "eco")),
@@ -236,7 +236,7 @@ def a_rule(world: World, **changes: Any) -> Rule:
     return Rule(rule_id=new_id("rul"), rule_no=0, account_id=world.account.account_id, **(fields | changes))
 
 
-def an_event(world: World, **changes: Any) -> Event:
+def an_event(world: StoredAccount, **changes: Any) -> Event:
     fields: dict[str, Any] = {
         "account_id": world.account.account_id,
         "device_id": world.device.device_id,
@@ -251,7 +251,7 @@ def an_event(world: World, **changes: Any) -> Event:
     return Event(position=0, event_id=new_id("evt"), **(fields | changes))
 
 
-def a_webhook(world: World, **changes: Any) -> Webhook:
+def a_webhook(world: StoredAccount, **changes: Any) -> Webhook:
     fields: dict[str, Any] = {
         "key_id": world.key.key_id,
         "url": "https://example.org/hook",

@@ -31,7 +31,7 @@ class FastClock:
         return self._epoch_ms + (time.time_ns() // 1_000_000 - self._epoch_ms) * self._speed
 
 
-class Commands:
+class StdinCommands:
     def __init__(self, world: WebhookWorld) -> None:
         self.world = world
 
@@ -85,7 +85,7 @@ async def main(url: str, epoch_ms: int, speed: int) -> None:
     database = SqlDatabase(url, acquire_timeout_s=20)
     await database.start()
     world = WebhookWorld(database.unit_of_work, clock=FastClock(epoch_ms, speed), exclusive=url.startswith("sqlite"))
-    commands = Commands(world)
+    commands = StdinCommands(world)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     delivering = asyncio.create_task(world.loop.run())

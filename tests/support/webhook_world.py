@@ -34,7 +34,7 @@ from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
 from domain.webhooks.service import WebhookService, WebhookWithSecret
 from domain.webhooks.signing import SignerFactory
-from support.device_world import OpenVault
+from support.device_world import TransparentVault
 from support.memory_storage.unit_of_work import MemoryUnitOfWork
 from support.storage import empty_postgres, sqlite_url
 
@@ -74,7 +74,7 @@ class WebhookWorld:
     ) -> None:
         self.clock: Any = clock or MovableClock()
         self.ids = RandomIdGenerator()
-        self.vault = OpenVault()
+        self.vault = TransparentVault()
         self.wake_event = WakeEvent()
         self.feed = InProcessFeedHub()
         self.scopes = RecipientCache(exclusive=exclusive)

@@ -16,7 +16,7 @@ use crate::connection::{CloseReason, EnqueueResult, OutboundPublish};
 use crate::inbound_queue::InboundBatch;
 use crate::limits::Limits;
 use crate::listener::{self, ListenAddress, ServerCertificate};
-use crate::shared::Shared;
+use crate::shared::BrokerState;
 use crate::topics::{FirmwareProfile, TOPIC_ROOT};
 
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub struct OutboundMessage {
 }
 
 pub struct Broker {
-    shared: Arc<Shared>,
+    shared: Arc<BrokerState>,
     runtime: Mutex<Option<Runtime>>,
     addresses: Mutex<Vec<SocketAddr>>,
 }
@@ -58,7 +58,7 @@ impl Broker {
     /// Fails when the system gives no random bytes or no socket pair.
     pub fn new(limits: Limits) -> std::io::Result<Self> {
         Ok(Self {
-            shared: Arc::new(Shared::new(limits)?),
+            shared: Arc::new(BrokerState::new(limits)?),
             runtime: Mutex::new(None),
             addresses: Mutex::new(Vec::new()),
         })

@@ -64,7 +64,7 @@ pub struct Subscription {
 
 /// What other threads leave for the connection's own task.
 #[derive(Default)]
-pub struct Mailbox {
+pub struct ConnectionMailbox {
     /// Sequence numbers of inbound publishes that the service has acknowledged.
     pub acknowledged: Vec<u64>,
     pub pending_out: VecDeque<OutboundPublish>,
@@ -86,7 +86,7 @@ pub struct Connection {
     /// Unix milliseconds; 0 for a new session. Until then the resumed session was connected: what was sent to it before is
     /// acknowledged, or the broker sends it again.
     pub session_held_until_ms: i64,
-    pub mailbox: Mutex<Mailbox>,
+    pub mailbox: Mutex<ConnectionMailbox>,
 }
 
 /// What became of a message for one connection.
@@ -101,7 +101,7 @@ pub enum EnqueueResult {
 
 impl Connection {
     /// Change the mailbox, then wake the connection's task.
-    pub fn update(&self, change: impl FnOnce(&mut Mailbox)) {
+    pub fn update(&self, change: impl FnOnce(&mut ConnectionMailbox)) {
         let mut mailbox = self.mailbox.lock();
         change(&mut mailbox);
         wake(mailbox);
@@ -163,7 +163,7 @@ impl Connection {
 }
 
 /// Wake the connection's task, after the lock is released.
-fn wake(mut mailbox: MutexGuard<'_, Mailbox>) {
+fn wake(mut mailbox: MutexGuard<'_, ConnectionMailbox>) {
     let waker = mailbox.waker.take();
     drop(mailbox);
     if let Some(waker) = waker {
@@ -181,7 +181,7 @@ pub struct SessionState {
 
 impl SessionState {
     /// Take the session out of a connection. A QoS-0 message is not kept for a later connection.
-    pub fn take(mailbox: &mut Mailbox) -> Self {
+    pub fn take(mailbox: &mut ConnectionMailbox) -> Self {
         let mut resend = std::mem::take(&mut mailbox.inflight_out);
         resend.append(&mut mailbox.resend);
         let mut pending = std::mem::take(&mut mailbox.pending_out);

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::session::{self, PeerInfo};
-use crate::shared::Shared;
+use crate::shared::BrokerState;
 use crate::transport::{MaybeTlsStream, TransportStream, WebSocketByteStream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ fn bind_address(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accept connections until the broker stops.
-pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: Option<TlsAcceptor>, shared: Arc<BrokerState>) {
     let mut shutdown = shared.shutdown.subscribe();
     loop {
         let accepted = tokio::select! {
@@ -119,12 +119,12 @@ pub async fn accept_loop(listener: TcpListener, transport: TransportKind, tls: O
 
 /// Counts a socket while its task lives, even if the task panics.
 struct OpenSocket<'s> {
-    shared: &'s Shared,
+    shared: &'s BrokerState,
     _permit: OwnedSemaphorePermit,
 }
 
 impl<'s> OpenSocket<'s> {
-    fn new(shared: &'s Shared, permit: OwnedSemaphorePermit) -> Self {
+    fn new(shared: &'s BrokerState, permit: OwnedSemaphorePermit) -> Self {
         shared.stats.sockets.increment();
         Self { shared, _permit: permit }
     }
@@ -141,7 +141,7 @@ async fn serve_socket(
     address: SocketAddr,
     transport: TransportKind,
     tls: Option<TlsAcceptor>,
-    shared: &Arc<Shared>,
+    shared: &Arc<BrokerState>,
 ) {
     let connect_deadline = Instant::now() + shared.limits.connect_timeout;
     let _ = socket.set_nodelay(true);
@@ -169,7 +169,7 @@ async fn handshake(
     socket: TcpStream,
     transport: TransportKind,
     tls: Option<TlsAcceptor>,
-    shared: &Shared,
+    shared: &BrokerState,
 ) -> Option<TransportStream> {
     let stream = match tls {
         None => MaybeTlsStream::Tcp(socket),

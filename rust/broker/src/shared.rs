@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::registry::DeviceRegistry;
 use crate::stats::Stats;
 
-pub struct Shared {
+pub struct BrokerState {
     pub registry: DeviceRegistry,
     pub inbound_queue: InboundQueue,
     pub stats: Arc<Stats>,
@@ -22,7 +22,7 @@ pub struct Shared {
     assigned_client_ids: AtomicU64,
 }
 
-impl Shared {
+impl BrokerState {
     /// Fails when the system gives no random bytes or no socket pair.
     pub fn new(limits: Limits) -> std::io::Result<Self> {
         let stats = Arc::new(Stats::default());

@@ -17,12 +17,12 @@ pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
-/// Shared by a connection and the request that uses it.
+/// CourierState by a connection and the request that uses it.
 #[derive(Clone, Default)]
-pub struct ConnectionState(Arc<Flags>);
+pub struct ConnectionState(Arc<ConnectionFlags>);
 
 #[derive(Default)]
-struct Flags {
+struct ConnectionFlags {
     response_started: AtomicBool,
     aborted: AtomicBool,
 }

@@ -22,7 +22,7 @@ use crate::tls;
 /// One thread sends more than a database can log, and leaves the other cores to the rest of the service.
 const THREADS: usize = 1;
 
-struct Shared {
+struct CourierState {
     client: HttpClient,
     lookups: Arc<Lookups>,
     events: Arc<CourierEventQueue>,
@@ -31,7 +31,7 @@ struct Shared {
 }
 
 pub struct Courier {
-    shared: Arc<Shared>,
+    shared: Arc<CourierState>,
     runtime: Mutex<Option<Runtime>>,
     trusted_roots: usize,
 }
@@ -47,7 +47,7 @@ impl Courier {
             .build()?;
         let events = Arc::new(CourierEventQueue::new()?);
         let lookups = Arc::new(Lookups::new(Arc::clone(&events)));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CourierState {
             client: http_client(GuardedConnector::new(Arc::clone(&lookups), tls)),
             lookups,
             events,
@@ -124,7 +124,7 @@ impl Drop for Courier {
     }
 }
 
-async fn attempt(shared: Arc<Shared>, request: WebhookRequest) {
+async fn attempt(shared: Arc<CourierState>, request: WebhookRequest) {
     let queue = shared.queues.join(&request.queue_key);
     let permit = timeout(QUEUE_TIMEOUT, queue.acquire()).await;
     let started = Instant::now();

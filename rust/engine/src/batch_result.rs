@@ -43,7 +43,7 @@ pub struct WatchedReading {
 
 /// A metric, or a unit, that the device reports for the first time.
 #[derive(Debug)]
-pub struct MetricReport {
+pub struct MetricDiscovery {
     pub device: u32,
     pub metric: u32,
     pub name: Arc<str>,
@@ -55,7 +55,7 @@ pub struct BatchResult {
     pub arena: Vec<u8>,
     pub rows: Vec<Row>,
     pub new_names: Vec<(u32, Arc<str>)>,
-    pub new_metrics: Vec<MetricReport>,
+    pub new_metrics: Vec<MetricDiscovery>,
     pub transitions: Vec<RuleTransition>,
     /// (device, rule, time)
     pub fired: Vec<(u32, u32, i64)>,
@@ -72,7 +72,7 @@ pub struct BatchResult {
 impl BatchResult {
     pub fn report_metric(&mut self, device: u32, slot: &MetricSlot) {
         let MetricSlot { metric, name, unit } = slot.clone();
-        self.new_metrics.push(MetricReport {
+        self.new_metrics.push(MetricDiscovery {
             device,
             metric,
             name,

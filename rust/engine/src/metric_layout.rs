@@ -28,12 +28,12 @@ pub struct MetricLayout {
     /// By slot; the first bytes of its readings in the database.
     pub encoded_keys: Vec<EncodedKey>,
     /// By slot; only as many as a message may have readings.
-    key_patterns: Vec<KeyPattern>,
+    key_patterns: Vec<JsonKeyPattern>,
 }
 
 /// `"name":` as a compact JSON writer puts it.
 #[derive(Debug)]
-struct KeyPattern {
+struct JsonKeyPattern {
     text: Box<[u8]>,
     /// The first 16 bytes, and a mask of those that belong to the key: one comparison instead of a call of memcmp.
     prefix: u128,
@@ -42,7 +42,7 @@ struct KeyPattern {
 
 const PREFIX: usize = 16;
 
-impl KeyPattern {
+impl JsonKeyPattern {
     fn new(name: &str) -> Self {
         let text = format!("\"{name}\":").into_bytes();
         let mut prefix = [0; PREFIX];
@@ -86,7 +86,7 @@ impl MetricLayout {
             reports_u: slots.iter().any(|slot| &*slot.name == "u"),
             reports_envelope: slots.iter().any(|slot| ["ts", "m", "u"].contains(&&*slot.name)),
             encoded_keys: slots.iter().map(|slot| EncodedKey::new(slot.metric)).collect(),
-            key_patterns: searchable.map(|slot| KeyPattern::new(&slot.name)).collect(),
+            key_patterns: searchable.map(|slot| JsonKeyPattern::new(&slot.name)).collect(),
             slots,
         }
     }

@@ -48,7 +48,7 @@ class RotationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyUsage:
+class MasterKeyUsage:
     key_id: str
     is_newest: bool
     sealed_secrets: int
@@ -100,13 +100,13 @@ async def retire_keys(settings: Settings) -> list[str]:
             raise StartupError("A rotation is running. Wait for its end.") from None
 
 
-async def list_key_usage(settings: Settings) -> list[KeyUsage]:
+async def list_key_usage(settings: Settings) -> list[MasterKeyUsage]:
     """Every key of the ring, newest first, then keys that are needed and missing from the ring."""
     async with _open_keys(settings) as keys:
         report = await keys.rekey_service.survey()
         known = [key.key_id for key in keys.ring.keys]
         missing = sorted(set(report.by_key) - set(known))
-        return [KeyUsage(key_id, key_id == known[0], report.by_key[key_id]) for key_id in (*known, *missing)]
+        return [MasterKeyUsage(key_id, key_id == known[0], report.by_key[key_id]) for key_id in (*known, *missing)]
 
 
 def _require_unneeded(report: RekeyReport, older: list[str], file: KeyRingFile, clock: Clock) -> None:

@@ -28,7 +28,7 @@ from domain.commands.device_reports import DeviceReportService
 from domain.commands.device_types import DeviceTypeService
 from domain.commands.dispatch import CommandDispatchService
 from domain.commands.dispatch_queue import DispatchQueue
-from domain.commands.queries import DeviceControlQueryService
+from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService
 from domain.devices.credential_sync import CredentialSync
 from domain.devices.credentials import DeviceCredentialService
@@ -181,7 +181,7 @@ class Services:
             uow=uow, clock=clock, ids=ids, authorizer=gate, validator=adapters.params_checker, commands=self.commands
         )
         self.device_types = DeviceTypeService(uow=uow, clock=clock, ids=ids, validator=adapters.params_checker)
-        self.control = DeviceControlQueryService(uow=uow, clock=clock, authorizer=gate)
+        self.control = DeviceQueryService(uow=uow, clock=clock, authorizer=gate)
         self.execution_waiter = MeasuredExecutionWaiter(adapters.execution_waiter)
         self.dispatch = CommandDispatchService(
             uow=uow,

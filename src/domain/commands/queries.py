@@ -28,7 +28,7 @@ from domain.kernel.unit_of_work import UnitOfWork
 MAX_PAGE_SIZE = 200
 
 
-class DeviceControlQueryTx(AuthorizationTx, HasDeviceHealth, HasDevices, HasExecutions, HasProjects, Protocol): ...
+class DeviceQueryTx(AuthorizationTx, HasDeviceHealth, HasDevices, HasExecutions, HasProjects, Protocol): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class ExecutionPage:
     next_seq: int | None
 
 
-class DeviceControlQueryService:
-    def __init__(self, *, uow: UnitOfWork[DeviceControlQueryTx], clock: Clock, authorizer: Authorizer) -> None:
+class DeviceQueryService:
+    def __init__(self, *, uow: UnitOfWork[DeviceQueryTx], clock: Clock, authorizer: Authorizer) -> None:
         self._uow = uow
         self._clock = clock
         self._authorizer = authorizer
@@ -86,7 +86,7 @@ class DeviceControlQueryService:
             raise NotFound.for_resource("execution of this device", execution_id)
         return execution
 
-    async def _check_readable(self, tx: DeviceControlQueryTx, caller: Caller, device_id: DeviceId) -> None:
+    async def _check_readable(self, tx: DeviceQueryTx, caller: Caller, device_id: DeviceId) -> None:
         device = await get_device(tx, caller.account_id, device_id)
         now_ms = self._clock.now_ms()
         await self._authorizer.authorize(tx, caller, device, command=None, is_query=True, now_ms=now_ms)

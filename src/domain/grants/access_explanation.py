@@ -10,9 +10,9 @@ from domain.devices.lookup import get_device
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.authorizer import Principal, required_grant_subject, session_principal
-from domain.grants.grant_service import CommandCatalog
+from domain.grants.grant_service import GrantableCommandSource
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import Denial, GrantCheck, PermissionRequest
+from domain.grants.policy import Denial, GrantCheckStep, PermissionRequest
 from domain.grants.ports import AccessExplanationTx
 from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator
 from domain.kernel.caller import Role, Session, require_role
@@ -49,7 +49,9 @@ class AccessExplanation:
 
 
 class AccessExplainer(Generic[TxT]):
-    def __init__(self, *, uow: UnitOfWork[TxT], clock: Clock, evaluator: GrantEvaluator, commands: CommandCatalog[TxT]) -> None:
+    def __init__(
+        self, *, uow: UnitOfWork[TxT], clock: Clock, evaluator: GrantEvaluator, commands: GrantableCommandSource[TxT]
+    ) -> None:
         self._uow = uow
         self._clock = clock
         self._evaluator = evaluator
@@ -117,7 +119,7 @@ class AccessExplainer(Generic[TxT]):
             return None
         uses = await tx.grants.list_recent_uses(grant, now_ms - RATE_WINDOW_MS, limit) or ()
         allowance = self._evaluator.rate_allowance(uses, limit, now_ms)
-        return None if allowance.is_allowed else Denial(grant, GrantCheck.RATE, allowance.next_free_ms)
+        return None if allowance.is_allowed else Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms)
 
 
 def _summarize(grants: Sequence[Grant], denials: Sequence[Denial], request: PermissionRequest) -> AccessExplanation:

@@ -17,7 +17,7 @@ from domain.accounts.model import Membership
 from domain.devices.model import Device
 from domain.grants import policy
 from domain.grants.model import Grant, GrantSubject
-from domain.grants.policy import Denial, GrantCheck, PermissionRequest
+from domain.grants.policy import Denial, GrantCheckStep, PermissionRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RATE_WINDOW_MS, GrantEvaluator, RateLimitQuota
 from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session, SystemCaller
@@ -211,7 +211,7 @@ class Authorizer:
             if allowance.is_allowed:
                 await tx.grants.add_use(grant.grant_id, now_ms)
                 return grant, RateLimitQuota.from_allowance(limit, allowance, now_ms)
-            spent.append(Denial(grant, GrantCheck.RATE, allowance.next_free_ms))
+            spent.append(Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
         raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
 
 

@@ -29,7 +29,7 @@ TxT = TypeVar("TxT", bound=GrantTx)
 TxT_contra = TypeVar("TxT_contra", contravariant=True)
 
 
-class CommandSummary(Protocol):
+class GrantableCommand(Protocol):
     """The fields of a command definition that permission checks need."""
 
     @property
@@ -42,10 +42,10 @@ class CommandSummary(Protocol):
     def requires_approval(self) -> bool: ...
 
 
-class CommandCatalog(Protocol[TxT_contra]):
+class GrantableCommandSource(Protocol[TxT_contra]):
     """Port: the commands of a device. The commands part, a higher layer, implements it."""
 
-    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[CommandSummary]: ...
+    async def effective_definitions(self, tx: TxT_contra, device: Device) -> Sequence[GrantableCommand]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class GrantService(Generic[TxT]):
         clock: Clock,
         ids: IdGenerator,
         windows: WindowEvaluator,
-        commands: CommandCatalog[TxT],
+        commands: GrantableCommandSource[TxT],
         on_grants_changed: OnGrantsChanged,
     ) -> None:
         self._uow = uow

@@ -20,7 +20,7 @@ from domain.kernel.errors import PermissionDenied, RateLimited
 _DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 
 
-class GrantCheck(IntEnum):
+class GrantCheckStep(IntEnum):
     """In the order of the checks; a higher value is a closer denial."""
 
     COMMAND = 0
@@ -30,12 +30,12 @@ class GrantCheck(IntEnum):
     RATE = 4
 
 
-DENIAL_CODES: dict[GrantCheck, str] = {
-    GrantCheck.COMMAND: "COMMAND_NOT_GRANTED",
-    GrantCheck.SCOPE: "SCOPE_TOO_NARROW",
-    GrantCheck.EXPIRY: "GRANT_EXPIRED",
-    GrantCheck.WINDOW: "OUTSIDE_GRANT_WINDOW",
-    GrantCheck.RATE: "RATE_LIMITED",
+DENIAL_CODES: dict[GrantCheckStep, str] = {
+    GrantCheckStep.COMMAND: "COMMAND_NOT_GRANTED",
+    GrantCheckStep.SCOPE: "SCOPE_TOO_NARROW",
+    GrantCheckStep.EXPIRY: "GRANT_EXPIRED",
+    GrantCheckStep.WINDOW: "OUTSIDE_GRANT_WINDOW",
+    GrantCheckStep.RATE: "RATE_LIMITED",
 }
 GRANT_MISSING = "GRANT_MISSING"
 
@@ -57,7 +57,7 @@ class Denial:
     """A grant, the first check it fails, and when it would pass if nothing else changed (None: waiting does not help)."""
 
     grant: Grant
-    check: GrantCheck
+    check: GrantCheckStep
     passes_from_ms: int | None = None
 
     @property
@@ -69,17 +69,17 @@ def first_failed_check(grant: Grant, request: PermissionRequest, now_ms: int, ev
     """The first failed check, except the rate; None when the grant allows the call."""
     if request.command is not None:
         if not grant.covers_command(request.command):
-            return Denial(grant, GrantCheck.COMMAND)
+            return Denial(grant, GrantCheckStep.COMMAND)
         if grant.scope is Scope.READ and not request.is_query:
-            return Denial(grant, GrantCheck.SCOPE)
+            return Denial(grant, GrantCheckStep.SCOPE)
     if grant.is_expired(now_ms):
-        return Denial(grant, GrantCheck.EXPIRY)
+        return Denial(grant, GrantCheckStep.EXPIRY)
     if request.command is None or request.runs_later or grant.window.is_always_open or evaluator.is_open(grant.window, now_ms):
         return None
     opens_ms = evaluator.next_open_ms(grant.window, now_ms)
     if opens_ms is not None and grant.is_expired(opens_ms):
         opens_ms = None
-    return Denial(grant, GrantCheck.WINDOW, opens_ms)
+    return Denial(grant, GrantCheckStep.WINDOW, opens_ms)
 
 
 def filter_applicable(
@@ -103,7 +103,7 @@ def closest_denial(denials: Sequence[Denial]) -> Denial:
 
 
 def _closeness(denial: Denial) -> tuple[int, float]:
-    if denial.check is GrantCheck.EXPIRY:
+    if denial.check is GrantCheckStep.EXPIRY:
         return denial.check, denial.grant.expires_ms or 0
     return denial.check, float("-inf") if denial.passes_from_ms is None else -denial.passes_from_ms
 
@@ -111,7 +111,7 @@ def _closeness(denial: Denial) -> tuple[int, float]:
 def denial_error(denial: Denial, request: PermissionRequest, now_ms: int) -> PermissionDenied | RateLimited:
     """The error to raise for a denial."""
     message = explain_denial(denial, request)
-    if denial.check is not GrantCheck.RATE:
+    if denial.check is not GrantCheckStep.RATE:
         return PermissionDenied(message, code=denial.code)
     wait_ms = (denial.passes_from_ms or now_ms) - now_ms
     return RateLimited(
@@ -127,22 +127,22 @@ def explain_denial(denial: Denial, request: PermissionRequest) -> str:
     grant = denial.grant
     name = f"Grant {grant.grant_id}"
     match denial.check:
-        case GrantCheck.COMMAND:
+        case GrantCheckStep.COMMAND:
             return (
                 f"{name} covers {', '.join(grant.commands)}, not {request.command}. "
                 f"An Owner or Admin can add {request.command} to its commands."
             )
-        case GrantCheck.SCOPE:
+        case GrantCheckStep.SCOPE:
             return (
                 f"{name} has the scope READ, which covers reads and QUERY commands; {request.command} is an ACTION. "
                 "An Owner or Admin can give it the scope WRITE."
             )
-        case GrantCheck.EXPIRY:
+        case GrantCheckStep.EXPIRY:
             expired = to_iso(grant.expires_ms or 0)
             return f"{name} expired at {expired}. An Owner or Admin can set a later expiresAt, or null for none."
-        case GrantCheck.WINDOW:
+        case GrantCheckStep.WINDOW:
             return f"{name} is open {describe_window(grant.window)}. {_next_opening_advice(denial)}"
-        case GrantCheck.RATE:
+        case GrantCheckStep.RATE:
             when = "" if denial.passes_from_ms is None else f" The next one is free at {to_iso(denial.passes_from_ms)}."
             return f"{name} allows {grant.rate_limit_per_minute} commands in any 60 seconds; all are used.{when}"
 

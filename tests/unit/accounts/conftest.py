@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from domain.kernel.caller import Role, Session
-from support.http import World
+from support.http import HttpWorld
 
 
 class PlainHasher:
@@ -38,12 +38,12 @@ class PlainHasher:
 
 
 @pytest.fixture
-def world() -> World:
-    return World(hasher=PlainHasher())
+def world() -> HttpWorld:
+    return HttpWorld(hasher=PlainHasher())
 
 
 @pytest.fixture
-async def owner(world: World) -> Session:
+async def owner(world: HttpWorld) -> Session:
     created = await world.account()
     membership = created.owner.membership
     return Session(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")

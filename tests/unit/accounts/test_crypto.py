@@ -22,7 +22,7 @@ from domain.accounts.model import Membership
 from domain.kernel.caller import Role
 from domain.kernel.errors import Unauthenticated, Unavailable
 from domain.kernel.ids import AccountId, IdPrefix, MembershipId, UserId, has_id_format
-from support.http import START_MS
+from support.manual_clock import START_MS
 
 MEMBER = Membership(MembershipId("mbr_1"), AccountId("acc_1"), UserId("usr_1"), Role.ADMIN, START_MS)
 

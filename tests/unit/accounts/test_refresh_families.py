@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.kernel.errors import Unauthenticated
-from support.http import PASSWORD, World
+from support.http import PASSWORD, HttpWorld
 
 DAY_MS = 86_400_000
 
@@ -35,7 +35,7 @@ class Families(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.runner = asyncio.Runner()
-        self.world = World(hasher=PlainHasher())
+        self.world = HttpWorld(hasher=PlainHasher())
         self.runner.run(self.world.account())
         self.live: dict[int, tuple[str, int]] = {}
         self.family_of: dict[str, int] = {}

@@ -9,14 +9,14 @@ import pytest
 from domain.accounts.sessions import LoginResult
 from domain.kernel.caller import Session
 from domain.kernel.errors import RateLimited, Unauthenticated
-from support.http import PASSWORD, World
+from support.http import PASSWORD, HttpWorld
 
 ADA = "ada@example.com"
 HOME = "192.0.2.1"
 ATTACKER = "203.0.113.9"
 
 
-async def attempt(world: World, password: str = PASSWORD, address: str = HOME, email: str = ADA) -> str:
+async def attempt(world: HttpWorld, password: str = PASSWORD, address: str = HOME, email: str = ADA) -> str:
     """`in`, or the code of the refusal."""
     try:
         await world.sessions.login(email, password, address=address)
@@ -25,22 +25,22 @@ async def attempt(world: World, password: str = PASSWORD, address: str = HOME, e
     return "in"
 
 
-async def fail_from(world: World, address: str, times: int) -> None:
+async def fail_from(world: HttpWorld, address: str, times: int) -> None:
     """So many counted failures, patiently."""
     for _ in range(times):
         while await attempt(world, "guess", address) == "LOGIN_THROTTLED":
             world.clock.forward(seconds=1)
 
 
-def kinds(world: World) -> list[str]:
+def kinds(world: HttpWorld) -> list[str]:
     return [fact.kind for fact in world.uow.emitted_events]
 
 
-async def test_the_email_is_accepted_in_any_case_and_with_surrounding_spaces(world: World, owner: Session) -> None:
+async def test_the_email_is_accepted_in_any_case_and_with_surrounding_spaces(world: HttpWorld, owner: Session) -> None:
     assert await attempt(world, email=" Ada@Example.COM ") == "in"
 
 
-async def test_an_unknown_email_takes_the_same_hashing_work(world: World, owner: Session) -> None:
+async def test_an_unknown_email_takes_the_same_hashing_work(world: HttpWorld, owner: Session) -> None:
     before = world.hasher.verified
     await attempt(world, "guess")
     known = world.hasher.verified - before
@@ -48,7 +48,7 @@ async def test_an_unknown_email_takes_the_same_hashing_work(world: World, owner:
     assert world.hasher.verified - before - known == known == 1
 
 
-async def test_outdated_hash_parameters_are_upgraded_at_login(world: World, owner: Session) -> None:
+async def test_outdated_hash_parameters_are_upgraded_at_login(world: HttpWorld, owner: Session) -> None:
     world.hasher.version = 2
     assert await attempt(world) == "in"
     async with world.uow.read() as tx:
@@ -57,7 +57,7 @@ async def test_outdated_hash_parameters_are_upgraded_at_login(world: World, owne
     assert user.password_changed_ms == user.created_ms
 
 
-async def test_the_login_delay_doubles_up_to_a_minute(world: World, owner: Session) -> None:
+async def test_the_login_delay_doubles_up_to_a_minute(world: HttpWorld, owner: Session) -> None:
     await fail_from(world, HOME, 5)
     pauses = []
     for _ in range(8):
@@ -69,7 +69,7 @@ async def test_the_login_delay_doubles_up_to_a_minute(world: World, owner: Sessi
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-async def test_a_throttled_login_does_not_lengthen_the_delay(world: World, owner: Session) -> None:
+async def test_a_throttled_login_does_not_lengthen_the_delay(world: HttpWorld, owner: Session) -> None:
     await fail_from(world, HOME, 5)
     for _ in range(50):
         assert await attempt(world, "guess") == "LOGIN_THROTTLED"
@@ -77,21 +77,21 @@ async def test_a_throttled_login_does_not_lengthen_the_delay(world: World, owner
     assert await attempt(world) == "in"
 
 
-async def test_a_successful_login_resets_the_counter(world: World, owner: Session) -> None:
+async def test_a_successful_login_resets_the_counter(world: HttpWorld, owner: Session) -> None:
     await fail_from(world, HOME, 4)
     assert await attempt(world) == "in"
     await fail_from(world, HOME, 4)
     assert await attempt(world) == "in"
 
 
-async def test_guesses_from_elsewhere_do_not_lock_out_the_owner_of_an_email(world: World, owner: Session) -> None:
+async def test_guesses_from_elsewhere_do_not_lock_out_the_owner_of_an_email(world: HttpWorld, owner: Session) -> None:
     assert await attempt(world) == "in"
     for network in range(40):
         await fail_from(world, f"203.0.113.{network}", 5)
     assert await attempt(world) == "in"
 
 
-async def test_guesses_from_many_addresses_are_slowed_down(world: World, owner: Session) -> None:
+async def test_guesses_from_many_addresses_are_slowed_down(world: HttpWorld, owner: Session) -> None:
     for network in range(5):
         await fail_from(world, f"203.0.113.{network}", 5)
     with pytest.raises(RateLimited) as caught:
@@ -99,21 +99,21 @@ async def test_guesses_from_many_addresses_are_slowed_down(world: World, owner: 
     assert caught.value.retry_after <= 10
 
 
-async def test_an_address_that_tries_many_emails_is_slowed_down(world: World, owner: Session) -> None:
+async def test_an_address_that_tries_many_emails_is_slowed_down(world: HttpWorld, owner: Session) -> None:
     codes = [await attempt(world, "guess", ATTACKER, f"user{number}@example.com") for number in range(40)]
     assert codes[:30] == ["INVALID_CREDENTIALS"] * 30
     assert set(codes[30:]) == {"LOGIN_THROTTLED"}
     assert await attempt(world) == "in"
 
 
-async def test_concurrent_guesses_gain_nothing_over_sequential_ones(world: World, owner: Session) -> None:
+async def test_concurrent_guesses_gain_nothing_over_sequential_ones(world: HttpWorld, owner: Session) -> None:
     passwords = ["guess"] * 30 + [PASSWORD]
     codes = await asyncio.gather(*(attempt(world, password, ATTACKER) for password in passwords))
     assert codes.count("INVALID_CREDENTIALS") == 5
     assert codes[-1] == "LOGIN_THROTTLED"
 
 
-async def test_logins_are_logged_with_their_address_and_without_a_password(world: World, owner: Session) -> None:
+async def test_logins_are_logged_with_their_address_and_without_a_password(world: HttpWorld, owner: Session) -> None:
     await attempt(world, "my other password", ATTACKER)
     await attempt(world)
     told = {fact.kind: fact for fact in world.uow.emitted_events if fact.kind.startswith("login")}
@@ -122,7 +122,7 @@ async def test_logins_are_logged_with_their_address_and_without_a_password(world
     assert "my other password" not in repr(world.uow.emitted_events)
 
 
-async def test_a_token_expires_after_thirty_days(world: World, owner: Session) -> None:
+async def test_a_token_expires_after_thirty_days(world: HttpWorld, owner: Session) -> None:
     signed_in = await world.sessions.login(ADA, PASSWORD, address=HOME)
     world.clock.forward(days=30)
     with pytest.raises(Unauthenticated) as caught:
@@ -131,7 +131,7 @@ async def test_a_token_expires_after_thirty_days(world: World, owner: Session) -
 
 
 async def test_of_concurrent_refreshes_with_one_token_one_succeeds_and_the_family_is_revoked(
-    world: World, owner: Session
+    world: HttpWorld, owner: Session
 ) -> None:
     signed_in: LoginResult = await world.sessions.login(ADA, PASSWORD, address=HOME)
     tries = (world.sessions.refresh(signed_in.tokens.refresh_token, address=HOME) for _ in range(20))
@@ -142,14 +142,14 @@ async def test_of_concurrent_refreshes_with_one_token_one_succeeds_and_the_famil
         await world.sessions.refresh(winner.refresh_token, address=HOME)
 
 
-async def test_each_login_starts_its_own_token_family(world: World, owner: Session) -> None:
+async def test_each_login_starts_its_own_token_family(world: HttpWorld, owner: Session) -> None:
     first = await world.sessions.login(ADA, PASSWORD, address=HOME)
     second = await world.sessions.login(ADA, PASSWORD, address=HOME)
     await world.sessions.logout(first.tokens.refresh_token, address=HOME)
     await world.sessions.refresh(second.tokens.refresh_token, address=HOME)
 
 
-async def test_a_user_without_a_membership_cannot_sign_in(world: World, owner: Session) -> None:
+async def test_a_user_without_a_membership_cannot_sign_in(world: HttpWorld, owner: Session) -> None:
     async with world.uow.write() as tx:
         await tx.memberships.delete(owner.membership_id)
     assert await attempt(world) == "INVALID_CREDENTIALS"

@@ -8,7 +8,7 @@ import pytest
 
 from domain.kernel.caller import Role, Session
 from domain.kernel.errors import Conflict, DomainError, NotFound, PermissionDenied, ValidationFailed
-from support.http import PASSWORD, World
+from support.http import PASSWORD, HttpWorld
 
 
 async def outcome(action: object) -> str:
@@ -25,7 +25,7 @@ ROLES = list(Role)
 @pytest.mark.parametrize("caller_role", ROLES)
 @pytest.mark.parametrize("target_role", ROLES)
 async def test_admins_manage_members_and_only_owners_manage_owners(
-    world: World, owner: Session, caller_role: Role, target_role: Role
+    world: HttpWorld, owner: Session, caller_role: Role, target_role: Role
 ) -> None:
     caller = await world.join(owner, caller_role, "grace@example.com")
     target = await world.join(owner, target_role, "joan@example.com")
@@ -40,12 +40,12 @@ async def test_admins_manage_members_and_only_owners_manage_owners(
         assert await outcome(removed) == ("ok" if caller_role.is_at_least(Role.ADMIN) else "ROLE_REQUIRED")
 
 
-async def test_an_admin_cannot_assign_the_role_owner_to_anybody(world: World, owner: Session) -> None:
+async def test_an_admin_cannot_assign_the_role_owner_to_anybody(world: HttpWorld, owner: Session) -> None:
     admin = await world.join(owner, Role.ADMIN, "grace@example.com")
     assert await outcome(world.team.update_member(admin, admin.membership_id, role=Role.OWNER)) == "ROLE_REQUIRED"
 
 
-async def test_the_last_owner_cannot_be_removed(world: World, owner: Session) -> None:
+async def test_the_last_owner_cannot_be_removed(world: HttpWorld, owner: Session) -> None:
     assert await outcome(world.team.remove_member(owner, owner.membership_id)) == "LAST_OWNER"
     assert await outcome(world.team.update_member(owner, owner.membership_id, role=Role.ADMIN)) == "LAST_OWNER"
     second = await world.join(owner, Role.OWNER, "grace@example.com")
@@ -53,7 +53,7 @@ async def test_the_last_owner_cannot_be_removed(world: World, owner: Session) ->
     assert await outcome(world.team.remove_member(second, second.membership_id)) == "LAST_OWNER"
 
 
-async def test_two_owners_who_remove_each_other_at_once_leave_one(world: World, owner: Session) -> None:
+async def test_two_owners_who_remove_each_other_at_once_leave_one(world: HttpWorld, owner: Session) -> None:
     second = await world.join(owner, Role.OWNER, "grace@example.com")
     outcomes = await asyncio.gather(
         outcome(world.team.remove_member(owner, second.membership_id)),
@@ -62,7 +62,7 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(world: World, 
     assert sorted(outcomes) == ["ROLE_REQUIRED", "ok"]  # the second is no Owner any more
 
 
-async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(world: World, owner: Session) -> None:
+async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(world: HttpWorld, owner: Session) -> None:
     await world.join(owner, Role.MEMBER, "grace@example.com")
     signed_in = await world.sessions.login("grace@example.com", PASSWORD, address="")
     membership_id = signed_in.member.membership.membership_id
@@ -73,7 +73,7 @@ async def test_a_removed_member_loses_access_at_once_and_can_be_added_again(worl
     await world.join(owner, Role.MEMBER, "grace@example.com")
 
 
-async def test_a_demotion_applies_to_tokens_already_issued(world: World, owner: Session) -> None:
+async def test_a_demotion_applies_to_tokens_already_issued(world: HttpWorld, owner: Session) -> None:
     await world.join(owner, Role.ADMIN, "grace@example.com")
     signed_in = await world.sessions.login("grace@example.com", PASSWORD, address="")
     await world.team.update_member(owner, signed_in.member.membership.membership_id, role=Role.VIEWER)
@@ -81,7 +81,7 @@ async def test_a_demotion_applies_to_tokens_already_issued(world: World, owner: 
     assert session.role is Role.VIEWER
 
 
-async def test_members_of_another_account_are_not_found(world: World, owner: Session) -> None:
+async def test_members_of_another_account_are_not_found(world: HttpWorld, owner: Session) -> None:
     other = await world.account("eve@example.com", "Other")
     theirs = other.owner.membership.membership_id
     for action in (world.team.remove_member(owner, theirs), world.team.update_member(owner, theirs, name="x")):
@@ -89,7 +89,7 @@ async def test_members_of_another_account_are_not_found(world: World, owner: Ses
     assert [member.user.email for member in await world.team.list_members(owner)] == ["ada@example.com"]
 
 
-async def test_an_email_has_one_user(world: World, owner: Session) -> None:
+async def test_an_email_has_one_user(world: HttpWorld, owner: Session) -> None:
     with pytest.raises(Conflict) as caught:
         await world.team.add_member(owner, email="ADA@example.com", name="Ada", role=Role.MEMBER, password=PASSWORD)
     assert caught.value.code == "EMAIL_TAKEN"
@@ -106,14 +106,14 @@ async def test_an_email_has_one_user(world: World, owner: Session) -> None:
         ("password", "short"),
     ],
 )
-async def test_an_invalid_field_is_named(world: World, owner: Session, field: str, value: str) -> None:
+async def test_an_invalid_field_is_named(world: HttpWorld, owner: Session, field: str, value: str) -> None:
     given = {"email": "grace@example.com", "name": "Grace", "password": PASSWORD, field: value}
     with pytest.raises(ValidationFailed) as caught:
         await world.team.add_member(owner, role=Role.MEMBER, **given)
     assert caught.value.details[0].field == field
 
 
-async def test_each_change_of_the_team_is_logged(world: World, owner: Session) -> None:
+async def test_each_change_of_the_team_is_logged(world: HttpWorld, owner: Session) -> None:
     member = await world.team.add_member(owner, email="grace@example.com", name="Grace", role=Role.MEMBER, password=PASSWORD)
     await world.team.update_member(owner, member.membership.membership_id, role=Role.ADMIN, name="Grace H")
     await world.team.remove_member(owner, member.membership.membership_id)
@@ -127,7 +127,7 @@ async def test_each_change_of_the_team_is_logged(world: World, owner: Session) -
     assert {fact.address for fact in told} == {"192.0.2.1"}
 
 
-async def test_admins_create_rename_and_delete_projects(world: World, owner: Session) -> None:
+async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner: Session) -> None:
     project = await world.projects.create(owner, " Barn ")
     assert project.name == "Barn"
     renamed, _ = await world.projects.rename(owner, project.project_id, "Shed")
@@ -137,14 +137,14 @@ async def test_admins_create_rename_and_delete_projects(world: World, owner: Ses
         await world.projects.delete(owner, project.project_id)
 
 
-async def test_the_default_project_cannot_be_deleted(world: World, owner: Session) -> None:
+async def test_the_default_project_cannot_be_deleted(world: HttpWorld, owner: Session) -> None:
     [(default, count)] = await world.projects.list(owner)
     assert (default.is_default, count) == (True, 0)
     assert await outcome(world.projects.delete(owner, default.project_id)) == "DEFAULT_PROJECT"
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_members_read_projects_but_cannot_change_them(world: World, owner: Session, role: Role) -> None:
+async def test_members_read_projects_but_cannot_change_them(world: HttpWorld, owner: Session, role: Role) -> None:
     caller = await world.join(owner, role, "grace@example.com")
     [(default, _)] = await world.projects.list(caller)
     for action in (
@@ -156,7 +156,7 @@ async def test_members_read_projects_but_cannot_change_them(world: World, owner:
             await action
 
 
-async def test_the_first_account_is_created_once(world: World) -> None:
+async def test_the_first_account_is_created_once(world: HttpWorld) -> None:
     assert await world.operator.has_no_accounts()
     made = [
         await world.operator.create_account(name="A", email=f"a{n}@example.com", password=PASSWORD, only_first=True)
@@ -167,7 +167,7 @@ async def test_the_first_account_is_created_once(world: World) -> None:
     assert [account.name for account in await world.operator.list_accounts()] == ["A"]
 
 
-async def test_the_operator_resets_a_password(world: World, owner: Session) -> None:
+async def test_the_operator_resets_a_password(world: HttpWorld, owner: Session) -> None:
     signed_in = await world.sessions.login("ada@example.com", PASSWORD, address="")
     await world.operator.set_password("ada@example.com", "another password")
     assert await outcome(world.sessions.refresh(signed_in.tokens.refresh_token, address="")) == "UNAUTHENTICATED"

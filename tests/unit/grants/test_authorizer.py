@@ -15,7 +15,8 @@ from domain.kernel.caller import Caller, Role, SystemCaller
 from domain.kernel.clock import DAY_MS, HOUR_MS, to_iso
 from domain.kernel.errors import PermissionDenied, RateLimited
 from domain.kernel.ids import MembershipId, ProjectId
-from support.device_world import ACCOUNT, START_MS
+from support.device_world import ACCOUNT
+from support.manual_clock import START_MS
 from support.schedule_world import ScheduleWorld
 
 NOON_ONLY = GrantWindow(from_minute=12 * 60, to_minute=13 * 60)

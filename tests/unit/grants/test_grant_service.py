@@ -13,7 +13,8 @@ from domain.kernel.caller import Role
 from domain.kernel.clock import DAY_MS
 from domain.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from domain.kernel.ids import DeviceId, GrantId, KeyId, MembershipId
-from support.device_world import ACCOUNT, START_MS
+from support.device_world import ACCOUNT
+from support.manual_clock import START_MS
 from support.schedule_world import ScheduleWorld
 
 

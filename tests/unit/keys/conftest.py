@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from domain.kernel.caller import Role, Session
-from support.http import World
+from support.http import HttpWorld
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> HttpWorld:
+    return HttpWorld()
 
 
 @pytest.fixture
-async def owner(world: World) -> Session:
+async def owner(world: HttpWorld) -> Session:
     created = await world.account()
     membership = created.owner.membership
     return Session(membership.account_id, membership.user_id, membership.membership_id, Role.OWNER, "192.0.2.1")

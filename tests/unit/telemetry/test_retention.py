@@ -7,14 +7,14 @@ from typing import Any
 from domain.accounts.model import LoginFailures
 from domain.kernel.clock import DAY_MS
 from domain.telemetry.retention import RetentionPeriods, RetentionService
-from support.device_world import FakeClock
+from support.manual_clock import ManualClock
 from support.storage import MemoryUnitOfWork
 
 KNOWN_ADDRESS, FAILURES = "known:ada@example.org|203.0.113.1", "email:ada@example.org"
 
 
 async def _remaining_after(days: float) -> set[str]:
-    clock: Any = FakeClock()
+    clock: Any = ManualClock()
     uow: Any = MemoryUnitOfWork()
     now_ms = clock.now_ms()
     async with uow.write() as tx:

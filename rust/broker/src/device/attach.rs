@@ -10,7 +10,7 @@ use super::RegisteredDevice;
 use super::delayed_will::DelayedWill;
 use super::state::{CredentialSnapshot, DeviceState, StoredSession};
 use crate::clock::now_ms;
-use crate::connection::{Connection, Mailbox, SessionState};
+use crate::connection::{Connection, ConnectionMailbox, SessionState};
 use crate::inbound_queue::InboundQueue;
 use crate::limits::Limits;
 
@@ -124,12 +124,12 @@ fn open_connection(request: SessionRequest, session: Option<ResumedSession>) -> 
         .filter(|session| session.state.fits(request.max_packet_size))
         .map_or(0, |session| session.held_until_ms);
     let session = session.map(|session| session.state).unwrap_or_default();
-    let mailbox = Mailbox {
+    let mailbox = ConnectionMailbox {
         subscriptions: session.subscriptions,
         resend: session.resend,
         pending_out: session.pending,
         last_received: Some(Instant::now()),
-        ..Mailbox::default()
+        ..ConnectionMailbox::default()
     };
     Connection {
         client_id: request.client_id,

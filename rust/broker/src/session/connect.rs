@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::device::{AttachedConnection, CredentialSnapshot, RegisteredDevice, SessionRequest};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD, QueuePermit};
 use crate::limits::Limits;
-use crate::shared::Shared;
+use crate::shared::BrokerState;
 use crate::stats::Stats;
 use crate::topics;
 use crate::transport::TransportStream;
@@ -44,7 +44,7 @@ pub(super) struct AcceptedConnection {
 /// Read the CONNECT; None when the first packet is no CONNECT or the client closes the socket.
 pub(super) async fn receive_connect(
     stream: &mut TransportStream,
-    shared: &Shared,
+    shared: &BrokerState,
     input: &mut BytesMut,
 ) -> Option<(PacketCodec, Connect)> {
     loop {
@@ -71,7 +71,7 @@ pub(super) async fn receive_connect(
 /// Check the CONNECT and attach the connection to its device. The CONNACK of a success is left in `output`; an error is its reason
 /// code.
 pub(super) async fn accept_connect(
-    shared: &Arc<Shared>,
+    shared: &Arc<BrokerState>,
     codec: &mut PacketCodec,
     mut connect: Connect,
     output: &mut BytesMut,
@@ -117,7 +117,7 @@ pub(super) async fn accept_connect(
     })
 }
 
-fn assign_client_id(shared: &Shared, connect: &Connect) -> Option<ByteString> {
+fn assign_client_id(shared: &BrokerState, connect: &Connect) -> Option<ByteString> {
     (connect.client_id.is_empty()).then(|| shared.assign_client_id())
 }
 
@@ -139,7 +139,7 @@ fn protocol_name(level: u8, over_websocket: bool) -> &'static str {
     }
 }
 
-fn authenticate(shared: &Shared, connect: &Connect) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
+fn authenticate(shared: &BrokerState, connect: &Connect) -> Result<(Arc<RegisteredDevice>, CredentialSnapshot), u8> {
     let stats = &shared.stats;
     if connect.enhanced_auth {
         stats.refused_credentials.increment();
@@ -160,7 +160,7 @@ fn authenticate(shared: &Shared, connect: &Connect) -> Result<(Arc<RegisteredDev
 /// The will with its topic relative to the device's prefix; an error if the device may not publish it. MQTT 3.1.1 has no way to
 /// announce Maximum QoS 1, so there a will at QoS 2 is accepted: it goes to the service only, once.
 fn authorize_will(
-    shared: &Shared,
+    shared: &BrokerState,
     will: Will,
     device: &RegisteredDevice,
     credentials: CredentialSnapshot,
@@ -185,7 +185,7 @@ fn authorize_will(
 }
 
 /// Queue permits for the connect event, and for the disconnect event with the will.
-async fn reserve_permits(shared: &Shared, will: Option<&Will>, deadline: Instant) -> Result<(QueuePermit, QueuePermit), u8> {
+async fn reserve_permits(shared: &BrokerState, will: Option<&Will>, deadline: Instant) -> Result<(QueuePermit, QueuePermit), u8> {
     let will_bytes = will.map_or(0, |will| MESSAGE_OVERHEAD + will.payload.len() + will.topic.len());
     let bytes = MESSAGE_OVERHEAD + MESSAGE_OVERHEAD + will_bytes;
     let reserved = tokio::time::timeout_at(deadline.into(), shared.inbound_queue.reserve(bytes)).await;

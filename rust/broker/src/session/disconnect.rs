@@ -8,7 +8,7 @@ use crate::clock::now_ms;
 use crate::connection::CloseReason;
 use crate::device::{DelayedWill, RegisteredDevice, SessionEnd};
 use crate::inbound_queue::{DeviceEvent, EventSource, MESSAGE_OVERHEAD};
-use crate::shared::Shared;
+use crate::shared::BrokerState;
 use crate::wire::{ProtocolViolation, reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ fn disconnect_event(source: EventSource, cause: DisconnectCause) -> DeviceEvent 
 }
 
 /// Publish the stored will when its delay is over. Without a runtime the broker is shutting down, and publishes no will.
-fn publish_will_later(shared: &Arc<Shared>, device: &Arc<RegisteredDevice>, due: Instant) {
+fn publish_will_later(shared: &Arc<BrokerState>, device: &Arc<RegisteredDevice>, due: Instant) {
     let (shared, device) = (Arc::clone(shared), Arc::clone(device));
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {

@@ -28,14 +28,14 @@ use self::socket::write_final;
 use self::state::Session;
 use crate::connection::Subscription;
 use crate::drop_reason::DropReason;
-use crate::shared::Shared;
+use crate::shared::BrokerState;
 use crate::transport::TransportStream;
 use crate::wire::{Packet, reason};
 
 pub use self::connect::PeerInfo;
 
 /// Serve one socket until its end.
-pub async fn serve(mut stream: TransportStream, shared: Arc<Shared>, peer: PeerInfo) {
+pub async fn serve(mut stream: TransportStream, shared: Arc<BrokerState>, peer: PeerInfo) {
     let mut input = BytesMut::new();
     let mut shutdown = shared.shutdown.subscribe();
     let connect = receive_connect(&mut stream, &shared, &mut input);

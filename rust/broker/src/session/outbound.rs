@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use super::state::Session;
-use crate::connection::{Mailbox, OutboundPublish};
+use crate::connection::{ConnectionMailbox, OutboundPublish};
 use crate::wire::Publish;
 
 impl Session {
     /// Send the next message: first those that an earlier connection of the session sent, with DUP and the same packet id
     /// (MQTT-4.4.0-1). False when there is none.
-    pub(super) fn send_next(&mut self, mailbox: &mut Mailbox) -> bool {
+    pub(super) fn send_next(&mut self, mailbox: &mut ConnectionMailbox) -> bool {
         let sent = if let Some((packet_id, message)) = mailbox.resend.pop_front() {
             self.send(message, packet_id, true)
         } else if let Some(message) = mailbox.pending_out.pop_front() {
@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// The next id from 1 to 65,535, then from 1 again, that no unacknowledged message has (MQTT-2.2.1-4).
-    fn next_packet_id(&mut self, mailbox: &Mailbox) -> u16 {
+    fn next_packet_id(&mut self, mailbox: &ConnectionMailbox) -> u16 {
         let taken = |id: u16| mailbox.inflight_out.iter().any(|(other, _)| *other == id);
         loop {
             self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);

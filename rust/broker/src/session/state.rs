@@ -12,7 +12,7 @@ use super::inflight_in::InflightIn;
 use crate::connection::Connection;
 use crate::device::{CredentialSnapshot, RegisteredDevice};
 use crate::inbound_queue::{EventSource, QueuePermit};
-use crate::shared::Shared;
+use crate::shared::BrokerState;
 use crate::transport::TransportStream;
 use crate::wire::{PacketCodec, Will};
 
@@ -23,7 +23,7 @@ pub(super) struct Session {
     pub(super) output: BytesMut,
     /// Whether bytes were written since the last flush.
     pub(super) unflushed: bool,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<BrokerState>,
     pub(super) device: Arc<RegisteredDevice>,
     pub(super) connection: Arc<Connection>,
     pub(super) credentials: CredentialSnapshot,
@@ -50,7 +50,7 @@ impl Session {
         codec: PacketCodec,
         input: BytesMut,
         output: BytesMut,
-        shared: Arc<Shared>,
+        shared: Arc<BrokerState>,
     ) -> Self {
         Self {
             stream,

@@ -24,7 +24,7 @@ pub struct PacketCodec {
     bytes_to_skip: usize,
 }
 
-enum Frame {
+enum FrameStatus {
     Incomplete,
     Complete,
     Oversize { qos: u8, packet_id: u16 },
@@ -76,8 +76,8 @@ impl PacketCodec {
             }
         }
         match self.frame(input)? {
-            Frame::Incomplete => Ok(None),
-            Frame::Oversize { qos, packet_id } => Ok(Some(Packet::OversizePublish(Publish {
+            FrameStatus::Incomplete => Ok(None),
+            FrameStatus::Oversize { qos, packet_id } => Ok(Some(Packet::OversizePublish(Publish {
                 topic: ByteString::new(),
                 payload: Bytes::new(),
                 qos,
@@ -86,19 +86,19 @@ impl PacketCodec {
                 packet_id,
                 message_expiry_s: None,
             }))),
-            Frame::Complete => self.decode(input),
+            FrameStatus::Complete => self.decode(input),
         }
     }
 
-    fn frame(&mut self, input: &mut BytesMut) -> Result<Frame, ProtocolViolation> {
+    fn frame(&mut self, input: &mut BytesMut) -> Result<FrameStatus, ProtocolViolation> {
         let Some((header, remaining)) = fixed_header(input)? else {
-            return Ok(Frame::Incomplete);
+            return Ok(FrameStatus::Incomplete);
         };
         if remaining <= self.max_packet_size {
             return Ok(if input.len() < header + remaining {
-                Frame::Incomplete
+                FrameStatus::Incomplete
             } else {
-                Frame::Complete
+                FrameStatus::Complete
             });
         }
         if input[0] >> 4 != PUBLISH {
@@ -109,7 +109,7 @@ impl PacketCodec {
             .get(header..header + 2)
             .map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])))
         else {
-            return Ok(Frame::Incomplete);
+            return Ok(FrameStatus::Incomplete);
         };
         let qos = (input[0] >> 1) & 3;
         let needed = header + 2 + topic + if qos == 0 { 0 } else { 2 };
@@ -120,7 +120,7 @@ impl PacketCodec {
             return Err(ProtocolViolation(reason::MALFORMED_PACKET));
         }
         if input.len() < needed {
-            return Ok(Frame::Incomplete);
+            return Ok(FrameStatus::Incomplete);
         }
         let packet_id = if qos == 0 {
             0
@@ -130,7 +130,7 @@ impl PacketCodec {
         let count = input.len().min(header + remaining);
         self.bytes_to_skip = header + remaining - count;
         input.advance(count);
-        Ok(Frame::Oversize { qos, packet_id })
+        Ok(FrameStatus::Oversize { qos, packet_id })
     }
 
     fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Packet>, ProtocolViolation> {

@@ -11,7 +11,7 @@ from adapters.http.core.operation import operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
 from domain.commands.definitions import CommandDefinitionService
-from domain.commands.queries import DeviceControlQueryService
+from domain.commands.queries import DeviceQueryService
 from domain.commands.service import CommandService, SubmissionResult
 from domain.grants.rate_limit import RATE_WINDOW_S
 from domain.kernel.cursors import EXECUTIONS, decode_cursor, encode_cursor
@@ -31,9 +31,7 @@ DEFINITION_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "COMMAND_EXIST
 SEND_RETURNS = {200: schema.CommandResultResponse | schema.CommandQueuedResponse, 202: schema.ApprovalPendingResponse}
 
 
-def commands_blueprint(
-    commands: CommandService, definitions: CommandDefinitionService, control: DeviceControlQueryService
-) -> Blueprint:
+def commands_blueprint(commands: CommandService, definitions: CommandDefinitionService, control: DeviceQueryService) -> Blueprint:
     bp = Blueprint("commands", __name__, url_prefix="/api/v1")
     _add_send_routes(bp, commands)
     _add_definition_routes(bp, definitions)
@@ -155,7 +153,7 @@ def _add_definition_routes(bp: Blueprint, definitions: CommandDefinitionService)
         return OkResponse()
 
 
-def _add_execution_routes(bp: Blueprint, control: DeviceControlQueryService) -> None:
+def _add_execution_routes(bp: Blueprint, control: DeviceQueryService) -> None:
     @operation(
         bp,
         "GET",

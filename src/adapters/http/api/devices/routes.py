@@ -9,7 +9,7 @@ from adapters.http.core.auth import RequiredAccess, current_caller, current_sess
 from adapters.http.core.operation import operation
 from adapters.http.core.request_handling import ApiResponse
 from adapters.http.core.schemas import OkResponse
-from domain.commands.queries import DeviceControlQueryService
+from domain.commands.queries import DeviceQueryService
 from domain.devices.service import DeviceService
 from domain.kernel.errors import VersionMismatch
 from domain.kernel.ids import DeviceId, ProjectId
@@ -19,7 +19,7 @@ READ_ERRORS = {404: "NOT_FOUND"}
 WRITE_ERRORS = {403: "ROLE_REQUIRED", 404: "NOT_FOUND", 409: "CONFLICT"}
 
 
-def devices_blueprint(devices: DeviceService, control: DeviceControlQueryService) -> Blueprint:
+def devices_blueprint(devices: DeviceService, control: DeviceQueryService) -> Blueprint:
     bp = Blueprint("devices", __name__, url_prefix="/api/v1")
     _add_registry_routes(bp, devices, control)
     _add_edit_routes(bp, devices)
@@ -27,7 +27,7 @@ def devices_blueprint(devices: DeviceService, control: DeviceControlQueryService
     return bp
 
 
-def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceControlQueryService) -> None:
+def _add_registry_routes(bp: Blueprint, devices: DeviceService, control: DeviceQueryService) -> None:
     @operation(bp, "GET", "/devices", tag=TAG, access=RequiredAccess.KEY, summary="List devices", errors=READ_ERRORS)
     async def list_devices(query: schema.DevicesQuery) -> list[schema.DeviceResponse]:
         """Oldest first. An API key sees only the devices its grants cover."""

@@ -40,8 +40,8 @@ from adapters.storage.sql.tables.identity import (
     stored_responses,
     users,
 )
-from adapters.storage.sql.tables.operation import write_probes
 from adapters.storage.sql.tables.permissions import approvals, grant_uses, grants
+from adapters.storage.sql.tables.service_state import write_probes
 
 __all__ = [
     "accounts",
