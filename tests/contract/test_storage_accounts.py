@@ -217,7 +217,7 @@ async def test_an_abandoned_claim_is_deleted_by_one_caller_and_a_newer_one_is_no
         assert not await tx.stored_responses.delete_if_unchanged(newer), "it has been committed meanwhile"
 
 
-async def test_a_transaction_whose_claim_was_taken_over_does_not_commit(world: World) -> None:
+async def test_a_transaction_whose_claim_was_taken_over_does_not_commit(world: StoredAccount) -> None:
     lost = StoredResponse("user:1", "k", b"hash", None, b"first process", NOW)
     taken = replace(lost, body=b"second process", at_ms=NOW + 1)
     caller = Session(world.account.account_id, world.user.user_id, new_id("mbr"), Role.OWNER, claim=lost)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from urllib.parse import urlsplit
 
-from app.runtime.lifecycle import hypercorn_config
+from app.wiring.lifecycle import hypercorn_config
 from support.feed_world import feed_world
 
 PING = 0x89

@@ -1,4 +1,4 @@
-"""A webhook that another instance has changed: what this one has under way with what it was is cut."""
+"""A webhook that another instance has changed: this instance cancels the attempts that it has in flight for it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from typing import Any, cast
 
 import pytest
 
-from app.runtime.peer_changes import PeerChangeHandler
+from app.workers.peer_changes import PeerChangeHandler
 from domain.webhooks.model import Webhook
 from support.webhook_receiver import in_sequence, never_respond, respond, webhook_receiver
 from support.webhook_world import WebhookWorld
 
 
-def unheard(webhook: Webhook) -> None:
-    """A change made elsewhere is not told here."""
+def ignore_change(webhook: Webhook) -> None:
+    """This instance does not learn of the change directly."""
 
 
 async def follow(world: WebhookWorld) -> None:
-    """As the log loop does with what others wrote."""
-    services = cast("Any", SimpleNamespace(uow=world.uow))
-    bells = cast("Any", SimpleNamespace(deliveries=world.wake_event))
-    neighbours = PeerChangeHandler(
-        services=services, wake_events=bells, execution_waiter=cast("Any", None), deliveries=world.loop
+    """What the log follower does with events of other instances."""
+    unused = cast("Any", None)
+    peer_changes = PeerChangeHandler(
+        uow=world.uow,
+        rules=unused,
+        credential_sync=unused,
+        dispatch=unused,
+        device_plans=unused,
+        execution_waiter=unused,
+        deliveries=world.loop,
+        wake_events=cast("Any", SimpleNamespace(deliveries=world.wake_event)),
     )
     async with world.uow.read() as tx:
         events = await tx.events.list_after(0, 500)
     for event in events:
         if event.kind.startswith("webhook_"):
-            neighbours.enqueue(event)
-    await neighbours.apply()
+            peer_changes.enqueue(event)
+    await peer_changes.apply()
 
 
 @pytest.mark.parametrize("change", ["rotated", "deleted", "disabled", "nothing"])
-async def test_what_another_instance_changed_is_cut_here(change: str) -> None:
+async def test_a_change_by_another_instance_cancels_attempts_in_flight(change: str) -> None:
     world = WebhookWorld()
     await world.populate()
-    world.webhooks._on_changed = unheard
+    world.webhooks._on_changed = ignore_change
     async with webhook_receiver(in_sequence(never_respond(), respond())) as receiver, world.delivering():
         device = await world.device()
         made = await world.webhook(receiver.url, device)

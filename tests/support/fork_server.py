@@ -29,8 +29,8 @@ START_TIMEOUT_S = 60.0
 MAX_REQUEST_BYTES = 256 * 1024
 PRELOADED_MODULES = (
     "app.cli.main",
-    "app.runtime.serve",
-    "app.runtime.lifecycle",
+    "app.cli.serve",
+    "app.wiring.lifecycle",
     "adapters.delivery.native_courier",
     "adapters.engine.native_engine",
     "adapters.mqtt.embedded_link",

@@ -1,5 +1,5 @@
 //! Count, minimum, maximum, sum and last value of stored numbers, per time bucket and metric. Defined by
-//! `domain/telemetry/tally.py`.
+//! `domain/telemetry/engine/aggregate.py`.
 
 use crate::packing::{DecodeError, decode_readings};
 use crate::payload_parser::MetricValue;

@@ -21,10 +21,10 @@ from rich.table import Table
 from app.cli.deadletters import deadletters
 from app.cli.keys import keys
 from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
+from app.cli.simulate import simulate
 from app.config.settings import Settings, setting_sources, unknown_variable_warnings
 from app.runtime import garbage_collector, logging
 from app.runtime.errors import StartupError
-from app.simulator.cli import simulate
 from app.version import VERSION
 from domain.kernel.caller import Role
 
@@ -182,7 +182,7 @@ def doctor() -> None:
 
 
 def _run_service(settings: Settings, *, demo: bool) -> None:
-    from app.runtime.serve import serve as run
+    from app.cli.serve import serve as run
     from app.wiring.adapters import with_free_ports
 
     logging.configure_logging(settings.log_format, settings.log_level)

@@ -1,6 +1,6 @@
 """Constructs the adapters that the settings select: database, broker, engine, mail, keys.
 
-Nothing is opened here; `runtime/lifecycle.py` opens the adapters in order. A StartupError names the setting to change. Adapters
+Nothing is opened here; `wiring/lifecycle.py` opens the adapters in order. A StartupError names the setting to change. Adapters
 that few installations use are imported where they are selected: each such import adds a tenth of a second or more to the start.
 """
 

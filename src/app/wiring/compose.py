@@ -1,4 +1,4 @@
-"""Constructs and joins every part of the program. Nothing is opened here: `runtime/lifecycle.py` starts and stops the parts."""
+"""Constructs and joins every part of the program. Nothing is opened here: `wiring/lifecycle.py` starts and stops the parts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from app.config.settings import Settings
 from app.runtime.metrics import Metrics
-from app.runtime.peer_changes import PeerChangeHandler
 from app.runtime.supervisor import Supervisor, Worker
 from app.wiring.adapters import Adapters
 from app.wiring.homeassistant import create_homeassistant_workers
 from app.wiring.http import create_http_app
 from app.wiring.metrics import register_metrics
 from app.wiring.program import Program, Workers
-from app.wiring.services import Services, WakeEvents
+from app.wiring.services import Services
 from app.workers.approval_expiry import ApprovalExpiryWorker
 from app.workers.checkpoint import CheckpointWorker
 from app.workers.command_dispatch import CommandDispatchWorker
@@ -26,13 +25,14 @@ from app.workers.feed_interest import FeedInterestWorker
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.log_follower import EventLogFollower
+from app.workers.peer_changes import PeerChangeHandler
 from app.workers.periodic_flush import PeriodicFlushWorker
 from app.workers.presence import PresenceWorker
 from app.workers.retention import RetentionWorker
 from app.workers.rollups import RollupWorker
 from app.workers.rule_timers import RuleTimerWorker
 from app.workers.schedules import DevicePlanWorker, ScheduleWorker
-from app.workers.wake_event import WakeEvent
+from app.workers.wake_event import WakeEvent, WakeEvents
 from app.workers.webhook_cleanup import WebhookCleanupWorker
 from app.workers.webhook_delivery import WebhookDeliveryWorker
 from domain.feed.interest import LiveSubscriptions
@@ -125,10 +125,14 @@ def _add_cluster_workers(
         from adapters.storage.sql.postgres.notifications import PostgresListener  # needs asyncpg; SQLite does not
 
         peer_changes = PeerChangeHandler(
-            services=services,
-            wake_events=wake_events,
+            uow=services.uow,
+            rules=services.rules,
+            credential_sync=services.credential_sync,
+            dispatch=services.dispatch,
+            device_plans=services.device_plan_queue,
             execution_waiter=adapters.execution_waiter,
             deliveries=workers.webhook_delivery,
+            wake_events=wake_events,
         )
         workers.log_follower = EventLogFollower(
             uow=services.uow, feed=services.followed_feed, peer_changes=peer_changes, wake_event=wake_events.event_log

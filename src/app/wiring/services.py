@@ -1,12 +1,10 @@
-"""Constructs the services of the domain with the ports that they need, and the events by which one part wakes the worker of
-another."""
+"""Constructs the services of the domain with the ports that they need."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from adapters.feed_hub import LogOrderedFeedPublisher
 from adapters.storage.sql.postgres.leader_fence import FencedUnitOfWork
@@ -15,7 +13,7 @@ from app.runtime.command_metrics import MeasuredExecutionWaiter
 from app.runtime.timeout_lock import TimeoutLock
 from app.wiring.adapters import Adapters, broker_endpoint
 from app.workers.schedules import DevicePlanQueue
-from app.workers.wake_event import WakeEvent
+from app.workers.wake_event import WakeEvents
 from domain.accounts.administration import AccountAdminService
 from domain.accounts.password_change import PasswordService
 from domain.accounts.projects import ProjectService
@@ -61,23 +59,6 @@ from domain.webhooks.delivery import DeliveryService
 from domain.webhooks.fanout import DeliveryFanout
 from domain.webhooks.recipients import RecipientCache
 from domain.webhooks.send_queues import EndpointQueues
-
-
-@dataclass(slots=True)
-class WakeEvents:
-    """One event for each worker that sleeps until something is due."""
-
-    dispatch: WakeEvent = field(default_factory=WakeEvent)
-    approvals: WakeEvent = field(default_factory=WakeEvent)
-    schedules: WakeEvent = field(default_factory=WakeEvent)
-    device_plans: WakeEvent = field(default_factory=WakeEvent)
-    presence: WakeEvent = field(default_factory=WakeEvent)
-    device_cleanup: WakeEvent = field(default_factory=WakeEvent)
-    dropped_messages: WakeEvent = field(default_factory=WakeEvent)
-    deliveries: WakeEvent = field(default_factory=WakeEvent)
-    rule_timers: WakeEvent = field(default_factory=WakeEvent)
-    feed_interest: WakeEvent = field(default_factory=WakeEvent)
-    event_log: WakeEvent = field(default_factory=WakeEvent)
 
 
 class Services:

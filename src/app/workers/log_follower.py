@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.feed_hub import LogOrderedFeedPublisher
-from app.runtime.peer_changes import PeerChangeHandler
 from app.runtime.supervisor import FatalWorkerError
 from app.workers.base_worker import DueWorker
+from app.workers.peer_changes import PeerChangeHandler
 from app.workers.wake_event import WakeEvent
 from domain.events.ports import HasEvents
 from domain.kernel.errors import Unavailable

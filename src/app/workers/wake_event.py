@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 
 class WakeEvent:
@@ -23,3 +24,20 @@ class WakeEvent:
             return False
         self._event.clear()
         return True
+
+
+@dataclass(slots=True)
+class WakeEvents:
+    """One event for each worker that sleeps until something is due."""
+
+    dispatch: WakeEvent = field(default_factory=WakeEvent)
+    approvals: WakeEvent = field(default_factory=WakeEvent)
+    schedules: WakeEvent = field(default_factory=WakeEvent)
+    device_plans: WakeEvent = field(default_factory=WakeEvent)
+    presence: WakeEvent = field(default_factory=WakeEvent)
+    device_cleanup: WakeEvent = field(default_factory=WakeEvent)
+    dropped_messages: WakeEvent = field(default_factory=WakeEvent)
+    deliveries: WakeEvent = field(default_factory=WakeEvent)
+    rule_timers: WakeEvent = field(default_factory=WakeEvent)
+    feed_interest: WakeEvent = field(default_factory=WakeEvent)
+    event_log: WakeEvent = field(default_factory=WakeEvent)

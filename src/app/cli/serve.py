@@ -10,7 +10,7 @@ import structlog
 from app.cli import banner
 from app.cli.first_account import FirstLogin, create_first_account
 from app.config.settings import Settings
-from app.runtime import lifecycle
+from app.wiring import lifecycle
 from app.wiring.compose import compose
 from app.wiring.program import Program
 

@@ -6,29 +6,48 @@ so an event that arrives late or twice does no harm, and a thousand events for o
 
 from __future__ import annotations
 
-from app.wiring.services import Services, WakeEvents
+from typing import Protocol
+
+from app.workers.schedules import DevicePlanQueue
+from app.workers.wake_event import WakeEvents
 from app.workers.webhook_delivery import WebhookDeliveryWorker
-from domain.commands.ports import ExecutionWaiter
+from domain.commands.dispatch import CommandDispatchService
+from domain.commands.ports import ExecutionWaiter, HasExecutions
+from domain.devices.credential_sync import CredentialSync
 from domain.events.model import Event
 from domain.kernel.ids import DeviceId, ExecutionId, WebhookId
+from domain.kernel.unit_of_work import UnitOfWork
+from domain.rules.service import RuleService
+from domain.webhooks.ports import HasWebhooks
 
 MAX_PENDING_RESULTS = 10_000
 """Results kept for waiting callers. Beyond that, a waiting caller reads the database when its time is up."""
+
+
+class PeerChangeTx(HasExecutions, HasWebhooks, Protocol): ...
 
 
 class PeerChangeHandler:
     def __init__(
         self,
         *,
-        services: Services,
-        wake_events: WakeEvents,
+        uow: UnitOfWork[PeerChangeTx],
+        rules: RuleService,
+        credential_sync: CredentialSync,
+        dispatch: CommandDispatchService,
+        device_plans: DevicePlanQueue,
         execution_waiter: ExecutionWaiter,
         deliveries: WebhookDeliveryWorker,
+        wake_events: WakeEvents,
     ) -> None:
-        self._services = services
+        self._uow = uow
+        self._rules = rules
+        self._credential_sync = credential_sync
+        self._dispatch = dispatch
+        self._device_plans = device_plans
+        self._execution_waiter = execution_waiter
         self._deliveries = deliveries
         self._wake_events = wake_events
-        self._execution_waiter = execution_waiter
         self._changed_rules: set[DeviceId] = set()
         self._changed_credentials: set[DeviceId] = set()
         self._awaited_results: set[ExecutionId] = set()
@@ -45,7 +64,7 @@ class PeerChangeHandler:
         elif kind == "schedule":
             self._wake_events.schedules.set()
             if device_id is not None:
-                self._services.device_plan_queue.enqueue(device_id)
+                self._device_plans.enqueue(device_id)
         elif kind == "rule" and device_id is not None:
             self._changed_rules.add(device_id)
         elif kind in ("device", "credentials") and device_id is not None:
@@ -59,20 +78,20 @@ class PeerChangeHandler:
         """Reload everything noted. A part whose reload fails stays noted."""
         while self._changed_rules:
             device_id = next(iter(self._changed_rules))
-            await self._services.rules.reload_device(device_id)
+            await self._rules.reload_device(device_id)
             self._changed_rules.discard(device_id)
         while self._changed_credentials:
             device_id = next(iter(self._changed_credentials))
-            await self._services.credential_sync.sync(device_id)  # the device cleanup retries what the link did not take
+            await self._credential_sync.sync(device_id)  # the device cleanup retries what the link did not take
             self._changed_credentials.discard(device_id)
         while self._changed_webhooks:
             webhook_id = next(iter(self._changed_webhooks))
-            async with self._services.uow.read() as tx:
+            async with self._uow.read() as tx:
                 self._deliveries.refresh_webhook(webhook_id, await tx.webhooks.find(webhook_id))
             self._changed_webhooks.discard(webhook_id)
         while self._awaited_results:
             execution_id = next(iter(self._awaited_results))
-            async with self._services.uow.read() as tx:
+            async with self._uow.read() as tx:
                 execution = await tx.executions.find(execution_id)
             if execution is not None:
                 self._execution_waiter.notify(execution)
@@ -80,7 +99,7 @@ class PeerChangeHandler:
 
     def _enqueue_command(self, event: Event) -> None:
         self._wake_events.approvals.set()
-        self._services.dispatch.rescan()
+        self._dispatch.rescan()
         self._wake_events.dispatch.set()
         execution_id = event.payload.get("executionId")
         if (
