@@ -86,7 +86,7 @@ MAX_OWN_POSITIONS = 10_000
 
 
 class InProcessFeedHub:
-    """Implements `FeedHub`. Calls `on_filters_changed` when a client subscribes or unsubscribes, and when access changes."""
+    """Implements `FeedHub`. Calls `on_filters_changed` when a client subscribes, and when access changes."""
 
     def __init__(self, *, queue_length: int = MAX_QUEUE_LENGTH, on_filters_changed: Callable[[], None] = lambda: None) -> None:
         self._max_queue_length = queue_length
@@ -121,6 +121,10 @@ class InProcessFeedHub:
         for subscription in self._subscriptions.get(account_id, ()):
             subscription.mark_access_stale()
 
+    def mark_all_access_stale(self) -> None:
+        for account_id in self._subscriptions:
+            self.mark_access_stale(account_id)
+
     def filters(self) -> Sequence[FeedFilter]:
         return [subscription.filter for subscriptions in self._subscriptions.values() for subscription in subscriptions]
 
@@ -138,7 +142,6 @@ class InProcessFeedHub:
             subscriptions.discard(subscription)
             if not subscriptions:
                 del self._subscriptions[feed_filter.account_id]
-            self._on_filters_changed()
 
     def stop(self) -> None:
         """Close all subscriptions; new ones are closed at once."""

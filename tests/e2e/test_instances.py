@@ -18,6 +18,7 @@ from support.database_probe import rows
 from support.device import Device, create_device
 from support.service import ApiClient, Service
 from support.storage import empty_postgres
+from support.webhook_receiver import respond, webhook_receiver
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
@@ -89,6 +90,31 @@ async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair:
 
             await owner.post(f"{pump.path}/revoke")
             await line.wait_for_disconnect()
+
+
+async def test_a_webhook_and_a_grant_of_one_hold_for_the_next_reading_at_the_other(pair: tuple[Service, Service]) -> None:
+    back, front = pair
+    async with front.api() as owner, webhook_receiver(respond(200)) as receiver:
+        key = await owner.post("/keys", {"name": "Robot"}, expect=201)
+        pumps = [await a_device_of(back, owner) for _ in range(3)]
+        await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+        async with back.api(**{"X-Api-Key": key["key"]}) as robot, back.feed(robot) as feed:
+            for pump in pumps:
+                async with pump.online(back) as line:
+                    await line.report(value=0)
+                    granted = {"apiKeyId": key["keyId"], "commands": ["*"], "scope": "READ"}
+                    await owner.post(f"{pump.path}/grants", granted, expect=201)
+                    await line.report(value=1)
+                    await line.report(value=2)
+                    assert (await feed.wait_for("telemetry", deviceId=pump.device_id))["value"] == 1
+            async with asyncio.timeout(20):
+                while (
+                    len(values := [r.envelope["data"]["value"] for r in receiver.requests if '"telemetry"' in r.body.decode()])
+                    < 6
+                ):
+                    await asyncio.sleep(0.02)
+            assert sorted(values) == [1, 1, 1, 2, 2, 2]
+        await owner.delete(f"/keys/{key['keyId']}")
 
 
 async def test_a_key_deleted_in_one_is_closed_by_the_other(pair: tuple[Service, Service]) -> None:

@@ -53,7 +53,7 @@ READER_POOL_SIZE = 6
 
 class Adapters:
     def __init__(self, settings: Settings, *, on_interest: Callable[[], None]) -> None:
-        """`on_interest` is called when the feed gets its first client or loses its last one. Raises SettingsError,
+        """`on_interest` is called when the feed gets a client, and when access changes. Raises SettingsError,
         StartupError, and the engine's errors."""
         prepare_data_dir(settings.data_dir)
         self.clock = SystemClock()

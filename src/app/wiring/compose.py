@@ -21,7 +21,7 @@ from app.workers.device_cleanup import DeviceCleanupWorker
 from app.workers.disk_space import DiskSpaceWorker
 from app.workers.dropped_messages import DroppedMessageWorker
 from app.workers.fault_log import FaultLog
-from app.workers.feed_interest import FeedInterestWorker
+from app.workers.feed_interest import FeedInterestWorker, LoggedAccessChanges
 from app.workers.ingest import IngestWorker
 from app.workers.last_seen import LastSeenBuffer
 from app.workers.log_follower import EventLogFollower
@@ -62,6 +62,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
     dispatch = CommandDispatchWorker(dispatch=services.dispatch, clock=clock, wake_event=wake_events.dispatch)
     pipeline = _create_ingest_pipeline(adapters, services, dispatch)
     rollups, retention_wake = RollupWorker(rollups=services.rollups), WakeEvent()
+    feed_interest = _create_feed_interest_worker(adapters, services, wake_events)
     retention = RetentionWorker(retention=services.retention, wake_event=retention_wake)
     return Workers(
         ingest=IngestWorker(
@@ -71,6 +72,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
             last_seen=last_seen,
             fault_log=faults,
             dead_letters=services.dead_letters,
+            ensure_interest_current=feed_interest.ensure_current,
             rule_timer_wake=wake_events.rule_timers,
         ),
         webhook_delivery=WebhookDeliveryWorker(
@@ -79,7 +81,7 @@ def _create_workers(adapters: Adapters, services: Services, wake_events: WakeEve
         command_dispatch=dispatch,
         schedules=ScheduleWorker(firing=services.firing, clock=clock, wake_event=wake_events.schedules),
         checkpoint=CheckpointWorker(engine=engine, uow=uow, last_seen=last_seen, engine_commit_lock=services.engine_commit_lock),
-        feed_interest=_create_feed_interest_worker(adapters, services, wake_events),
+        feed_interest=feed_interest,
         fault_log=faults,
         rollups=rollups,
         retention=retention,
@@ -188,4 +190,5 @@ def _create_feed_interest_worker(adapters: Adapters, services: Services, wake_ev
         hub=adapters.feed,
         engine=adapters.engine.engine,
         wake_event=wake_events.feed_interest,
+        peer_changes=None if adapters.is_single_instance else LoggedAccessChanges(services.uow),
     )

@@ -1,34 +1,83 @@
 """Tells the engine which devices have live subscribers, and so which readings it must return one by one.
 
-The worker runs when a feed client connects or disconnects and when access changes. It also runs every 30 seconds, for grants that
-expire and for changes made by other instances. A device may stay watched a moment too long, but never a moment too short.
+The law: a subscription takes effect before its answer. A reading that a device sends after the answer to a new webhook, grant or
+feed connection arrives after that change was committed or noted, so it suffices that ingest calls `ensure_current` after it has
+received a batch and before it evaluates it. Changes of this process are noted in memory; those of other instances are found in
+the event log, because every change of access emits an event.
+
+The worker refreshes soon after a change, and every 30 seconds for grants that expire and clients that have left. A device may
+stay watched a moment too long, but never a moment too short.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from app.workers.base_worker import DueWorker
 from app.workers.wake_event import WakeEvent
-from domain.events.ports import FeedHub
+from domain.events.policy import is_access_change
+from domain.events.ports import FeedHub, HasEvents
 from domain.feed.interest import LiveSubscriptions
+from domain.kernel.unit_of_work import UnitOfWork
 from domain.rules.engine_port import TelemetryEngine
 
 REFRESH_INTERVAL_S = 30.0
 DEBOUNCE_S = 0.02
 """Many clients connect at once, above all after a restart: one refresh serves them all."""
+LOG_PAGE = 10_000
+"""More new events than this count as a change of access, without reading them all."""
+
+
+class AccessChangeProbe(Protocol):
+    async def has_changed(self) -> bool:
+        """Whether another instance may have changed who may see what since the last call. Raises Unavailable."""
+        ...
+
+
+class LoggedAccessChanges:
+    """`AccessChangeProbe` over the event log, for several instances on one database."""
+
+    def __init__(self, uow: UnitOfWork[HasEvents]) -> None:
+        self._uow = uow
+        self._position: int | None = None
+
+    async def has_changed(self) -> bool:
+        async with self._uow.read() as tx:
+            if self._position is None:
+                self._position = await tx.events.last_position()
+                return True
+            found = await tx.events.list_kinds_after(self._position, LOG_PAGE)
+            if len(found) == LOG_PAGE:
+                self._position = await tx.events.last_position()
+                return True
+        if found:
+            self._position = found[-1][0]
+        return any(is_access_change(kind) for _, kind in found)
 
 
 class FeedInterestWorker(DueWorker):
     name = "feed_interest"
 
     def __init__(
-        self, *, live_subscriptions: LiveSubscriptions, hub: FeedHub, engine: TelemetryEngine, wake_event: WakeEvent
+        self,
+        *,
+        live_subscriptions: LiveSubscriptions,
+        hub: FeedHub,
+        engine: TelemetryEngine,
+        wake_event: WakeEvent,
+        peer_changes: AccessChangeProbe | None = None,
     ) -> None:
+        """`wake_event` is set by every new client and change of access of this process. `peer_changes`: None where no other
+        instance writes to the database."""
         super().__init__(wake_event)
         self._live_subscriptions = live_subscriptions
         self._hub = hub
         self._engine = engine
+        self._peer_changes = peer_changes
+        self._refreshing = asyncio.Lock()
+        self._seen_changes = -1
+        """`set_count` of the wake event when the last refresh began."""
         self.watched_device_nos: set[int] = set()
 
     async def run_once(self) -> float:
@@ -39,12 +88,23 @@ class FeedInterestWorker(DueWorker):
         await self._wake_event.wait(sleep_s)
         await asyncio.sleep(DEBOUNCE_S)
 
+    async def ensure_current(self) -> None:
+        """Call this after a batch has been received and before it is evaluated. Raises Unavailable."""
+        if self._peer_changes is not None and await self._peer_changes.has_changed():
+            self._hub.mark_all_access_stale()
+            await self.refresh()
+        elif self._wake_event.set_count != self._seen_changes:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Also called once before the device link opens, so that the engine returns every reading of a watched device."""
-        wanted = await self._live_subscriptions.list_watched_devices(self._hub.filters())
-        for device_no in wanted - self.watched_device_nos:
-            self._engine.set_watched(device_no, True)
-            self.watched_device_nos.add(device_no)
-        for device_no in self.watched_device_nos - wanted:
-            self._engine.set_watched(device_no, False)
-        self.watched_device_nos = wanted
+        async with self._refreshing:
+            changes = self._wake_event.set_count
+            wanted = await self._live_subscriptions.list_watched_devices(self._hub.filters())
+            for device_no in wanted - self.watched_device_nos:
+                self._engine.set_watched(device_no, True)
+                self.watched_device_nos.add(device_no)
+            for device_no in self.watched_device_nos - wanted:
+                self._engine.set_watched(device_no, False)
+            self.watched_device_nos = wanted
+            self._seen_changes = changes

@@ -9,7 +9,7 @@ parts are set aside as dead letters before the batch is acknowledged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 
 import structlog
@@ -46,14 +46,18 @@ class IngestWorker:
         last_seen: LastSeenBuffer,
         fault_log: FaultLog,
         dead_letters: DeadLetterService,
+        ensure_interest_current: Callable[[], Awaitable[None]],
         rule_timer_wake: WakeEvent,
     ) -> None:
+        """`ensure_interest_current` is awaited before each evaluation: it tells the engine of the subscriptions that exist when
+        the batch has been received. Raises Unavailable."""
         self._link = link
         self._pipeline = pipeline
         self._engine_commit_lock = engine_commit_lock
         self._last_seen = last_seen
         self._fault_log = fault_log
         self._dead_letters = dead_letters
+        self._ensure_interest_current = ensure_interest_current
         self._batch_store = BatchStore(pipeline)
         self._rule_timer_wake = rule_timer_wake
         self.batches = 0
@@ -94,6 +98,7 @@ class IngestWorker:
     async def _process_batch(self, batch: InboundBatch) -> None:
         decoded = await self._batch_store.retry_while_unavailable(lambda: self._pipeline.decode(batch))
         async with self._engine_commit_lock:
+            await self._batch_store.retry_while_unavailable(self._ensure_interest_current)
             evaluated = self._pipeline.evaluate(batch, decoded)
             self._record(evaluated)
             follow_ups, refused = await self._batch_store.store(evaluated)

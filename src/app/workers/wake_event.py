@@ -1,5 +1,5 @@
 """Wakes a worker that sleeps until something is due. Set before the wait, the event ends the next wait; set twice, it wakes
-once."""
+once. `set_count` lets another part see whether it was set since it last looked."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 class WakeEvent:
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.set_count = 0
 
     def set(self) -> None:
         """Call this from the thread of the event loop only."""
+        self.set_count += 1
         self._event.set()
 
     async def wait(self, timeout_s: float | None) -> bool:

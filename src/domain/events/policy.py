@@ -16,11 +16,12 @@ MAX_COUNTED_READINGS = 10_000
 """Readings have no counter: counting more of them would read the whole history for every page."""
 _ACCESS_EVENT_PREFIXES = ("grant_", "key_", "member_", "project_", "webhook_", "device_", "credentials_")
 """`credentials_`: new credentials activate a device and a revocation ends it, which changes what clients display."""
+_HEALTH_EVENTS = frozenset({"device_message_dropped", "device_clock_skew"})
 
 
 def is_access_change(kind: str) -> bool:
     """Whether an event of this kind can change what somebody may see."""
-    return kind not in PUBLIC_TYPES and kind.startswith(_ACCESS_EVENT_PREFIXES)
+    return kind not in PUBLIC_TYPES and kind not in _HEALTH_EVENTS and kind.startswith(_ACCESS_EVENT_PREFIXES)
 
 
 def to_event(event: DomainEvent, event_id: EventId, device_name: str | None) -> Event:

@@ -38,6 +38,10 @@ class EventRepository(Protocol):
         """Events of all accounts and kinds, oldest first, positions above `after`; for an instance that follows the log."""
         ...
 
+    async def list_kinds_after(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
+        """(position, kind) of the events of all accounts, oldest first, positions above `after`."""
+        ...
+
     async def last_position(self) -> int:
         """Position of the newest event of all accounts, 0 for none."""
         ...
@@ -118,6 +122,10 @@ class FeedHub(FeedPublisher, Protocol):
 
     def mark_access_stale(self, account_id: AccountId) -> None:
         """Set `access_stale` on every subscription of the account."""
+        ...
+
+    def mark_all_access_stale(self) -> None:
+        """The same for every account."""
         ...
 
     def filters(self) -> Sequence[FeedFilter]:

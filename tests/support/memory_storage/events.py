@@ -39,6 +39,9 @@ class MemoryEventRepository:
     async def list_after(self, after: int, limit: int) -> Sequence[Event]:
         return self._filter(lambda event: event.position > after)[:limit]
 
+    async def list_kinds_after(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
+        return [(event.position, event.kind) for event in await self.list_after(after, limit)]
+
     async def last_position(self) -> int:
         return max((event.position for event in self._filter(lambda _: True)), default=0)
 

@@ -159,8 +159,12 @@ class FakeTelemetry:
         return [(no, 7, b"t%d" % no) for no in self.devices]
 
 
+async def _nothing() -> None: ...
+
+
 async def process(batch: Batch, pipeline: FakePipeline, dead_letters: FakeDeadLetters | None = None) -> IngestWorker:
     pieces: dict[str, Any] = {"link": None, "pipeline": pipeline, "fault_log": None}
+    pieces["ensure_interest_current"] = _nothing
     pieces["dead_letters"] = dead_letters or FakeDeadLetters(batch)
     lock = asyncio.Lock()
     worker = IngestWorker(**pieces, engine_commit_lock=lock, last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
@@ -262,6 +266,7 @@ async def test_a_batch_whose_refused_message_cannot_be_set_aside_is_never_acknow
             return batch
 
     pieces: dict[str, Any] = {"link": OneBatch(), "pipeline": FakePipeline(batch, refuse(2)), "fault_log": None}
+    pieces["ensure_interest_current"] = _nothing
     pieces["dead_letters"] = FakeDeadLetters(batch, ValueError("that neither"))
     worker = IngestWorker(**pieces, engine_commit_lock=asyncio.Lock(), last_seen=LastSeenBuffer(), rule_timer_wake=WakeEvent())
     with pytest.raises(ValueError, match="that neither"):

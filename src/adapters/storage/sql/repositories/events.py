@@ -63,6 +63,7 @@ LIST_PUBLIC_AFTER = (
     EVENT.select().where(_ACCOUNT, e.public, e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
 )
 LIST_AFTER = EVENT.select().where(e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
+LIST_KINDS_AFTER = select(e.position, e.kind).where(e.position > bindparam("at_after")).order_by(e.position).limit(_LIMIT)
 LAST_POSITION = select(func.max(e.position))
 NEWEST_POSITION = select(func.max(e.position)).where(_ACCOUNT)
 OLDEST_POSITION = select(func.min(e.position)).where(_ACCOUNT)
@@ -145,6 +146,10 @@ class SqlEventRepository:
 
     async def list_after(self, after: int, limit: int) -> Sequence[Event]:
         return [EVENT.from_row(row) for row in await self._session.read(LIST_AFTER, at_after=after, at_limit=limit)]
+
+    async def list_kinds_after(self, after: int, limit: int) -> Sequence[tuple[int, str]]:
+        rows = await self._session.read(LIST_KINDS_AFTER, at_after=after, at_limit=limit)
+        return [(row[0], row[1]) for row in rows]
 
     async def last_position(self) -> int:
         return (await self._session.read(LAST_POSITION))[0][0] or 0
