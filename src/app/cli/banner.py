@@ -1,4 +1,8 @@
-"""The text on the terminal after the start: addresses, the first login, and three commands to try the service."""
+"""The text on the terminal after the start: addresses, the first login, and three commands to try the service.
+
+A password is printed to a terminal only. A file or a journal is kept and read by others, so there the text names the file that has
+the password.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +33,16 @@ def print_banner(settings: Settings, login: FirstLogin | None, *, demo: bool = F
     _print_login(console, settings, login)
     if login is not None and login.password is not None:
         console.print(Text("\nRegister a device, run a simulated one, switch it on:", style="bold"))
-        for line in quick_start_commands(url, login.email, login.password):
+        for line in quick_start_commands(url, settings.data_dir / FIRST_LOGIN_FILE):
             console.print(Text(line), soft_wrap=True)
     console.print(Text("\nCtrl-C stops the service.\n", style="dim"))
 
 
-def quick_start_commands(url: str, email: str, password: str) -> tuple[str, str, str]:
-    """Commands for a shell with curl and sed; the simulator provides the device."""
+def quick_start_commands(url: str, login_file: Path) -> tuple[str, str, str]:
+    """Commands for a shell with curl and sed; the simulator provides the device. They read the password from its file, so that
+    it is in no log and in no shell history."""
     json = "-H 'Content-Type: application/json'"
+    email, password = (f"""'"$(sed -n 's/^{field} *//p' {login_file})"'""" for field in ("email", "password"))
     login = f"""-d '{{"email":"{email}","password":"{password}"}}'"""
     device = """-d '{"name":"Pump","boardType":"ESP32","appType":"PUMP"}'"""
     command = """-d '{"cmd":"ON","waitSeconds":10}'"""
@@ -87,7 +93,9 @@ def _address_table(settings: Settings, url: str) -> Table:
 
 def _print_login(console: Console, settings: Settings, login: FirstLogin | None) -> None:
     file = settings.data_dir / FIRST_LOGIN_FILE
-    if login is not None and login.password is not None:
+    if login is not None and login.password is not None and not console.is_terminal:
+        console.print(Text(f"\nThe first login, {login.email} and its password, is in {file.resolve()}", style="bold yellow"))
+    elif login is not None and login.password is not None:
         console.print()
         console.print(Text("First login, shown only once", style="bold yellow"), Text(f"(also in {file})", style="dim"))
         console.print(Text(f"  email    {login.email}\n  password {login.password}"))

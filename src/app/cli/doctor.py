@@ -1,8 +1,9 @@
-"""`latchboard doctor`: checks everything that a start needs. It creates only what a start would create."""
+"""`latchboard doctor`: checks everything that a start needs. It creates nothing and upgrades nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ import httpx
 
 from adapters.clock import SystemClock
 from adapters.storage.sql import SqlDatabase
+from adapters.storage.sql.migrations import HEAD
 from app.cli.banner import http_url
 from app.config.settings import Settings
 from app.runtime.errors import StartupError
 from app.runtime.first_start import require_database
-from app.wiring.adapters import broker_port, create_disk_space, load_key_ring, prepare_data_dir
+from app.runtime.instance_lock import InstanceLock
+from app.wiring.adapters import broker_port, create_disk_space, load_key_ring
 from app.wiring.engines import load_engine
 from domain.kernel.clock import from_iso, to_iso
 from domain.kernel.errors import DomainError
@@ -66,7 +69,13 @@ async def _run_check(name: str, check: Callable[[], Awaitable[str]]) -> Diagnost
 
 
 async def _is_service_running(settings: Settings) -> bool:
-    """Whether a service answers at the HTTP address of these settings."""
+    """Whether the service of these settings runs. An SQLite file is locked by its service, so that a service with other settings
+    that uses the same ports is not taken for it; with PostgreSQL, the answer at the HTTP address decides."""
+    database = SqlDatabase(settings.effective_database_url, pool_size=1).file
+    return await _answers(settings) if database is None else InstanceLock(database).is_held()
+
+
+async def _answers(settings: Settings) -> bool:
     try:
         async with httpx.AsyncClient(timeout=CONNECT_TIMEOUT_S) as client:
             return (await client.get(f"{http_url(settings)}/healthz")).status_code == 200
@@ -75,8 +84,14 @@ async def _is_service_running(settings: Settings) -> bool:
 
 
 async def _check_data_dir(settings: Settings) -> str:
-    prepare_data_dir(settings.data_dir)
-    return f"{settings.data_dir.resolve()} is writable"
+    folder = settings.data_dir.resolve()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        raise StartupError(
+            f"{existing} is not a directory that this user may write to. Give the service's user write access to it, "
+            "or set LATCHBOARD_DATA_DIR to another directory."
+        )
+    return f"{folder} is writable" if existing == folder else f"{folder} does not exist; a start creates it"
 
 
 async def _check_disk_space(settings: Settings) -> str:
@@ -95,16 +110,22 @@ async def _check_keys(settings: Settings) -> str:
                 f"{settings.data_dir / 'secret_keys'} is missing, but there is a database. Restore it from a backup: a start "
                 "creates a new one, which decrypts none of the stored MQTT passwords and webhook secrets."
             )
+        return "a start creates them"
     return f"{len(load_key_ring(settings).keys)} keys in the ring"
 
 
 async def _check_database(settings: Settings) -> str:
     database = SqlDatabase(settings.effective_database_url, pool_size=1)
     require_database(settings, database.file)
-    await database.start()
     try:
+        revision = await database.revision()
+        if revision is None:
+            return "empty; a start creates the schema"
+        if revision != HEAD:
+            raise DiagnosticWarning(f"schema revision {revision}; a start upgrades it to {HEAD}. Make a backup first.")
+        await database.start()
         await database.check()
-        return f"answers; schema revision {await database.revision()} is the newest"
+        return f"answers; schema revision {revision} is the newest"
     finally:
         await database.stop()
 
@@ -164,5 +185,6 @@ def _require_free_port(host: str, port: int, variable: str) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise StartupError(
-                f"{host}:{port}: {error.strerror}. Stop the program that uses it, or set {variable} to another port."
+                f"{host}:{port}: {error.strerror}. Stop the program that uses it (perhaps another Latchboard), "
+                f"or set {variable} to another port."
             ) from None

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.run import EXIT_FAILURE, exit_with, load_settings_or_exit, run_async
+from app.cli.banner import http_url
+from app.cli.run import EXIT_FAILURE, EXIT_USAGE, exit_with, load_settings_or_exit, run_async
+from app.config.settings import Settings
 from app.runtime import logging
 from app.simulator.faults import FAULT_HELP, FaultInjectionOptions, InvalidFaultError
 from app.simulator.options import (
@@ -71,7 +73,9 @@ def _parse_address(text: str | None) -> tuple[str | None, int | None]:
 
 
 def simulate(
-    url: Annotated[str, typer.Option(help="URL of the service.")] = "http://127.0.0.1:8080",
+    url: Annotated[
+        str | None, typer.Option(help="URL of the service; default: the address in this installation's settings.")
+    ] = None,
     token: Annotated[str | None, typer.Option(envvar="LATCHBOARD_TOKEN", help="Access token of a user.")] = None,
     email: Annotated[str | None, typer.Option(help="Sign in with this email address instead of a token.")] = None,
     password: Annotated[str | None, typer.Option(envvar="LATCHBOARD_PASSWORD", help="Password for --email.")] = None,
@@ -97,10 +101,14 @@ def simulate(
 ) -> None:
     """Connect simulated devices to a running service: they send telemetry, carry out commands, and fail as requested. Without
     --token or --email, the command uses the data directory of this installation to sign in."""
+    settings = load_settings_or_exit()
+    if url is None and settings.http_port == 0:
+        exit_with("LATCHBOARD_HTTP_PORT is 0, so the service chose a port itself. Give its address with --url.", EXIT_USAGE)
     host, port = _parse_address(mqtt)
     _run_and_report(
+        settings,
         SimulationOptions(
-            credentials=ApiCredentials(url.rstrip("/"), token, email, password),
+            credentials=ApiCredentials((url or http_url(settings)).rstrip("/"), token, email, password),
             connection=MqttConnectionOptions(transport, mqtt_version, host, port, ca),
             device_count=devices,
             device_ids=tuple(device or ()),
@@ -113,16 +121,15 @@ def simulate(
             commands_per_second=commands,
             remove_devices=remove,
             faults=_parse_faults(faults),
-        )
+        ),
     )
 
 
-def _run_and_report(options: SimulationOptions) -> None:
+def _run_and_report(settings: Settings, options: SimulationOptions) -> None:
     from app.cli.accounts import issue_owner_token
     from app.simulator.run import run_simulation
 
     logging.configure_logging(None, "WARNING")
-    settings = load_settings_or_exit()
     reporter = ConsoleProgressReporter(stdout_console)
     try:
         for line in run_async(run_simulation(options, reporter, lambda: issue_owner_token(settings))):

@@ -21,4 +21,6 @@ def startup_error_message(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, Unavailable):
         return error.message
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}. Correct the path, or give this user access to it."
     return None

@@ -45,6 +45,19 @@ class InstanceLock:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
 
+    def is_held(self) -> bool:
+        """Whether a running service holds the lock. Creates no file."""
+        if self._path is None or not self._path.exists():
+            return False
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -50,12 +54,54 @@ def test_config_prints_the_source_of_each_value_and_truncates_none(monkeypatch: 
 
 
 def test_the_doctor_reports_missing_secret_keys_of_a_database() -> None:
-    runner.invoke(app, ["doctor"])
-    Path("data/secret_keys").unlink()
+    runner.invoke(app, ["account", "list"])
+    Path("data/secret_keys").unlink(missing_ok=True)
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 1
     assert "secret_keys is missing" in result.output
     assert not Path("data/secret_keys").exists()
+
+
+def test_the_doctor_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("LATCHBOARD_HTTP_PORT", "LATCHBOARD_MQTT_PORT", "LATCHBOARD_MQTT_WS_PORT"):
+        monkeypatch.setenv(variable, "0")
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 0, result.output
+    assert "a start creates" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_doctor_reports_a_port_of_another_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of another Latchboard, which answers at that address as this one would."""
+
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Keep the output of the test clean."""
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            monkeypatch.setenv("LATCHBOARD_HTTP_PORT", str(other.server_port))
+            result = runner.invoke(app, ["doctor"])
+        finally:
+            other.shutdown()
+            thread.join()
+    assert result.exit_code == 1
+    assert "LATCHBOARD_HTTP_PORT to another port" in result.output
+
+
+def test_the_doctor_upgrades_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner.invoke(app, ["account", "create", "--name", "Acme", "--email", "ada@example.com", "--password", "long enough"])
+    with closing(sqlite3.connect("data/latchboard.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '0001'")
+    runner.invoke(app, ["doctor"])
+    with closing(sqlite3.connect("data/latchboard.db")) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
 
 
 def test_wrong_usage_ends_with_exit_code_2() -> None:
@@ -107,7 +153,23 @@ def test_an_unusable_data_directory_is_reported_with_the_variable_to_set(monkeyp
     assert "LATCHBOARD_DATA_DIR" in result.output
 
 
+def test_simulate_asks_the_address_in_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "9")
+    result = runner.invoke(app, ["simulate", "--email", "a@b.example", "--password", "x"])
+    assert result.exit_code == 1
+    assert "http://127.0.0.1:9 does not answer" in result.output
+    monkeypatch.setenv("LATCHBOARD_HTTP_PORT", "0")
+    assert "--url" in runner.invoke(app, ["simulate"]).output
+
+
 def test_simulate_without_a_service_asks_whether_it_is_running() -> None:
     result = runner.invoke(app, ["simulate", "--url", "http://127.0.0.1:9", "--email", "a@b.example", "--password", "x"])
     assert result.exit_code == 1
     assert "Is the service running?" in result.output
+
+
+def test_a_file_that_cannot_be_read_is_named_without_a_traceback() -> None:
+    result = runner.invoke(app, ["simulate", "--url", "http://127.0.0.1:9", "--logins", "missing.txt"])
+    assert result.exit_code == 1
+    assert "missing.txt" in result.output
+    assert "Traceback" not in result.output

@@ -35,9 +35,9 @@ def fake_program(hasher: Argon2PasswordHasher, settings: Settings) -> Any:
     )
 
 
-def banner_text(settings: Settings, login: FirstLogin | None) -> str:
+def banner_text(settings: Settings, login: FirstLogin | None, *, terminal: bool = True) -> str:
     screen = io.StringIO()
-    banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False))
+    banner.print_banner(settings, login, console=Console(file=screen, width=300, highlight=False, force_terminal=terminal))
     return screen.getvalue()
 
 
@@ -84,9 +84,16 @@ def test_the_banner_shows_every_address_and_the_first_login(tmp_path: Path) -> N
     assert "password secret" in output
 
 
+def test_a_log_gets_the_place_of_the_first_password_and_not_the_password(tmp_path: Path) -> None:
+    output = banner_text(Settings(data_dir=tmp_path), FirstLogin("ada@example.com", "s3cr3t", tmp_path), terminal=False)
+    assert "s3cr3t" not in output
+    assert f"The first login, ada@example.com and its password, is in {tmp_path / FIRST_LOGIN_FILE}" in output
+
+
 def test_the_quick_start_has_three_commands_that_register_a_device_and_switch_it_on() -> None:
-    login, register, switch = banner.quick_start_commands("http://127.0.0.1:8080", "ada@example.com", "secret")
+    login, register, switch = banner.quick_start_commands("http://127.0.0.1:8080", Path("data") / FIRST_LOGIN_FILE)
     assert "/auth/login" in login
+    assert "data/first-login.txt" in login
     assert "/devices/register" in register
     assert "simulate" in switch
     assert "/devices/$DEVICE/command" in switch

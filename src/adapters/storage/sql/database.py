@@ -6,16 +6,18 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
-from adapters.storage.sql.migrate import migrate_postgres, migrate_sqlite
-from adapters.storage.sql.migrations import HEAD
+from adapters.storage.sql.migrate import check_revision, migrate_postgres, migrate_sqlite
 from adapters.storage.sql.sqlite.backend import SqliteBackend
 from adapters.storage.sql.unit_of_work import SqlBackend, SqlTransaction, SqlUnitOfWork
 from domain.events.ports import DomainEventDispatcher
 from domain.kernel.errors import DomainError, Unavailable
+
+Result = TypeVar("Result")
 
 
 class DatabaseUnusableError(Unavailable):
@@ -37,6 +39,7 @@ class SqlDatabase:
         self._path: Path | None = None
         self._backend: SqlBackend
         self._migrate: Callable[[], Awaitable[None]]
+        self._inspect: Callable[[], Awaitable[str | None]]
         if self._url.get_backend_name() == "sqlite":
             self._path = path = _require_path(self._url.database)
             self._backend = SqliteBackend(
@@ -47,8 +50,11 @@ class SqlDatabase:
                 busy_timeout_ms=int(acquire_timeout_s * 1000),
             )
             self._migrate = lambda: asyncio.to_thread(_migrate_file, path)
+            self._inspect = lambda: asyncio.to_thread(_inspect_file, path)
         else:
-            self._backend, self._migrate = _create_postgres(self._url, pool_size, acquire_timeout_s, transaction_timeout_s)
+            self._backend, self._migrate, self._inspect = _create_postgres(
+                self._url, pool_size, acquire_timeout_s, transaction_timeout_s
+            )
         self.uow = SqlUnitOfWork(self._backend)
 
     @property
@@ -65,13 +71,22 @@ class SqlDatabase:
         """Open and migrate the database. Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError, Unavailable."""
         if self._path is not None:
             _create_file(self._path)
+        await self._translate(self._migrate())
+        await self._backend.start()
+
+    async def revision(self) -> str | None:
+        """The schema's revision; None when there is no file, or no table in it. Creates and changes nothing.
+
+        Raises DatabaseUnusableError, DatabaseTooNewError, UnknownSchemaError."""
+        return await self._translate(self._inspect())
+
+    async def _translate(self, work: Awaitable[Result]) -> Result:
         try:
-            await self._migrate()
+            return await work
         except DomainError:
             raise
         except Exception as error:  # each driver has errors of its own, some without a common base class
             raise DatabaseUnusableError(self._unusable_message(error)) from error
-        await self._backend.start()
 
     def _unusable_message(self, error: Exception) -> str:
         """The driver's reason without its SQL statement."""
@@ -91,27 +106,39 @@ class SqlDatabase:
         """Raises Unavailable if reading or writing is not possible now."""
         await self._backend.check()
 
-    async def revision(self) -> str:
-        """The schema revision that `latchboard doctor` shows; after `start` always the newest one."""
-        return HEAD
-
 
 def _create_postgres(
     url: URL, pool_size: int, acquire_timeout_s: float, transaction_timeout_s: float
-) -> tuple[SqlBackend, Callable[[], Awaitable[None]]]:
+) -> tuple[SqlBackend, Callable[[], Awaitable[None]], Callable[[], Awaitable[str | None]]]:
     from adapters.storage.sql.postgres.backend import PostgresBackend  # imported here so that SQLite starts faster
     from adapters.storage.sql.postgres.pool import create_pooled_engine
 
     engine = create_pooled_engine(
         url, pool_size=pool_size, acquire_timeout_s=acquire_timeout_s, transaction_timeout_s=transaction_timeout_s
     )
-    return PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), lambda: migrate_postgres(engine)
+
+    async def inspect() -> str | None:
+        async with engine.connect() as connection:
+            return await connection.run_sync(check_revision)
+
+    return PostgresBackend(engine, acquire_timeout_s=acquire_timeout_s), lambda: migrate_postgres(engine), inspect
 
 
 def _migrate_file(path: Path) -> None:
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
     try:
         migrate_sqlite(engine)
+    finally:
+        engine.dispose()
+
+
+def _inspect_file(path: Path) -> str | None:
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    engine = create_engine(URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"}), poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            return check_revision(connection)
     finally:
         engine.dispose()
 

@@ -10,8 +10,9 @@ from sqlalchemy import Connection, Engine, inspect, text
 from adapters.storage.sql.migrations import HEAD
 from domain.kernel.errors import Unavailable
 
-if TYPE_CHECKING:  # imports the ORM, which takes 0.1 s and which SQLite does not need
-    from sqlalchemy.ext.asyncio import AsyncEngine
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from sqlalchemy.ext.asyncio import AsyncEngine  # imports the ORM, which takes 0.1 s and which SQLite does not need
 
 _MIGRATIONS_DIR = Path(__file__).with_name("migrations")
 _LOCK_MIGRATION = text("SELECT pg_advisory_lock(5492025318)")
@@ -49,6 +50,16 @@ def read_revision(connection: Connection) -> str | None:
     return None
 
 
+def check_revision(connection: Connection) -> str | None:
+    """The schema's revision, which a start can use or upgrade; None for an empty database. Changes nothing.
+
+    Raises DatabaseTooNewError, UnknownSchemaError."""
+    found = read_revision(connection)
+    if found is not None and found != HEAD:
+        _require_known(found, _alembic_config())
+    return found
+
+
 def migrate_sqlite(engine: Engine) -> None:
     """Upgrade to HEAD; blocks, so call it in a thread. Raises DatabaseTooNewError, UnknownSchemaError."""
     with engine.connect() as connection:
@@ -74,22 +85,32 @@ def _upgrade_to_head(connection: Connection) -> None:
 
 
 def _upgrade(connection: Connection, found: str | None) -> None:
-    # Imported here: a start with a current database does not need Alembic.
-    from alembic import command
+    from alembic import command  # imported here: a start with a current database does not need Alembic
+
+    config = _alembic_config()
+    if found is not None:
+        _require_known(found, config)
+    connection.rollback()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _alembic_config() -> Config:
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS_DIR))
     config.set_main_option("path_separator", "os")
-    if found is not None:
-        try:
-            known = ScriptDirectory.from_config(config).get_revision(found)
-        except CommandError:
-            known = None
-        if known is None:
-            raise DatabaseTooNewError(found)
-    connection.rollback()
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config
+
+
+def _require_known(revision: str, config: Config) -> None:
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+
+    try:
+        known = ScriptDirectory.from_config(config).get_revision(revision)
+    except CommandError:
+        known = None
+    if known is None:
+        raise DatabaseTooNewError(revision)
