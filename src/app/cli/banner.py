@@ -1,7 +1,7 @@
 """The text on the terminal after the start: addresses, the first login, and three commands to try the service.
 
-A password is printed to a terminal only. A file or a journal is kept and read by others, so there the text names the file that has
-the password.
+A password is printed to a terminal only. A file or a journal is kept and read by others, so there the text names the file
+that has the password.
 """
 
 from __future__ import annotations
