@@ -9,7 +9,7 @@ import pytest
 
 from domain.accounts.model import LoginFailures, Member, Membership, OneTimeCode, Project, RefreshToken
 from domain.grants.model import GrantSubject
-from domain.kernel.caller import Role, Session
+from domain.kernel.caller import Role
 from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.idempotency import COMMITTED, StoredResponse
 from support.storage import NOW, StoredAccount, a_delivery, a_device, a_grant, a_key, a_user, a_webhook, new_id
@@ -55,9 +55,9 @@ async def test_members_are_listed_oldest_first_with_their_user(world: StoredAcco
         members = await tx.memberships.list_members(world.account.account_id)
         assert list(members) == [Member(world.membership, world.user), Member(added, user)]
         assert list(await tx.memberships.list_by_user(user.user_id)) == [added]
-        assert await tx.memberships.count_owners_for_update(world.account.account_id) == 1
+        assert await tx.memberships.count_owners(world.account.account_id) == 1
         await tx.memberships.save(replace(added, role=Role.OWNER))
-        assert await tx.memberships.count_owners_for_update(world.account.account_id) == 2
+        assert await tx.memberships.count_owners(world.account.account_id) == 2
     async with world.uow.write() as tx:
         with pytest.raises(Conflict):
             await tx.memberships.add(replace(added, membership_id=new_id("mbr")))
@@ -190,12 +190,11 @@ async def test_an_idempotency_key_is_claimed_once_and_its_response_kept(world: S
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_transaction_marks_the_claim_of_its_caller_only_if_it_commits(world: StoredAccount, fails: bool) -> None:
     claim = StoredResponse("user:1", "k", b"hash", None, b"", NOW)
-    account_id, user_id = world.account.account_id, world.user.user_id
-    caller = Session(account_id, user_id, new_id("mbr"), Role.OWNER, claim=claim)
+    caller = replace(world.membership.to_session(""), claim=claim)
     async with world.uow.write(caller=None) as tx:
         await tx.stored_responses.claim(claim)
     with contextlib.suppress(Conflict):
-        async with world.uow.write(caller) as tx:
+        async with world.uow.write(caller, Role.OWNER) as tx:
             await tx.login_failures.delete("nobody")
             if fails:
                 raise Conflict("rolled back")

@@ -85,6 +85,7 @@ async def app(tmp_path: Path) -> Quart:
     composed = compose(settings)
     await composed.adapters.courier.close()
     composed.adapters.hasher.close()
+    composed.adapters.login_hasher.close()
     return composed.http_app
 
 

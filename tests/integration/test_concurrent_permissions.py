@@ -150,12 +150,13 @@ async def test_of_two_owners_who_take_each_others_role_one_keeps_it(pair: TwoIns
     fourth = await pair.first.sign_in("fourth@example.com")
     members = {member["email"]: member["membershipId"] for member in await pair.owner.send_ok("GET", "/members")}
     async with pair.first.services.uow.write() as tx:
-        await tx.memberships.count_owners_for_update(pair.account.account.account_id)
+        await tx.memberships.lock_account(pair.account.account.account_id)
         one = asyncio.create_task(third.send("PATCH", f"/members/{fourth_id}", {"role": "Viewer"}))
         other = asyncio.create_task(fourth.send("DELETE", f"/members/{members['third@example.com']}"))
         await pair.wait_for_blocked_transactions(2)
     answers = [await one, await other]
-    assert sorted(answer.status_code for answer in answers) == [200, 403], [answer.text for answer in answers]
+    codes = sorted(answer.status_code for answer in answers)  # the loser is a Viewer (403) or no member (401)
+    assert codes in ([200, 401], [200, 403]), [answer.text for answer in answers]
 
 
 async def test_a_command_is_decided_by_one_look(pair: TwoInstances) -> None:

@@ -3,10 +3,12 @@ lies."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,9 @@ async def program() -> AsyncIterator[InProcessApp]:
 
 async def login(program: InProcessApp, email: str, password: str) -> tuple[httpx.Response, list[str]]:
     """The answer, and the hashes verified for it."""
-    program.hasher.verified.clear()
+    program.login_hasher.verified.clear()
     answer = await program.caller().send("POST", "/auth/login", {"email": email, "password": password})
-    return answer, list(program.hasher.verified)
+    return answer, list(program.login_hasher.verified)
 
 
 def watched_compare() -> Any:
@@ -104,3 +106,25 @@ async def test_a_one_time_code_is_compared_in_constant_time_and_its_tries_are_co
             body = {"otp": f"{number:06d}", "newPassword": "another password"}
             assert (await owner.send("POST", "/auth/change-password", body)).status_code == 400
     assert [len(call.args[0]) for call in compare.call_args_list] == [32] * 5
+
+
+async def test_logins_that_wait_for_their_hash_do_not_delay_who_is_signed_in(program: InProcessApp) -> None:
+    """Strangers who sign in by the hundred fill a queue of their own."""
+    ada = await program.sign_in("ada@example.com")
+    release = threading.Event()
+    program.login_hasher._verify = lambda *_: release.wait(30)  # no login gets its answer before that
+    email = "nobody@example.com"
+    logins = [
+        asyncio.create_task(program.caller().send("POST", "/auth/login", {"email": email, "password": "wrong password"}))
+        for _ in range(80)
+    ]
+    try:
+        async with asyncio.timeout(20):
+            while program.login_hasher._free_slots > 0:
+                await asyncio.sleep(0)
+        member = {"email": "grace@example.com", "name": "Grace", "role": "Viewer", "password": PASSWORD}
+        await ada.send_ok("POST", "/members", member)
+    finally:
+        release.set()
+        statuses = {answer.status_code for answer in await asyncio.gather(*logins)}
+    assert 503 in statuses  # the queue of the logins was full

@@ -101,6 +101,7 @@ class InProcessApp:
         self.clock = clock
         self.mail = mail
         self.hasher: Any = program.adapters.hasher
+        self.login_hasher: Any = program.adapters.login_hasher
         self.responses: list[httpx.Response] = []
         """All responses to all callers, with their bodies."""
         transport = httpx.ASGITransport(app=program.http_app, raise_app_exceptions=False)  # type: ignore[arg-type]
@@ -168,3 +169,4 @@ async def in_process_app(folder: Path, **settings: Any) -> AsyncIterator[InProce
         await made.http.aclose()
         await program.adapters.database.stop()
         program.adapters.hasher.close()
+        program.adapters.login_hasher.close()

@@ -228,6 +228,7 @@ async def _build_openapi_document() -> dict[str, Any]:
         finally:
             await program.adapters.courier.close()
             program.adapters.hasher.close()
+            program.adapters.login_hasher.close()
 
 
 def main() -> None:

@@ -65,6 +65,8 @@ class Adapters:
         self.digest = KeyRingSecretHasher(self.key_ring)
         self.tokens = JwtAccessTokenCodec(self.key_ring)
         self.hasher = Argon2PasswordHasher()
+        self.login_hasher = Argon2PasswordHasher()
+        """Threads and a queue of their own: strangers who sign in by the hundred do not delay a signed-in person's request."""
         self.mailer = create_mailer(settings)
         self.engine = load_engine(settings.engine)
         self.database = SqlDatabase(settings.effective_database_url, pool_size=READER_POOL_SIZE)

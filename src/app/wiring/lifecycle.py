@@ -156,6 +156,7 @@ async def _stop(program: Program) -> float:
         except Exception:
             log.exception("a step of the stop failed; the next start recovers what was not written")
     adapters.hasher.close()
+    adapters.login_hasher.close()
     adapters.instance_lock.release()
     return round(time.perf_counter() - started_at, 2)
 

@@ -92,7 +92,7 @@ class Services:
         uow, clock, ids, hasher = self.uow, adapters.clock, adapters.ids, adapters.hasher
         self.operator = AccountAdminService(uow=uow, clock=clock, ids=ids, hasher=hasher)
         self.sessions = SessionService(
-            uow=uow, clock=clock, ids=ids, hasher=hasher, tokens=adapters.tokens, digest=adapters.digest
+            uow=uow, clock=clock, ids=ids, hasher=adapters.login_hasher, tokens=adapters.tokens, digest=adapters.digest
         )
         self.passwords = PasswordService(
             uow=uow, clock=clock, ids=ids, hasher=hasher, digest=adapters.digest, mailer=adapters.mailer

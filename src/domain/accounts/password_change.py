@@ -54,10 +54,9 @@ class PasswordService:
         """Mail a code to the caller.
 
         Raises PermissionDenied, RateLimited `OTP_COOLDOWN`, or Unavailable when the mail server does not accept it."""
-        require_role(caller, Role.ADMIN)
         code = self._ids.random_digits(CODE_DIGITS)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             user = await _get_user_for_update(tx, caller)
             previous = await tx.one_time_codes.get_for_update(user.user_id)
             _check_cooldown(previous, now_ms)
@@ -69,7 +68,7 @@ class PasswordService:
         try:
             await self._mailer.send(user.email, MAIL_SUBJECT, text)
         except Unavailable:
-            async with self._uow.write(caller) as tx:  # the code was not delivered: allow a new request at once
+            async with self._uow.write(caller=None) as tx:  # the code was not delivered: allow a new request at once
                 await tx.one_time_codes.upsert(replace(stored_code, issued_ms=0, expires_ms=0, used=True))
             raise
 
@@ -79,7 +78,7 @@ class PasswordService:
         check_password(new_password, "newPassword")
         new_hash = await self._hasher.hash(new_password)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             user = await _get_user_for_update(tx, caller)
             accepted = await self._verify_code(tx, user, code, now_ms)
             if accepted:

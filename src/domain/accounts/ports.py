@@ -54,6 +54,15 @@ class MembershipRepository(Protocol):
 
     async def get(self, membership_id: MembershipId) -> Membership | None: ...
 
+    async def get_for_update(self, membership_id: MembershipId) -> Membership | None:
+        """Like `get`, and locks the row until the write transaction ends: what its member has begun is over. Required before
+        `save` and `delete`, and before the user is locked."""
+        ...
+
+    async def get_for_share(self, membership_id: MembershipId) -> Membership | None:
+        """Like `get`, and keeps the membership as it is until the write transaction ends."""
+        ...
+
     async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         """Oldest first."""
         ...
@@ -68,9 +77,7 @@ class MembershipRepository(Protocol):
         """Also deletes the membership's grants and refresh tokens."""
         ...
 
-    async def count_owners_for_update(self, account_id: AccountId) -> int:
-        """Also locks the account's Owners until the write transaction ends. Call it before reading members."""
-        ...
+    async def count_owners(self, account_id: AccountId) -> int: ...
 
 
 class ProjectRepository(Protocol):

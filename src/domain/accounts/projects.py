@@ -35,14 +35,13 @@ class ProjectService:
         require_role(caller, Role.ADMIN)
         project_id = ProjectId(self._ids.new_id(IdPrefix.PROJECT))
         project = Project(project_id, caller.account_id, check_name(name), False, self._clock.now_ms())
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             await tx.projects.add(project)
             await self._emit(tx, caller, "project_created", f"Project {project.name} was created")
         return project
 
     async def rename(self, caller: Session, project_id: str, name: str) -> tuple[Project, int]:
-        require_role(caller, Role.ADMIN)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             project, devices = await _get_project(tx, caller, project_id)
             renamed = replace(project, name=check_name(name))
             await tx.projects.save(renamed)
@@ -51,8 +50,7 @@ class ProjectService:
 
     async def delete(self, caller: Session, project_id: str) -> None:
         """Raises Conflict `DEFAULT_PROJECT` or `PROJECT_NOT_EMPTY`."""
-        require_role(caller, Role.ADMIN)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             project, devices = await _get_project(tx, caller, project_id)
             if project.is_default:
                 raise Conflict("The default project cannot be deleted. Rename it instead.", code="DEFAULT_PROJECT")

@@ -19,7 +19,7 @@ from domain.accounts.ports import HasMemberships, HasUsers, PasswordHasher, Pend
 from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent
-from domain.kernel.errors import Conflict, NotFound, PermissionDenied
+from domain.kernel.errors import Conflict, NotFound
 from domain.kernel.ids import IdGenerator, IdPrefix, MembershipId, UserId, has_id_format
 from domain.kernel.unit_of_work import Transaction, UnitOfWork
 
@@ -54,7 +54,7 @@ class TeamService(Generic[TxT]):
         membership_id = MembershipId(self._ids.new_id(IdPrefix.MEMBERSHIP))
         user = User(user_id, email, name, password_hash, False, now_ms, now_ms)
         membership = Membership(membership_id, caller.account_id, user_id, role, now_ms)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             await check_email_is_free(tx, email)
             await tx.users.add(user)
             await tx.memberships.add(membership)
@@ -65,10 +65,8 @@ class TeamService(Generic[TxT]):
         self, caller: Session, membership_id: str, *, role: Role | None = None, name: str | None = None
     ) -> Member:
         """Raises PermissionDenied, NotFound, or Conflict `LAST_OWNER`."""
-        async with self._uow.write(caller) as tx:
-            # First of all: it locks the Owners, so that what is read below stays as it is.
-            owners = await tx.memberships.count_owners_for_update(caller.account_id)
-            caller = await _with_current_role(tx, caller)
+        async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
+            owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, membership_id)
             check_can_change_member(caller, target.membership)
             membership, user = target.membership, target.user
@@ -87,9 +85,8 @@ class TeamService(Generic[TxT]):
     async def remove_member(self, caller: Session, member_id: str) -> None:
         """Also ends the membership's grants, sessions and requests that wait for approval, and deletes a user
         without another membership."""
-        async with self._uow.write(caller) as tx:
-            owners = await tx.memberships.count_owners_for_update(caller.account_id)
-            caller = await _with_current_role(tx, caller)
+        async with self._uow.write(caller, Role.ADMIN, changes_members=True) as tx:
+            owners = await tx.memberships.count_owners(caller.account_id)
             target = await _get_member_for_update(tx, caller, member_id)
             check_can_change_member(caller, target.membership)
             check_not_last_owner(target.membership, None, owners)
@@ -110,19 +107,9 @@ async def check_email_is_free(tx: HasUsers, email: str) -> None:
         raise Conflict("This email address is already in use. Choose another one.", code="EMAIL_TAKEN")
 
 
-async def _with_current_role(tx: TeamTx, caller: Session) -> Session:
-    """The caller with its current role: of two members that demote each other at once, the second has lost its role.
-
-    Raises PermissionDenied."""
-    membership = await tx.memberships.get(caller.membership_id)
-    if membership is None:
-        raise PermissionDenied("You are no longer a member of this account. Ask one of its Owners.", code="ROLE_REQUIRED")
-    return replace(caller, role=membership.role)
-
-
 async def _get_member_for_update(tx: TeamTx, caller: Session, membership_id: str) -> Member:
     if has_id_format(IdPrefix.MEMBERSHIP, membership_id):
-        membership = await tx.memberships.get(MembershipId(membership_id))
+        membership = await tx.memberships.get_for_update(MembershipId(membership_id))
         if membership is not None and membership.account_id == caller.account_id:
             user = await tx.users.get_for_update(membership.user_id)
             if user is not None:

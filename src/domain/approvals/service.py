@@ -81,7 +81,7 @@ class ApprovalService(Generic[TxT]):
     async def deny(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId) -> None:
         """Raises PermissionDenied `ROLE_REQUIRED`, NotFound, Conflict `ALREADY_DECIDED`."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.DENIED)
             denied = policy.apply_decision(approval, ApprovalStatus.DENIED, by=caller.label, now_ms=now_ms)
@@ -108,7 +108,7 @@ class ApprovalService(Generic[TxT]):
             return await tx.approvals.next_expiry_ms()
 
     async def _approve(self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, now_ms: int) -> ExecutionId:
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             approval = await _get_approval(tx, caller, device_id, approval_id)
             policy.check_can_decide(caller, approval, ApprovalStatus.APPROVED)
@@ -124,7 +124,7 @@ class ApprovalService(Generic[TxT]):
         self, caller: Session, device_id: DeviceId, approval_id: ApprovalId, error: DomainError, now_ms: int
     ) -> None:
         """Log an approval that was attempted and failed; the request stays PENDING."""
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller=None) as tx:
             text = f"Approval failed: {error.message}"
             data: dict[str, Json] = {"approvalId": approval_id, "code": error.code}
             await tx.emit(DomainEvent.from_caller(caller, "approval_refused", text, now_ms, device_id=device_id, data=data))

@@ -57,14 +57,16 @@ async def _requester_from_caller(tx: HasUsers, caller: Session | ApiKeyCaller) -
 
 
 async def resolve_requester(tx: ApprovalRequestTx, approval: Approval) -> Session | ApiKeyCaller:
-    """The requester with their current role. Raises PermissionDenied `GRANT_MISSING` if they have lost access."""
+    """The requester with their current role, which stays so until the transaction ends.
+
+    Raises PermissionDenied `GRANT_MISSING` if they have lost access."""
     requester = approval.requested_by
     if requester.key_id is not None:
-        key = await tx.api_keys.get(approval.account_id, requester.key_id)
+        key = await tx.api_keys.get_for_share(approval.account_id, requester.key_id)
         if key is not None and key.enabled:
             return ApiKeyCaller(approval.account_id, key.key_id, key.name)
     elif requester.membership_id is not None:
-        member = await tx.memberships.get(requester.membership_id)
+        member = await tx.memberships.get_for_share(requester.membership_id)
         if member is not None and member.account_id == approval.account_id:
             return Session(approval.account_id, member.user_id, member.membership_id, member.role)
     raise PermissionDenied(f"{requester.name or 'The requester'} no longer has access. Deny the request.", code="GRANT_MISSING")

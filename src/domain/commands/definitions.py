@@ -104,7 +104,7 @@ class CommandDefinitionService:
         command_id = CommandId(self._ids.new_id(IdPrefix.COMMAND))
         definition = definition_input.to_definition(command_id, caller.account_id, now_ms, device_id=device_id)
         policy.check_definition(definition, self._validator)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)
             await _check_name_free(tx, definition)
@@ -118,9 +118,8 @@ class CommandDefinitionService:
         self, caller: Session, device_id: DeviceId, command_id: CommandId, changes: Mapping[str, Any]
     ) -> CommandDefinition:
         """`changes`: fields of `CommandDefinitionInput` by name."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             before = await _get_own_definition(tx, device, command_id)
             after = replace(before, **{name: value for name, value in changes.items() if name in EDITABLE_FIELDS})
@@ -137,9 +136,8 @@ class CommandDefinitionService:
 
     async def delete(self, caller: Session, device_id: DeviceId, command_id: CommandId) -> None:
         """Removing an override restores the definition that it replaced."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await _lock_device(tx, caller, device_id)
             definition = await _get_own_definition(tx, device, command_id)
             await self._check_keeps_approval(tx, caller, device, definition.name)

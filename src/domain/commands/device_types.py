@@ -54,7 +54,7 @@ class DeviceTypeService:
         now_ms = self._clock.now_ms()
         device_type = DeviceType(DeviceTypeId(self._ids.new_id(IdPrefix.DEVICE_TYPE)), caller.account_id, name, now_ms)
         definitions = self._build_definitions(device_type, definition_inputs, now_ms, {})
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             await _check_name(tx, device_type)
             await tx.device_types.add(device_type)
             for definition in definitions:
@@ -70,9 +70,8 @@ class DeviceTypeService:
         definition_inputs: Sequence[CommandDefinitionInput] | None,
     ) -> DeviceTypeWithCommands:
         """`definition_inputs` replace the whole list; a command that keeps its name keeps its id."""
-        require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             if name is not None and name != device_type.name:
                 device_type = replace(device_type, name=name)
@@ -85,8 +84,7 @@ class DeviceTypeService:
 
     async def delete(self, caller: Session, device_type_id: DeviceTypeId) -> None:
         """Raises Conflict `DEVICE_TYPE_IN_USE`: its devices would silently lose commands and approvals."""
-        require_role(caller, Role.ADMIN)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             device_type = await _get_device_type(tx, caller, device_type_id, for_update=True)
             used = await tx.device_types.count_devices(device_type_id)
             if used:

@@ -36,7 +36,7 @@ from domain.grants.model import Grant
 from domain.grants.policy import PermissionRequest
 from domain.grants.ports import AuthorizationTx
 from domain.grants.rate_limit import RateLimitQuota
-from domain.kernel.caller import ApiKeyCaller, Caller, Session
+from domain.kernel.caller import ApiKeyCaller, Caller, Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, Json
 from domain.kernel.errors import DomainError, NotFound, ValidationFailed
@@ -89,7 +89,7 @@ class CommandService:
         ttl_ms = DEFAULT_TTL_MS if ttl_ms is None else ttl_ms
         policy.check_ttl(ttl_ms)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.VIEWER) as tx:  # the authorizer asks for the role or grant that the command needs
             context = await get_context_for_caller(tx, caller, device_id)
             request = CommandRequest(context.device, cmd, params, ttl_ms)
             definition = self._require_definition(context, request)

@@ -74,11 +74,10 @@ class DeviceCredentialService:
 
     async def generate(self, caller: Session, device_id: DeviceId, *, rotate: bool = False) -> RevealedCredentials:
         """Raises Conflict `CREDENTIALS_EXIST` unless `rotate`; a rotation closes connections that used the old password."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
         password = self._ids.random_alphanumeric(PASSWORD_LENGTH)
         sealed = self._vault.seal(password, device_id)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             existing = await tx.credentials.get_for_update(device_id)
             if existing is not None and not rotate:
@@ -117,9 +116,8 @@ class DeviceCredentialService:
 
     async def revoke(self, caller: Session, device_id: DeviceId) -> Device:
         """Delete the secret and disconnect the device, whether or not it had credentials."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.REVOKE))
             await tx.credentials.delete(device_id)
@@ -144,7 +142,7 @@ class DeviceCredentialService:
 
     async def _authorize_reveal(self, caller: Session, device_id: DeviceId) -> bytes:
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             self._check_throttle(await tx.login_failures.get_for_update(_throttle_subject(caller)))
             device = await get_device(tx, caller.account_id, device_id)
             credentials = await tx.credentials.get_for_update(device_id)
@@ -162,7 +160,7 @@ class DeviceCredentialService:
         """Count and log the denial in one transaction and return the error to raise, so that concurrent guesses learn no more
         than consecutive ones."""
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller=None) as tx:  # on record, whatever the caller may do by now
             if refusal.code == "PASSWORD_MISMATCH":
                 failures = await tx.login_failures.get_for_update(_throttle_subject(caller))
                 try:

@@ -76,9 +76,8 @@ class DeviceService:
 
     async def register(self, caller: Session, registration: DeviceRegistration) -> Device:
         """Raises PermissionDenied, NotFound for an unknown project or device type, Conflict `TOO_MANY_DEVICES`."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             if await tx.devices.count(caller.account_id) >= MAX_DEVICES_PER_ACCOUNT:
                 raise Conflict(
                     "This account has reached the maximum number of devices. Delete one first.", code="TOO_MANY_DEVICES"
@@ -105,9 +104,8 @@ class DeviceService:
         """`changes`: editable fields of `Device` and `DeviceMetadata` by name. `version`: the version that the caller has read.
 
         Raises VersionMismatch when the stored version differs, NotFound, PermissionDenied, ValidationFailed."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             before = await get_device(tx, caller.account_id, device_id)
             if version is not None and version != before.version:
                 raise VersionMismatch("The device has changed since you read it. Read it again, then repeat your change.")
@@ -130,9 +128,8 @@ class DeviceService:
 
     async def toggle_enabled(self, caller: Session, device_id: DeviceId) -> Device:
         """ACTIVE ↔ DISABLED. Raises Conflict `DEVICE_STATE` for a device that is neither."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             trigger = DeviceLifecycleTrigger.ENABLE if device.status is DeviceStatus.DISABLED else DeviceLifecycleTrigger.DISABLE
             device = await save_device(tx, device.transition(trigger))
@@ -146,9 +143,8 @@ class DeviceService:
 
     async def delete(self, caller: Session, device_id: DeviceId) -> None:
         """When this returns, nobody can see the device any more; its readings are deleted in the background (`erasure.py`)."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             device = await save_device(tx, device.transition(DeviceLifecycleTrigger.DELETE))
             await tx.credentials.delete(device_id)

@@ -185,9 +185,12 @@ class Authorizer:
             passing, denials = policy.filter_applicable(grants, request, now_ms, self._evaluator)
             if not passing:
                 raise policy.denial_error(policy.closest_denial(denials), request, now_ms)
-            if request.command is None or not spend:
+            if request.command is None:
                 return passing[0], None
-            spent = await self._count_use(tx, passing, request, now_ms)
+            if spend:
+                spent = await self._count_use(tx, passing, request, now_ms)
+            else:
+                spent = await _lock(tx, passing[0])
             if spent is not None:
                 return spent
             assert principal.subject is not None  # noqa: S101 - the grants belong to this subject
@@ -203,7 +206,7 @@ class Authorizer:
         for grant in passing:
             limit = grant.rate_limit_per_minute
             if limit is None:
-                return grant, None
+                return await _lock(tx, grant)
             uses = await tx.grants.list_recent_uses(grant, now_ms - RATE_WINDOW_MS, limit)
             if uses is None:
                 return None
@@ -213,6 +216,11 @@ class Authorizer:
                 return grant, RateLimitQuota.from_allowance(limit, allowance, now_ms)
             spent.append(Denial(grant, GrantCheckStep.RATE, allowance.next_free_ms))
         raise policy.denial_error(policy.closest_denial(spent), request, now_ms)
+
+
+async def _lock(tx: AuthorizationTx, grant: Grant) -> tuple[Grant, None] | None:
+    """The grant, which nobody can take away before the commit; None when it has changed since it was read."""
+    return (grant, None) if await tx.grants.lock_for_share(grant) else None
 
 
 def grant_subject_of(caller: Session | ApiKeyCaller) -> GrantSubject | None:

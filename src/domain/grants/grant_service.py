@@ -94,7 +94,7 @@ class GrantService(Generic[TxT]):
         check_single_subject(draft)
         now_ms = self._clock.now_ms()
         grant_input = check_input(draft.input, now_ms, self._windows)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             grant = self._build_grant(caller, device, draft, grant_input, await _resolve_subject(tx, device, draft), now_ms)
             await tx.grants.add(grant)
@@ -107,9 +107,8 @@ class GrantService(Generic[TxT]):
         """`changes` are fields of `GrantInput`; subject and device or project cannot change.
 
         Raises ValidationFailed, NotFound, PermissionDenied `ROLE_REQUIRED`."""
-        require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await _get_grant_for_update(tx, device, grant_id)
             grant_input = GrantInput.from_grant(before).with_changes(changes)
@@ -121,9 +120,8 @@ class GrantService(Generic[TxT]):
             return GrantWithWarnings(grant, input_warnings(grant_input, await self._command_kinds(tx, device)))
 
     async def delete(self, caller: Session, device_id: DeviceId, grant_id: GrantId) -> None:
-        require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             grant = await _get_grant_for_update(tx, device, grant_id)
             await tx.grants.delete(grant_id)

@@ -49,6 +49,10 @@ class GrantRepository(Protocol):
         """The read access that any key's grants give on these devices or their projects, expired ones included."""
         ...
 
+    async def lock_for_share(self, grant: Grant) -> bool:
+        """Keep the grant as it is until the write transaction ends. False when the stored one differs or is deleted."""
+        ...
+
     async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
         """Unix ms of the newest `limit` uses after `since_ms`. In a write transaction, locks the grant and its uses until the
         transaction ends. None when the stored grant differs from `grant` or is deleted."""

@@ -3,7 +3,7 @@
 Each service declares the transaction type it needs: a Protocol with just the repositories it uses. The storage adapter has one
 transaction object that satisfies them all; the type keeps a service from reaching other repositories.
 
-    async with self._uow.write(caller) as tx:  # BEGIN IMMEDIATE
+    async with self._uow.write(caller, Role.MEMBER) as tx:  # BEGIN IMMEDIATE
         device = await tx.devices.get(...)
         await tx.devices.save(device.revoked())
         await tx.emit(DomainEvent(...))       # event and deliveries, same transaction
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, overload
 
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.domain_events import DomainEvent
 
 Tx_co = TypeVar("Tx_co", covariant=True)
@@ -39,11 +39,24 @@ class Transaction(Protocol):
 
 
 class UnitOfWork(Protocol[Tx_co]):
-    def write(self, caller: Session | ApiKeyCaller | None) -> AbstractAsyncContextManager[Tx_co]:
-        """`caller`: the one whose request makes the change; its idempotency claim is marked in the same transaction. None for a
-        change that no request makes, such as a worker's. There is no default, so that no service forgets it.
+    @overload
+    def write(self, caller: None) -> AbstractAsyncContextManager[Tx_co]:
+        """A change that no request makes, such as a worker's."""
+        ...
 
-        Commit on exit, roll back on an exception. Raises Unavailable when the database does not respond."""
+    @overload
+    def write(
+        self, caller: Session | ApiKeyCaller, needs: Role, *, changes_members: bool = False
+    ) -> AbstractAsyncContextManager[Tx_co]:
+        """A change that `caller` requests. `needs`: the lowest role that may make it; for an API key, the service asks the
+        `Authorizer` for a grant in this transaction. There is no default, so that no service forgets it.
+
+        The caller's membership or key is read again in this transaction and stays as it is until the end (`authority.py`). Its
+        idempotency claim is marked. `changes_members`: locks the account's memberships first, so that two members who change
+        each other wait and do not deadlock.
+
+        Commits on exit, rolls back on an exception. Raises PermissionDenied `ROLE_REQUIRED`, Unauthenticated for a caller that
+        has lost its access, Unavailable when the database does not respond."""
         ...
 
     def read(self) -> AbstractAsyncContextManager[Tx_co]:

@@ -18,6 +18,10 @@ class ApiKeyRepository(Protocol):
         """Like `get`, and locks the row until the write transaction ends. Required before `save`."""
         ...
 
+    async def get_for_share(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+        """Like `get`, and keeps the key as it is until the write transaction ends."""
+        ...
+
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None: ...
 
     async def list_by_account(self, account_id: AccountId) -> Sequence[ApiKey]:

@@ -61,15 +61,14 @@ class ApiKeyService(Generic[TxT]):
             last_used_ms=None,
             created_ms=now_ms,
         )
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             await tx.api_keys.add(key)
             await self._emit(tx, caller, "key_created", f"API key {key.name} ({key.prefix}…) was created")
         return CreatedApiKey(key, secret)
 
     async def update(self, caller: Session, key_id: str, *, name: str | None = None, enabled: bool | None = None) -> None:
         """A disabled key is rejected from the next call on. Raises NotFound."""
-        require_role(caller, Role.ADMIN)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             changed = replace(
                 key,
@@ -84,8 +83,7 @@ class ApiKeyService(Generic[TxT]):
 
     async def delete(self, caller: Session, key_id: str) -> None:
         """Also deletes its grants and webhooks, and ends its requests that wait for approval. Raises NotFound."""
-        require_role(caller, Role.ADMIN)
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             key = await get_api_key(tx, caller, key_id, held=True)
             await self._requests.close_requests(tx, caller, self._clock.now_ms(), key_id=key.key_id)
             await tx.api_keys.delete(key.key_id)

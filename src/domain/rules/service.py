@@ -13,7 +13,7 @@ from domain.commands.model import CommandDefinition
 from domain.commands.ports import AutomationCommandChecker
 from domain.devices.lookup import get_device
 from domain.devices.model import Device
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.domain_events import DomainEvent, EventKind, Json
 from domain.kernel.errors import Conflict, NotFound
@@ -74,9 +74,8 @@ class RuleService:
 
     async def create(self, caller: Session, device_id: DeviceId, fields: Mapping[str, Any]) -> Rule:
         """`fields`: fields of `Rule` by name. Raises ValidationFailed, NotFound, PermissionDenied, Conflict `TOO_MANY_RULES`."""
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller) as tx:
+        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             present = await tx.rules.list_by_device(device_id)
             if len(present) >= policy.MAX_RULES_PER_DEVICE:
@@ -99,9 +98,8 @@ class RuleService:
         return rule
 
     async def update(self, caller: Session, device_id: DeviceId, rule_id: RuleId, changes: Mapping[str, Any]) -> Rule:
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller) as tx:
+        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await get_rule(tx, device_id, rule_id)
             rule = policy.apply_changes(before, changes)
@@ -114,9 +112,8 @@ class RuleService:
         return rule
 
     async def delete(self, caller: Session, device_id: DeviceId, rule_id: RuleId) -> None:
-        require_role(caller, Role.MEMBER)
         now_ms = self._clock.now_ms()
-        async with self._engine_commit_lock, self._uow.write(caller) as tx:
+        async with self._engine_commit_lock, self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             rule = await get_rule(tx, device_id, rule_id)
             await tx.rules.delete(rule_id)

@@ -109,7 +109,7 @@ class ScheduleService:
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             return await self._put(tx, caller, device, slot, schedule_input, now_ms)
 
@@ -118,7 +118,7 @@ class ScheduleService:
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await tx.schedules.get_by_slot(device_id, slot)
             if before is None:
@@ -138,7 +138,7 @@ class ScheduleService:
         require_role(caller, Role.MEMBER)
         _check_slot(slot)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.MEMBER) as tx:
             device = await get_device(tx, caller.account_id, device_id)
             before = await tx.schedules.get_by_slot(device_id, slot)
             if before is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.kernel.caller import Role, Session, require_role
+from domain.kernel.caller import Role, Session
 from domain.kernel.clock import Clock
 from domain.kernel.errors import NotFound, PermissionDenied, Unavailable
 from domain.kernel.ids import DeliveryId, EventId, IdGenerator, IdPrefix, has_id_format
@@ -53,10 +53,9 @@ class DeliveryLogService:
 
     async def ping(self, caller: Session, webhook_id: str) -> DeliveryId:
         """Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
-        require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
         event_id = EventId(self._ids.new_id(IdPrefix.EVENT))
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             data = policy.encode_payload(
                 {
@@ -73,9 +72,8 @@ class DeliveryLogService:
         """Sends the same event again, with up to six attempts, if the key still sees the device.
 
         Raises PermissionDenied, NotFound, Conflict `WEBHOOK_DISABLED`."""
-        require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             attempt = None
             if has_id_format(IdPrefix.DELIVERY, delivery_id):

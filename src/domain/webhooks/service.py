@@ -78,7 +78,7 @@ class WebhookService:
             created_ms=now_ms,
             updated_ms=now_ms,
         )
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             await _require_key_with_capacity(tx, webhook)
             await tx.webhooks.add(webhook)
             await self._emit(tx, caller, webhook, "webhook_created", f"Webhook to {webhook.host} was created")
@@ -94,7 +94,7 @@ class WebhookService:
         if enabled is True:
             await self._cancel_pending(caller, webhook_id)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = before if url is None else replace(before, url=url, updated_ms=now_ms)
             if enabled is True and not before.enabled:
@@ -110,9 +110,8 @@ class WebhookService:
 
     async def rotate_secret(self, caller: Session, webhook_id: str) -> WebhookWithSecret:
         """From now on nothing is signed with the old secret, pending retries included. Raises PermissionDenied, NotFound."""
-        require_role(caller, Role.ADMIN)
         secret = policy.new_secret(self._ids.random_bytes(SECRET_BYTES))
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             before = await get_webhook(tx, caller, webhook_id, for_update=True)
             after = replace(
                 before,
@@ -128,9 +127,8 @@ class WebhookService:
 
     async def delete(self, caller: Session, webhook_id: str) -> None:
         """Deletes the webhook with its deliveries and their log. Raises PermissionDenied, NotFound."""
-        require_role(caller, Role.ADMIN)
         now_ms = self._clock.now_ms()
-        async with self._uow.write(caller) as tx:
+        async with self._uow.write(caller, Role.ADMIN) as tx:
             webhook = await get_webhook(tx, caller, webhook_id)
             await tx.webhooks.delete(webhook.webhook_id)
             await self._emit(tx, caller, webhook, "webhook_deleted", f"Webhook to {webhook.host} was deleted")
@@ -139,7 +137,7 @@ class WebhookService:
     async def _cancel_pending(self, caller: Session, webhook_id: str) -> None:
         """Cancels what was pending before the webhook was disabled, so that enabling it does not send it."""
         while True:
-            async with self._uow.write(caller) as tx:
+            async with self._uow.write(caller, Role.ADMIN) as tx:
                 webhook = await get_webhook(tx, caller, webhook_id)
                 if webhook.enabled:
                     return

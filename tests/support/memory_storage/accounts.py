@@ -88,6 +88,12 @@ class MemoryMembershipRepository:
     async def get(self, membership_id: MembershipId) -> Membership | None:
         return self._database.rows(MEMBERSHIPS).get(membership_id)
 
+    async def get_for_update(self, membership_id: MembershipId) -> Membership | None:
+        return await self.get(membership_id)
+
+    async def get_for_share(self, membership_id: MembershipId) -> Membership | None:
+        return await self.get(membership_id)
+
     async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         return [m for m in self._database.rows(MEMBERSHIPS).values() if m.user_id == user_id]
 
@@ -103,7 +109,7 @@ class MemoryMembershipRepository:
     async def delete(self, membership_id: MembershipId) -> None:
         delete_membership(self._database, membership_id)
 
-    async def count_owners_for_update(self, account_id: AccountId) -> int:
+    async def count_owners(self, account_id: AccountId) -> int:
         return sum(m.role is Role.OWNER for m in self._list_by_account(account_id))
 
     def _list_by_account(self, account_id: AccountId) -> list[Membership]:

@@ -61,6 +61,9 @@ class MemoryGrantRepository:
         places = [(device.device_id, device.project_id) for device in devices]
         return _reach_of_grants(self._filter(lambda grant: any(_applies_to(grant, *place) for place in places)))
 
+    async def lock_for_share(self, grant: Grant) -> bool:
+        return True
+
     async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
         if self._database.rows(GRANTS).get(grant.grant_id) != grant:
             return None

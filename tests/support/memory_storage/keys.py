@@ -31,6 +31,9 @@ class MemoryApiKeyRepository:
     async def get_for_update(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
         return await self.get(account_id, key_id)
 
+    async def get_for_share(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+        return await self.get(account_id, key_id)
+
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return next((key for key in self._database.rows(API_KEYS).values() if key.secret_hash == secret_hash), None)
 

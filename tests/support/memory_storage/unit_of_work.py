@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from adapters.storage.after_commit import run_callbacks
 from adapters.storage.errors import NestedWriteError, ReadOnlyTransactionError
 from domain.events.ports import DomainEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.authority import check_current_role, check_key_is_enabled, check_stated_role
+from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.domain_events import DomainEvent
 from domain.kernel.errors import Unavailable
 from support.memory_storage.accounts import (
@@ -105,12 +106,18 @@ class MemoryUnitOfWork:
         self._writer: asyncio.Task[object] | None = None
 
     @asynccontextmanager
-    async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[MemoryTransaction]:
+    async def write(
+        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, changes_members: bool = False
+    ) -> AsyncIterator[MemoryTransaction]:
+        if caller is not None:
+            check_stated_role(caller, needs)
         await self._acquire_write_lock()
         try:
             database = Database(self._tables, writable=True)
             tx = MemoryTransaction(database, self._event_dispatcher, writable=True)
             try:
+                if caller is not None:
+                    await _check_caller(tx, caller)
                 yield tx
                 if caller is not None and caller.claim is not None:
                     await tx.stored_responses.mark_committed(caller.claim)
@@ -141,3 +148,12 @@ class MemoryUnitOfWork:
         except TimeoutError:
             raise Unavailable("Another writer holds the storage for too long. Try again in a moment.") from None
         self._writer = asyncio.current_task()
+
+
+async def _check_caller(tx: MemoryTransaction, caller: Session | ApiKeyCaller) -> None:
+    if isinstance(caller, Session):
+        membership = await tx.memberships.get(caller.membership_id)
+        check_current_role(caller, None if membership is None else membership.role)
+    else:
+        key = await tx.api_keys.get(caller.account_id, caller.key_id)
+        check_key_is_enabled(None if key is None else key.enabled)

@@ -22,7 +22,7 @@ from adapters.http.core.idempotency import IdempotencyStore, execute_once
 from adapters.http.core.request_parsing import read_body, read_query
 from domain.kernel.audit import DeniedRequestLog
 from domain.kernel.caller import ApiKeyCaller, Session
-from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, ValidationFailed
+from domain.kernel.errors import DomainError, NotFound, PermissionDenied, RateLimited, Unauthenticated, ValidationFailed
 from domain.kernel.ids import has_any_id_format
 
 MAX_PATH_PARAMETER_LENGTH = 128
@@ -100,8 +100,9 @@ async def handle_request(spec: Operation, handler: Callable[..., Awaitable[Any]]
     dependencies: ApiDependencies = current_app.extensions[API_DEPENDENCIES]
     try:
         return await _handle(dependencies, spec, handler, parts)
-    except (PermissionDenied, RateLimited, ValidationFailed, HTTPException) as error:
-        if spec.audited or isinstance(error, PermissionDenied | RateLimited):
+    except (PermissionDenied, RateLimited, Unauthenticated, ValidationFailed, HTTPException) as error:
+        # A caller that is known and yet unauthenticated has lost its access during the request.
+        if spec.audited or isinstance(error, PermissionDenied | RateLimited | Unauthenticated):
             await _audit_denial(dependencies, spec, parts, error)
         raise
 

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 from adapters.storage.errors import ReadOnlyTransactionError
+from adapters.storage.sql.caller_check import checked_caller
 from adapters.storage.sql.repositories.accounts import (
     SqlAccountRepository,
     SqlMembershipRepository,
@@ -38,7 +39,8 @@ from adapters.storage.sql.repositories.telemetry import SqlReadingRepository
 from adapters.storage.sql.repositories.webhooks import SqlWebhookRepository
 from adapters.storage.sql.session import DbSession
 from domain.events.ports import DomainEventDispatcher
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.authority import check_stated_role
+from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.domain_events import DomainEvent
 
 
@@ -130,10 +132,20 @@ class SqlUnitOfWork:
         self._event_dispatcher = dispatcher
 
     @asynccontextmanager
-    async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[SqlTransaction]:
+    async def write(
+        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, changes_members: bool = False
+    ) -> AsyncIterator[SqlTransaction]:
+        if caller is not None:
+            check_stated_role(caller, needs)
         async with self._backend.write() as session:
             tx = SqlTransaction(session, self._event_dispatcher)
-            yield tx
+            if caller is None:
+                yield tx
+            else:
+                if changes_members:
+                    await tx.memberships.lock_account(caller.account_id)
+                async with checked_caller(session, caller):
+                    yield tx
             if caller is not None and caller.claim is not None:
                 await tx.stored_responses.mark_committed(caller.claim)
             await tx.flush_events()

@@ -31,6 +31,14 @@ _DRIVER_ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError
 log = structlog.get_logger("postgres")
 
 
+class CompletedRead:
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    async def rows(self) -> Sequence[Row]:
+        return self._rows
+
+
 class PostgresSession:
     dialect = POSTGRES
 
@@ -51,6 +59,9 @@ class PostgresSession:
     async def read_batch(self, *questions: Query) -> Sequence[Sequence[Row]]:
         self._require_open()
         return [await self._execute(statement, dict(params)) for statement, params in questions]
+
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> CompletedRead:
+        return CompletedRead(await self.read(statement, **params))
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)

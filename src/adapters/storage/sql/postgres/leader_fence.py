@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, bindparam, text
 
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.unit_of_work import SqlTransaction, SqlUnitOfWork
-from domain.kernel.caller import ApiKeyCaller, Session
+from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Unavailable
 
 LEADER_LOCK_KEY = 5492025319
@@ -79,7 +79,9 @@ class FencedUnitOfWork:
         self.read = uow.read
 
     @asynccontextmanager
-    async def write(self, caller: Session | ApiKeyCaller | None = None) -> AsyncIterator[SqlTransaction]:
-        async with self._uow.write(caller) as tx:
+    async def write(
+        self, caller: Session | ApiKeyCaller | None = None, needs: Role = Role.OWNER, *, changes_members: bool = False
+    ) -> AsyncIterator[SqlTransaction]:
+        async with self._uow.write(caller, needs, changes_members=changes_members) as tx:
             await self._fence.hold(tx.session)
             yield tx

@@ -36,6 +36,8 @@ DELETE_USER = delete(users).where(users.c.user_id == _ID)
 
 ADD_MEMBERSHIP = insert(memberships)
 GET_MEMBERSHIP = MEMBERSHIP.select().where(memberships.c.membership_id == _ID)
+GET_MEMBERSHIP_FOR_UPDATE = for_update(GET_MEMBERSHIP)
+GET_MEMBERSHIP_FOR_SHARE = {False: GET_MEMBERSHIP, True: GET_MEMBERSHIP.with_for_update(read=True)}
 LIST_MEMBERSHIPS_BY_USER = MEMBERSHIP.select().where(memberships.c.user_id == _ID).order_by(memberships.c.seq)
 LIST_MEMBERS = (
     select(*MEMBERSHIP.columns, *USER.columns)
@@ -126,6 +128,14 @@ class SqlMembershipRepository:
     async def get(self, membership_id: MembershipId) -> Membership | None:
         return MEMBERSHIP.first_or_none(await self._session.read(GET_MEMBERSHIP, at_id=membership_id))
 
+    async def get_for_update(self, membership_id: MembershipId) -> Membership | None:
+        statement = GET_MEMBERSHIP_FOR_UPDATE[self._session.writable]
+        return MEMBERSHIP.first_or_none(await self._session.read(statement, at_id=membership_id))
+
+    async def get_for_share(self, membership_id: MembershipId) -> Membership | None:
+        statement = GET_MEMBERSHIP_FOR_SHARE[self._session.writable]
+        return MEMBERSHIP.first_or_none(await self._session.read(statement, at_id=membership_id))
+
     async def list_by_user(self, user_id: UserId) -> Sequence[Membership]:
         return [MEMBERSHIP.from_row(row) for row in await self._session.read(LIST_MEMBERSHIPS_BY_USER, at_id=user_id)]
 
@@ -141,9 +151,12 @@ class SqlMembershipRepository:
     async def delete(self, membership_id: MembershipId) -> None:
         await self._session.write(DELETE_MEMBERSHIP, at_id=membership_id)
 
-    async def count_owners_for_update(self, account_id: AccountId) -> int:
-        if self._session.writable and self._session.dialect == POSTGRES:
+    async def lock_account(self, account_id: AccountId) -> None:
+        """The memberships of the account change only in transactions that hold this lock; SQLite has one writer."""
+        if self._session.dialect == POSTGRES:
             await self._session.write(LOCK_ACCOUNT, at_account=account_id)
+
+    async def count_owners(self, account_id: AccountId) -> int:
         return int((await self._session.read(COUNT_OWNERS, at_account=account_id))[0][0])
 
 

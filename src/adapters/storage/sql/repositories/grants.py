@@ -88,6 +88,7 @@ REACH_BY_DEVICES = {
 }
 
 LOCK_GRANT = _SELECT.where(_ID).with_for_update(key_share=True)
+LOCK_GRANT_FOR_SHARE = _SELECT.where(_ID).with_for_update(read=True)
 LIST_RECENT_USES = (
     select(u.at_ms)
     .where(u.grant_id == bindparam("at_id"), u.at_ms > bindparam("at_since"))
@@ -200,13 +201,19 @@ class SqlGrantRepository:
         rows = await self._session.read(statements[self._session.dialect], at_listed=to_json(sorted(set(among))))
         return [KeyReadAccess(*row) for row in rows]
 
+    async def lock_for_share(self, grant: Grant) -> bool:
+        return await self._lock_unchanged(LOCK_GRANT_FOR_SHARE, grant)
+
+    async def _lock_unchanged(self, lock: Select[Any], grant: Grant) -> bool:
+        """SQLite has one writer, so the grant cannot change meanwhile."""
+        if not self._session.writable or self._session.dialect != POSTGRES:
+            return True
+        rows = await self._session.write(lock, at_id=grant.grant_id)
+        return bool(rows) and grant_from_row(rows[0]) == grant
+
     async def list_recent_uses(self, grant: Grant, since_ms: int, limit: int) -> Sequence[int] | None:
-        if (
-            self._session.writable and self._session.dialect == POSTGRES
-        ):  # SQLite has one writer, so the grant cannot change meanwhile
-            rows = await self._session.write(LOCK_GRANT, at_id=grant.grant_id)
-            if not rows or grant_from_row(rows[0]) != grant:
-                return None
+        if not await self._lock_unchanged(LOCK_GRANT, grant):
+            return None
         rows = await self._session.read(LIST_RECENT_USES, at_id=grant.grant_id, at_since=since_ms, at_limit=limit)
         return [row[0] for row in rows]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, insert, or_, update
 
-from adapters.storage.sql.mapper import Mapper, for_update
+from adapters.storage.sql.mapper import Mapper
 from adapters.storage.sql.session import DbSession
 from adapters.storage.sql.tables import api_keys
 from domain.kernel.ids import AccountId, KeyId
@@ -20,7 +20,9 @@ _USED_MS = bindparam("at_used", type_=api_keys.c.last_used_ms.type)
 
 ADD = insert(api_keys)
 GET = API_KEY.select().where(_ID, _ACCOUNT)
-GET_FOR_UPDATE = for_update(GET)
+GET_FOR_UPDATE = {False: GET, True: GET.with_for_update()}
+"""FOR UPDATE, not NO KEY UPDATE: it waits for the transactions that hold the key FOR KEY SHARE (`caller_check.py`)."""
+GET_FOR_SHARE = {False: GET, True: GET.with_for_update(read=True, key_share=True)}
 FIND_BY_HASH = API_KEY.select().where(api_keys.c.secret_hash == bindparam("at_hash"))
 LIST = API_KEY.select().where(_ACCOUNT).order_by(api_keys.c.seq)
 SAVE = update(api_keys).where(_ID)
@@ -47,6 +49,10 @@ class SqlApiKeyRepository:
             await self._session.read(GET_FOR_UPDATE[self._session.writable], at_id=key_id, at_account=account_id)
         )
 
+    async def get_for_share(self, account_id: AccountId, key_id: KeyId) -> ApiKey | None:
+        statement = GET_FOR_SHARE[self._session.writable]
+        return API_KEY.first_or_none(await self._session.read(statement, at_id=key_id, at_account=account_id))
+
     async def find_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         return API_KEY.first_or_none(await self._session.read(FIND_BY_HASH, at_hash=secret_hash))
 
@@ -60,4 +66,4 @@ class SqlApiKeyRepository:
         await self._session.write(DELETE, at_id=key_id)
 
     async def update_last_used(self, used: Mapping[KeyId, int]) -> None:
-        await self._session.execute_many(TOUCH, [{"at_id": key_id, "at_used": at_ms} for key_id, at_ms in used.items()])
+        await self._session.execute_many(TOUCH, [{"at_id": key_id, "at_used": used[key_id]} for key_id in sorted(used)])

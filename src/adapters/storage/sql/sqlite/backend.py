@@ -27,6 +27,17 @@ EARLY_FLUSH_ROWS = 32
 """From this many rows on, a bulk write gets a thread hop of its own: the thread writes while the event loop goes on."""
 
 
+class SqlitePendingRead:
+    def __init__(self, session: SqliteSession, read: DeferredRead) -> None:
+        self._session = session
+        self._read = read
+
+    async def rows(self) -> Sequence[Row]:
+        if not self._read.done:
+            await self._session.flush()
+        return self._read.rows
+
+
 class SqliteSession:
     dialect = SQLITE
 
@@ -58,6 +69,13 @@ class SqliteSession:
             self._defer(deferred[-1])
         last_rows = await self._fetch(last_statement, last_params)
         return [*(read.rows for read in deferred), last_rows]
+
+    async def begin_read(self, statement: ClauseElement, **params: Any) -> SqlitePendingRead:
+        self._require_open()
+        compiled = compile_statement(statement, params)
+        read = DeferredRead(compiled.sql, compiled.bind(params))
+        self._defer(read)
+        return SqlitePendingRead(self, read)
 
     async def write(self, statement: ClauseElement, **params: Any) -> Sequence[Row]:
         self._require_open(writing=True)

@@ -48,11 +48,12 @@ class DeferredWrite:
 
 @dataclass(slots=True)
 class DeferredRead:
-    """`rows` is set when it has run."""
+    """`rows` is set when `done`."""
 
     sql: str
     params: Sequence[Any]
     rows: Sequence[Row] = ()
+    done: bool = False
     cancelled: bool = False
 
 
@@ -83,6 +84,7 @@ class PipelinedConnection(sqlite3.Connection):
                 super().executemany(one.sql, one.rows)
             else:
                 one.rows = super().execute(one.sql, one.params).fetchall()
+                one.done = True
 
     def _run_control(self, sql: str) -> None:
         try:

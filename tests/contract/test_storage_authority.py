@@ -1,0 +1,113 @@
+"""A writing transaction reads its caller again: what the caller may no longer do is not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from domain.kernel.caller import ApiKeyCaller, Role, Session
+from domain.kernel.errors import Conflict, DomainError
+from support.storage import World, a_grant, a_user
+
+Change = Callable[[Any, World], Awaitable[None]]
+
+
+async def nothing(tx: Any, world: World) -> None: ...
+
+
+async def remove(tx: Any, world: World) -> None:
+    await tx.memberships.delete(world.membership.membership_id)
+
+
+async def demote(tx: Any, world: World) -> None:
+    await tx.memberships.save(replace(world.membership, role=Role.ADMIN))
+
+
+async def disable(tx: Any, world: World) -> None:
+    await tx.api_keys.save(replace(world.key, enabled=False))
+
+
+async def delete(tx: Any, world: World) -> None:
+    await tx.api_keys.delete(world.key.key_id)
+
+
+def owner(world: World) -> Session:
+    return world.membership.to_session("")
+
+
+def key(world: World) -> ApiKeyCaller:
+    return ApiKeyCaller(world.account.account_id, world.key.key_id)
+
+
+async def write(world: World, caller: Any, needs: Role, **more: Any) -> str:
+    """Stores a user on behalf of `caller`; `stored`, or the code of the error. Nothing is stored with an error."""
+    user = a_user()
+    try:
+        async with world.uow.write(caller, needs, **more) as tx:
+            await tx.users.add(user)
+        code = "stored"
+    except DomainError as error:
+        code = error.code
+    async with world.uow.read() as tx:
+        assert (await tx.users.get(user.user_id) is not None) == (code == "stored")
+    return code
+
+
+@pytest.mark.parametrize("changes_members", [False, True])
+@pytest.mark.parametrize(
+    ("change", "caller", "needs", "expected"),
+    [
+        (nothing, owner, Role.OWNER, "stored"),
+        (remove, owner, Role.VIEWER, "UNAUTHENTICATED"),
+        (demote, owner, Role.OWNER, "ROLE_REQUIRED"),
+        (demote, owner, Role.VIEWER, "ROLE_REQUIRED"),  # what the service decided by the higher role must not be stored
+        (nothing, key, Role.OWNER, "stored"),  # a key has grants instead of a role
+        (disable, key, Role.VIEWER, "UNAUTHENTICATED"),
+        (delete, key, Role.VIEWER, "UNAUTHENTICATED"),
+    ],
+)
+async def test_a_caller_that_has_lost_its_authority_changes_nothing(
+    world: World, change: Change, caller: Callable[[World], Any], needs: Role, expected: str, changes_members: bool
+) -> None:
+    async with world.uow.write() as tx:
+        await change(tx, world)
+    assert await write(world, caller(world), needs, changes_members=changes_members) == expected
+
+
+async def test_a_role_that_is_too_low_begins_no_transaction(world: World) -> None:
+    admin = replace(owner(world), role=Role.ADMIN)
+    assert await write(world, admin, Role.OWNER) == "ROLE_REQUIRED"
+    assert await write(world, admin, Role.ADMIN) == "stored"  # by now the member is an Owner: more is no obstacle
+
+
+async def test_who_has_lost_its_authority_is_told_nothing_else(world: World) -> None:
+    caller = owner(world)
+    async with world.uow.write() as tx:
+        await remove(tx, world)
+    with pytest.raises(DomainError) as caught:
+        async with world.uow.write(caller, Role.MEMBER) as tx:
+            await tx.users.get(world.user.user_id)
+            raise Conflict("something about the account")
+    assert caught.value.code == "UNAUTHENTICATED"
+
+
+async def test_an_owner_may_end_its_own_membership(world: World) -> None:
+    async with world.uow.write(owner(world), Role.OWNER, changes_members=True) as tx:
+        assert await tx.memberships.get_for_update(world.membership.membership_id) == world.membership
+        await tx.memberships.delete(world.membership.membership_id)
+    async with world.uow.read() as tx:
+        assert await tx.memberships.get(world.membership.membership_id) is None
+
+
+async def test_a_grant_is_held_as_long_as_it_is_the_one_that_was_read(world: World) -> None:
+    grant = a_grant(world)
+    async with world.uow.write() as tx:
+        await tx.grants.add(grant)
+    async with world.uow.write(key(world), Role.VIEWER) as tx:
+        [found] = await tx.grants.list_by_key(world.account.account_id, world.key.key_id)
+        assert await tx.grants.lock_for_share(found)
+        assert await tx.api_keys.get_for_share(world.account.account_id, world.key.key_id) == world.key
+        assert await tx.memberships.get_for_share(world.membership.membership_id) == world.membership
