@@ -219,11 +219,11 @@ async def test_an_abandoned_claim_is_deleted_by_one_caller_and_a_newer_one_is_no
 async def test_a_transaction_whose_claim_was_taken_over_does_not_commit(world: StoredAccount) -> None:
     lost = StoredResponse("user:1", "k", b"hash", None, b"first process", NOW)
     taken = replace(lost, body=b"second process", at_ms=NOW + 1)
-    caller = Session(world.account.account_id, world.user.user_id, new_id("mbr"), Role.OWNER, claim=lost)
+    caller = replace(world.membership.to_session(""), claim=lost)
     async with world.uow.write() as tx:
         await tx.stored_responses.claim(taken)
     with pytest.raises(Conflict) as refused:
-        async with world.uow.write(caller) as tx:
+        async with world.uow.write(caller, Role.OWNER) as tx:
             await tx.login_failures.delete("nobody")
     assert refused.value.code == "IDEMPOTENCY_IN_PROGRESS"
     async with world.uow.write() as tx:

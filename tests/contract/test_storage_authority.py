@@ -10,39 +10,39 @@ import pytest
 
 from domain.kernel.caller import ApiKeyCaller, Role, Session
 from domain.kernel.errors import Conflict, DomainError
-from support.storage import World, a_grant, a_user
+from support.storage import StoredAccount, a_grant, a_user
 
-Change = Callable[[Any, World], Awaitable[None]]
-
-
-async def nothing(tx: Any, world: World) -> None: ...
+Change = Callable[[Any, StoredAccount], Awaitable[None]]
 
 
-async def remove(tx: Any, world: World) -> None:
+async def nothing(tx: Any, world: StoredAccount) -> None: ...
+
+
+async def remove(tx: Any, world: StoredAccount) -> None:
     await tx.memberships.delete(world.membership.membership_id)
 
 
-async def demote(tx: Any, world: World) -> None:
+async def demote(tx: Any, world: StoredAccount) -> None:
     await tx.memberships.save(replace(world.membership, role=Role.ADMIN))
 
 
-async def disable(tx: Any, world: World) -> None:
+async def disable(tx: Any, world: StoredAccount) -> None:
     await tx.api_keys.save(replace(world.key, enabled=False))
 
 
-async def delete(tx: Any, world: World) -> None:
+async def delete(tx: Any, world: StoredAccount) -> None:
     await tx.api_keys.delete(world.key.key_id)
 
 
-def owner(world: World) -> Session:
+def owner(world: StoredAccount) -> Session:
     return world.membership.to_session("")
 
 
-def key(world: World) -> ApiKeyCaller:
+def key(world: StoredAccount) -> ApiKeyCaller:
     return ApiKeyCaller(world.account.account_id, world.key.key_id)
 
 
-async def write(world: World, caller: Any, needs: Role, **more: Any) -> str:
+async def write(world: StoredAccount, caller: Any, needs: Role, **more: Any) -> str:
     """Stores a user on behalf of `caller`; `stored`, or the code of the error. Nothing is stored with an error."""
     user = a_user()
     try:
@@ -70,20 +70,25 @@ async def write(world: World, caller: Any, needs: Role, **more: Any) -> str:
     ],
 )
 async def test_a_caller_that_has_lost_its_authority_changes_nothing(
-    world: World, change: Change, caller: Callable[[World], Any], needs: Role, expected: str, changes_members: bool
+    world: StoredAccount,
+    change: Change,
+    caller: Callable[[StoredAccount], Any],
+    needs: Role,
+    expected: str,
+    changes_members: bool,
 ) -> None:
     async with world.uow.write() as tx:
         await change(tx, world)
     assert await write(world, caller(world), needs, changes_members=changes_members) == expected
 
 
-async def test_a_role_that_is_too_low_begins_no_transaction(world: World) -> None:
+async def test_a_role_that_is_too_low_begins_no_transaction(world: StoredAccount) -> None:
     admin = replace(owner(world), role=Role.ADMIN)
     assert await write(world, admin, Role.OWNER) == "ROLE_REQUIRED"
     assert await write(world, admin, Role.ADMIN) == "stored"  # by now the member is an Owner: more is no obstacle
 
 
-async def test_who_has_lost_its_authority_is_told_nothing_else(world: World) -> None:
+async def test_who_has_lost_its_authority_is_told_nothing_else(world: StoredAccount) -> None:
     caller = owner(world)
     async with world.uow.write() as tx:
         await remove(tx, world)
@@ -94,7 +99,7 @@ async def test_who_has_lost_its_authority_is_told_nothing_else(world: World) -> 
     assert caught.value.code == "UNAUTHENTICATED"
 
 
-async def test_an_owner_may_end_its_own_membership(world: World) -> None:
+async def test_an_owner_may_end_its_own_membership(world: StoredAccount) -> None:
     async with world.uow.write(owner(world), Role.OWNER, changes_members=True) as tx:
         assert await tx.memberships.get_for_update(world.membership.membership_id) == world.membership
         await tx.memberships.delete(world.membership.membership_id)
@@ -102,7 +107,7 @@ async def test_an_owner_may_end_its_own_membership(world: World) -> None:
         assert await tx.memberships.get(world.membership.membership_id) is None
 
 
-async def test_a_grant_is_held_as_long_as_it_is_the_one_that_was_read(world: World) -> None:
+async def test_a_grant_is_held_as_long_as_it_is_the_one_that_was_read(world: StoredAccount) -> None:
     grant = a_grant(world)
     async with world.uow.write() as tx:
         await tx.grants.add(grant)
