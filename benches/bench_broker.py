@@ -1,7 +1,7 @@
-"""What the embedded broker carries, driven by the fleet simulator over real sockets.
+"""Throughput of the embedded broker, with the fleet simulator over real sockets.
 
-Under pytest-benchmark each function is one claim. Run as a program (`python benches/bench_broker.py 10000`), it brings up
-that many connections from a process of their own and prints how fast they came and what one costs.
+Under pytest-benchmark each function is one measurement. Run as a program (`python benches/bench_broker.py 10000`), it opens
+that many connections from another process and prints connections per second and the memory of one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Webhook deliveries by the clock: from the claim to the finished log entry, signed, to fast receivers that are not the
-bottleneck.
+"""Webhook deliveries per second, from the claim to the stored result, signed, to fast receivers that are not the bottleneck.
 
     PYTHONPATH=src:tests python benches/bench_deliveries.py [--postgres] [--core] [--count 20000] [--profile FILE]
 
 `--core`: the service has one processor to itself and the receivers have another. `--postgres`: in the database that
-`LATCHBOARD_TEST_POSTGRES_URL` names, which is emptied. What is owed is there before the clock starts.
+`LATCHBOARD_TEST_POSTGRES_URL` names, which is emptied. The deliveries are stored before the measurement starts.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ async def owing(world: WebhookWorld, device: Any, events: int) -> None:
 
 
 async def carried(world: WebhookWorld, count: int) -> None:
-    """Until so many have been answered and written down."""
+    """Wait until this many have been answered and stored."""
     aim = world.loop.succeeded + count
     task = asyncio.create_task(world.loop.run())
     async with asyncio.timeout(300):
@@ -72,7 +71,7 @@ async def carried(world: WebhookWorld, count: int) -> None:
 async def measured(
     there: Receivers, *, webhooks: int, count: int, postgres: bool, profile: str | None = None
 ) -> tuple[float, float, str]:
-    """Deliveries a second, µs of processor time each, and a line of words."""
+    """Deliveries per second, µs of processor time for each, and a line to print."""
     async with service(postgres=postgres) as world:
         device = await world.device()
         for _ in range(webhooks):

@@ -1,12 +1,12 @@
-"""Ten thousand devices at the whole service: how fast they come, what one costs, and what a storm of reconnects does to the
-others.
+"""Ten thousand devices with the whole service: connections per second, the cost of one, and the effect of a reconnect storm on
+the others.
 
     python benches/bench_fleet.py [devices] [telemetry messages a second]
 
-The service is the real process (broker, engine, SQLite, HTTP) on free ports; the fleet is a process of its own, so that the
-memory of each side is seen apart. Devices are written by the service's own parts before it starts, because registering them one
-request at a time would take longer than all else. Half of them report at a fixed rate all the time; the other half connects,
-stays, and is then cut and comes back all at once, three times. Nothing is asserted.
+The service is the real process (broker, engine, SQLite, HTTP) on free ports; the fleet is another process, so that the
+memory of each is measured separately. The devices are written to the database before the service starts, because registering them
+one by one would take longer than the benchmark. Half of them report at a fixed rate; the other half connects, is disconnected,
+and reconnects at once, three times. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main(count: int, rate: float) -> None:
 
 
 def prepare(service: Service, count: int) -> list[tuple[str, str]]:
-    """Registered and with passwords, in the data directory of a service that does not run."""
+    """Create the devices with credentials in the data directory of a stopped service."""
     began = time.perf_counter()
     devices = asyncio.run(_register(service, count))
     print(f"registering took {time.perf_counter() - began:.1f} s")

@@ -1,8 +1,8 @@
-"""What permission costs: the check of a grant, the check of a token, and an authorised request beside a bare Quart route.
+"""The cost of permission checks: a grant, a token, and an authorised request compared with a bare Quart route.
 
 The requests go to the real program (its Hypercorn, uvloop, SQLite on disk, broker with simulated devices that answer every
-command) and to a Quart application with one route on the same server with the same settings, from the same client, one after the
-other. `requests_per_s` is wall time, `cpu_us` the server's processor time a request, which a busy machine disturbs less.
+command) and to a Quart application with one route on the same server with the same settings, from the same client, one after
+the other. `requests_per_s` is wall time, `cpu_us` the server's processor time a request, which a busy machine disturbs less.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ GRANT = Grant(
 
 @pytest.mark.parametrize("windows", ["native", "reference"])
 def bench_five_checks_of_a_grant(cpu: Callable[..., float], windows: str) -> None:
-    """Command, scope, expiry, window; through the boundary for the window."""
+    """Command, scope, expiry, window; the window is checked by the extension."""
     evaluator = NativeGrantEvaluator() if windows == "native" else ReferenceGrantEvaluator()
     request, grants = PermissionRequest("ON", False), [GRANT]
     cpu(lambda: [filter_applicable(grants, request, NOW_MS + at, evaluator) for at in range(CALLS)], CALLS)
@@ -92,7 +92,7 @@ def bench_a_token_is_checked(cpu: Callable[..., float], how: str) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """Where requests go, and whose processor time they cost."""
+    """A server, and the process whose processor time is measured."""
 
     port: int
     pid: int
@@ -147,7 +147,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """The program with devices that answer, and a key that is granted commands in office hours without end."""
+    """The program with devices that answer, and a key with a grant whose window is always open."""
     with Service(tmp_path) as service, httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
         login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
         api.headers["Authorization"] = f"Bearer {login['accessToken']}"
@@ -174,9 +174,11 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     return f"{method} /api/v1{path} HTTP/1.1\r\nHost: bench\r\n{more}{kind}\r\n".encode() + body
 
 
-async def volley(port: int, requests: list[bytes], took: list[float] | None = None, *, connections: int = CONNECTIONS) -> None:
-    """All of them over a few kept connections, each waiting for its answer; every answer must be a 200. `took`: seconds of
-    each."""
+async def send_requests(
+    port: int, requests: list[bytes], took: list[float] | None = None, *, connections: int = CONNECTIONS
+) -> None:
+    """Send the requests over a few kept connections, each waiting for its response; every response must be a 200. `took`:
+    the seconds of each."""
     waiting = iter(requests)
 
     async def connection() -> None:
@@ -197,9 +199,9 @@ async def volley(port: int, requests: list[bytes], took: list[float] | None = No
 
 
 def measure(benchmark: Any, server: Server, requests: list[bytes]) -> None:
-    asyncio.run(volley(server.port, requests))
+    asyncio.run(send_requests(server.port, requests))
     before, began = server.cpu_s(), time.perf_counter()
-    benchmark.pedantic(lambda: asyncio.run(volley(server.port, requests)), rounds=ROUNDS)
+    benchmark.pedantic(lambda: asyncio.run(send_requests(server.port, requests)), rounds=ROUNDS)
     spent, took = server.cpu_s() - before, time.perf_counter() - began
     benchmark.extra_info["requests_per_s"] = round(len(requests) / benchmark.stats["median"])
     benchmark.extra_info["cpu_us"] = round(1e6 * spent / (ROUNDS * len(requests)))
@@ -213,7 +215,7 @@ def bench_a_bare_route(benchmark: Any, bare: Server) -> None:
 
 @pytest.mark.parametrize("caller", ["key", "session"])
 def bench_an_authorised_read(benchmark: Any, site: Site, caller: str) -> None:
-    """Caller, grant, device: two snapshots of the database and no write."""
+    """Caller, grant, device: two read transactions and no write."""
     shown = {"X_Api_Key": site.key} if caller == "key" else {"Authorization": f"Bearer {site.session}"}
     paths = [f"/devices/{site.devices[number % DEVICES]}/telemetry/latest" for number in range(REQUESTS)]
     measure(benchmark, site.server, [request("GET", path, b"", **shown) for path in paths])
@@ -221,13 +223,15 @@ def bench_an_authorised_read(benchmark: Any, site: Site, caller: str) -> None:
 
 @pytest.mark.parametrize("connections", [1, CONNECTIONS])
 def bench_a_command_that_is_waited_for(benchmark: Any, site: Site, connections: int) -> None:
-    """From the request to the answer that holds the device's result: `waitSeconds`, and devices that answer at once."""
+    """From the request to the response with the device's result: `waitSeconds`, and devices that answer at once."""
     body = b'{"cmd":"ON","waitSeconds":10}'
     paths = [f"/devices/{site.devices[number % DEVICES]}/command" for number in range(REQUESTS // 4)]
     requests = [request("POST", path, body, X_Api_Key=site.key) for path in paths]
-    asyncio.run(volley(site.server.port, requests, connections=connections))
+    asyncio.run(send_requests(site.server.port, requests, connections=connections))
     took: list[float] = []
-    benchmark.pedantic(lambda: asyncio.run(volley(site.server.port, requests, took, connections=connections)), rounds=ROUNDS)
+    benchmark.pedantic(
+        lambda: asyncio.run(send_requests(site.server.port, requests, took, connections=connections)), rounds=ROUNDS
+    )
     took.sort()
     benchmark.extra_info["p50_ms"] = round(1000 * took[len(took) // 2], 1)
     benchmark.extra_info["p99_ms"] = round(1000 * took[int(len(took) * 0.99)], 1)
@@ -236,7 +240,7 @@ def bench_a_command_that_is_waited_for(benchmark: Any, site: Site, connections: 
 
 @pytest.mark.parametrize("caller", ["key", "session"])
 def bench_an_authorised_command(benchmark: Any, site: Site, caller: str) -> None:
-    """Grant, definition, parameters; durable with its event; then on its way to a device whose result is taken in as well."""
+    """Grant, definition, parameters; stored with its event; then sent to a device whose result is stored as well."""
     shown = {"X_Api_Key": site.key} if caller == "key" else {"Authorization": f"Bearer {site.session}"}
     paths = [f"/devices/{site.devices[number % DEVICES]}/command" for number in range(REQUESTS)]
     measure(benchmark, site.server, [request("POST", path, b'{"cmd":"ON"}', **shown) for path in paths])

@@ -1,6 +1,6 @@
-"""What signing in costs, and that the clock does not tell who exists: a wrong password of somebody, an email of nobody, and a
-right password, in turn, one at a time, over HTTP. The addresses are those a trusted proxy names, a new one each time, for
-throttling is not what is measured here."""
+"""The cost of a login, and whether its time reveals which users exist: a wrong password of a known user, an unknown email, and a
+right password, in turn, one at a time, over HTTP. A trusted proxy names a new client address each time, so that no login is
+throttled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.service import EMAIL, PASSWORD, Service
 
 TURNS = 40
 PEOPLE = 8
-"""An email is slowed down after twenty failures, so they are spread."""
+"""An email is throttled after twenty failures, so several emails share them."""
 
 
 @pytest.fixture

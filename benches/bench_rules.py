@@ -1,6 +1,6 @@
 """Telemetry messages per CPU second: JSON bytes → values → rules → transitions → fired rules, in batches of 256.
 
-First, every contender must fire the same rules as the reference engine for the same messages. About one message in 100 fires a
+First, each implementation must fire the same rules as the reference engine for the same messages. About one message in 100 fires a
 rule. `LATCHBOARD_BENCH_MILLION=1` adds the fleet of a million devices (about 1 GiB).
 """
 
@@ -29,7 +29,7 @@ NOW_MS = 1_790_000_000_000
 SIDES = (Comparator.GREATER, Comparator.GREATER_EQUAL, Comparator.LESS, Comparator.LESS_EQUAL)
 COMMANDS = ("ON", "TOGGLE", "FAN", "ALARM", "VALVE")
 LEVELS = 61
-"""Number of distinct thresholds, so that peers that compile each rule can share compilations. It does not help our engine."""
+"""Number of distinct thresholds, so that libraries that compile each rule can share compilations. It does not help our engine."""
 Message = tuple[int, int, bytes]
 Cpu = Callable[[Callable[[], object], int], float]
 FLEETS = [(1_000, 5), (1_000, 20), (100_000, 5)]
@@ -184,7 +184,7 @@ def test_a_peer(cpu: Cpu, peer: str) -> None:
 
 
 def _by_rule(fired: Sequence[int]) -> dict[int, int]:
-    """How often each rule fired. Peers do not handle contradicting commands, and the commands here do not contradict."""
+    """How often each rule fired. The other libraries do not handle contradicting commands, and the commands here do not contradict."""
     counts: dict[int, int] = defaultdict(int)
     for rule_no in fired:
         counts[rule_no] += 1

@@ -1,6 +1,6 @@
-"""Firing, from outside: very many slots due at once beside telemetry and the API, and how exactly a slot keeps its second.
+"""Schedule firing, measured from outside: many slots due at once beside telemetry and the API, and the lateness of single slots.
 
-The real program; its database is filled by copying one registered device and its slot, so that a hundred thousand are there in
+The real program; its database is filled by copying one registered device and its slot, which makes a hundred thousand in
 seconds. `LATCHBOARD_BENCH_SLOTS` sets how many are due; with `LATCHBOARD_TEST_POSTGRES_URL` everything runs on that database,
 which is emptied first.
 """
@@ -29,13 +29,13 @@ from support.threaded_device import ThreadedDevice, cpu_seconds, register_device
 POSTGRES_URL = os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
 SLOTS = int(os.environ.get("LATCHBOARD_BENCH_SLOTS", "20000"))
 ANSWERING = 200
-"""Devices that are online and answer; the others are away, and their commands wait."""
+"""Devices that are online and answer; the others are offline, and their commands wait."""
 PUMPS, EDGES = 12, 8
-"""A rule may fire ten times a minute before it is taken for a loop."""
+"""A rule may fire ten times a minute before the loop guard disables it."""
 HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
 MINUTE, HOUR = 60, 3_600
 SAMPLES = int(os.environ.get("LATCHBOARD_BENCH_SAMPLES", "220"))
-"""Edges with two due a second: a burst of none."""
+"""Number of edges at two per second, without a burst."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def api(service: Service) -> Iterator[httpx.Client]:
 
 
 def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
-    """All due at one second: how many a second are executed and recorded, and what a reader of the API and a rule feel."""
+    """All due in one second: edges executed and recorded per second, and the delay of an API reader and a rule."""
     fleet = [register_device(api, f"d{number}") for number in range(ANSWERING)]
     pumps = _with_rules(service, api)
     due_ts = int(time.time()) + 12 + SLOTS // 10_000
@@ -75,7 +75,7 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
     edges_before = [pump.seconds_to_command() for pump in pumps]
     quiet.stop()
     assert time.time() < due_ts - 0.5, "the machine is too slow to set this up in time"
-    api.post(f"/devices/{first}/schedules", json=slot | {"slot": 1})  # wakes the ticker: it has not seen the copies
+    api.post(f"/devices/{first}/schedules", json=slot | {"slot": 1})  # wakes the schedule worker, which has not seen the copies
     time.sleep(max(0.0, due_ts - time.time()))
     before = cpu_seconds(service)
     reader = _Reader(api, first)
@@ -106,8 +106,8 @@ def bench_many_slots_due_in_the_same_second(benchmark: Any, service: Service, ap
 
 
 def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx.Client) -> None:
-    """Spread evenly over sixty seconds, beside telemetry, a reader that asks ten times a second, and rules that match: how late
-    each is, and what the others feel."""
+    """Spread evenly over sixty seconds, beside telemetry, an API reader with ten requests per second, and matching rules: the
+    lateness of each edge, and the delay of the others."""
     fleet = [register_device(api, f"d{number}") for number in range(ANSWERING)]
     pumps = _with_rules(service, api)
     base = int(time.time()) + 16 + SLOTS // 8_000
@@ -125,7 +125,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
     edges_before = [pump.seconds_to_command() for pump in pumps]
     quiet.stop()
     assert time.time() < base - 0.5, "the machine is too slow to set this up in time"
-    # Wakes the ticker: it has not seen the copies. This slot is none of those counted.
+    # Wakes the schedule worker, which has not seen the copies. This slot is not counted.
     times = {"slot": 1, "onTs": base + HOUR, "offTs": base + 2 * HOUR}
     assert api.post(f"/devices/{alarm_clock}/schedules", json=times).status_code == 201
     time.sleep(max(0.0, base - time.time()))
@@ -158,7 +158,7 @@ def bench_slots_due_within_a_minute(benchmark: Any, service: Service, api: httpx
 
 
 def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
-    """Two edges a second, of devices that are online: from its second to the command on the device's socket."""
+    """Two edges per second of online devices: from the due second to the command on the device's socket."""
     pumps = [ThreadedDevice(service, *register_device(api, f"pump {number}")) for number in range(SAMPLES // 10)]
     base = int(time.time()) + 8 + SAMPLES // 40
     for place in range(SAMPLES // 2):
@@ -181,7 +181,7 @@ def bench_a_slot_keeps_its_second(benchmark: Any, service: Service, api: httpx.C
 
 
 def bench_a_thousand_slots_of_one_second(benchmark: Any, service: Service, api: httpx.Client) -> None:
-    """How late an edge of many is taken up, in milliseconds past its second."""
+    """How late each of many edges is executed, in milliseconds past its second."""
     first = register_device(api, "first")[0]
     tables, rounds, slots = ServiceDatabase(service), 3, 1_000
     base = int(time.time()) + 6
@@ -217,7 +217,7 @@ def _lateness(late: list[float]) -> dict[str, float]:
 
 
 class _Reader:
-    """Reads one device again and again, and keeps how long each answer took."""
+    """Reads one device repeatedly and records the time of each response."""
 
     def __init__(self, api: httpx.Client, device_id: str, every_s: float = 0.01) -> None:
         self._every_s = every_s

@@ -1,7 +1,7 @@
-"""The whole program from outside: how fast it is ready, what it carries until durable, how soon a rule's command arrives.
+"""The whole program from outside: start time, durable telemetry throughput, and the delay from a reading to a rule's command.
 
-A real process (broker, engine, SQLite, HTTP) on free ports; the fleet is simulated by the extension on threads of its own, on the
-same cores. Run it on an otherwise idle machine: `make bench` says medians, `--benchmark-json` keeps the extra figures.
+A real process (broker, engine, SQLite, HTTP) on free ports; the extension simulates the fleet on its own threads, on the
+same cores. Run it on an otherwise idle machine: `make bench` prints medians, `--benchmark-json` keeps the extra figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support.transports import ALL_DATABASES, database_settings
 FLEET = 200
 SECONDS = 10.0
 PUMPS, EDGES = 12, 9
-"""A rule may fire ten times a minute before it is taken for a loop."""
+"""A rule may fire ten times a minute before the loop guard disables it."""
 HOT = {"name": "hot", "conditions": [{"metric": "temperature", "comparator": ">", "value": 30}], "action": {"command": "OFF"}}
 
 
@@ -51,7 +51,7 @@ def bench_second_start_to_ready(benchmark: Any, tmp_path: Path) -> None:
 
 
 def bench_durable_telemetry_flat_out(benchmark: Any, service: Service, api: httpx.Client) -> None:
-    """QoS 1, five metrics: published, judged, stored, synced, and only then acknowledged."""
+    """QoS 1, five metrics: published, evaluated, stored, synced, and then acknowledged."""
     devices = [register_device(api, f"d{number}") for number in range(FLEET)]
     before = cpu_seconds(service)
     stats = benchmark.pedantic(play, args=(service, devices, 1e9, SECONDS), rounds=1)

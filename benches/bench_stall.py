@@ -1,6 +1,6 @@
-"""The database stands still for half a minute while a fleet sends flat out: what memory does, and when it goes on.
+"""The database stalls for 30 seconds while a fleet sends at full speed: memory, and the time until it continues.
 
-That nothing confirmed is lost is held by `tests/e2e/test_database_stalls.py`, whose messages are numbered."""
+`tests/e2e/test_database_stalls.py` checks that no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
 
 
 def bench_database_stalled_for_30_seconds(benchmark: Any, service: Service) -> None:
-    """Somebody else holds a lock that writers need: they fail after 5 s and try again, and devices wait for their PUBACK."""
+    """Another connection holds a lock that writers need: they fail after 5 s and retry, and devices wait for their PUBACK."""
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=30) as api:
         login = api.post("/auth/login", json={"email": EMAIL, "password": PASSWORD}).json()
         api.headers["Authorization"] = f"Bearer {login['accessToken']}"
@@ -58,7 +58,7 @@ def bench_database_stalled_for_30_seconds(benchmark: Any, service: Service) -> N
 
 
 def stall(service: Service, fleet: _native.Simulation) -> tuple[int, int]:
-    """Confirmed while nothing can be stored, and the most memory in that time."""
+    """The messages acknowledged while nothing can be stored, and the peak memory in that time."""
     return asyncio.run(_stall(service, fleet))
 
 

@@ -1,6 +1,6 @@
-"""What SQLite carries through the unit of work: durable one-row transactions, readings, and reads beside them.
+"""SQLite throughput through the unit of work: durable one-row transactions, readings, and concurrent reads.
 
-Under pytest-benchmark each function is one claim. Run as a program (`python benches/bench_storage.py [directory]`), it also
+Under pytest-benchmark each function is one measurement. Run as a program (`python benches/bench_storage.py [directory]`), it also
 prints latencies, which a mean hides. The directory decides which disk is measured.
 """
 
@@ -61,7 +61,7 @@ class Bench:
             await tx.accounts.get("acc_1")  # type: ignore[arg-type]
 
     async def producers(self, number: int, each: int, job: Callable[[], Awaitable[None]]) -> list[float]:
-        """Seconds each of the jobs took."""
+        """The seconds of each job."""
         took: list[float] = []
 
         async def one() -> None:
@@ -110,7 +110,7 @@ def test_readings_in_batches(benchmark: Any, bench: Bench) -> None:
 
 
 def test_readings_in_batches_by_bare_sqlite(benchmark: Any, tmp_path: Path) -> None:
-    """The ceiling: the same rows, the same durability, nothing of ours."""
+    """The upper bound: the same rows with the same durability in plain SQLite."""
     benchmark.extra_info["rows"] = ROWS
     connection = bare(tmp_path / "bare.db")
     benchmark.pedantic(lambda rows: store_bare(connection, rows), setup=lambda: ((readings(),), {}), rounds=3)

@@ -1,7 +1,7 @@
-"""What the courier, the delivery loop and the live feed carry, on loopback, with receivers in a process of their own.
+"""Throughput of the courier, the delivery worker and the live feed, on loopback, with receivers in another process.
 
-Each function is one claim. Run as a program (`PYTHONPATH=src:tests python benches/bench_webhooks.py`) it prints those that are no
-single time: how slow receivers change the others, and how long one event takes to a thousand clients.
+Each function is one measurement. Run as a program (`PYTHONPATH=src:tests python benches/bench_webhooks.py`) it prints the
+distributions: the effect of slow receivers on others, and the time from one event to a thousand clients.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ async def with_courier(kind: type[NativeCourier] | type[HttpxCourier], url: str,
     courier.send(list(itertools.islice(left, in_flight)))
     await asyncio.wait_for(done.wait(), 120)
     await courier.close()
-    await asyncio.sleep(0.05)  # uvloop closes sockets a turn later
+    await asyncio.sleep(0.05)  # uvloop closes sockets in the next round of the event loop
 
 
 async def with_native(url: str, in_flight: int) -> None:
@@ -173,7 +173,7 @@ async def isolation(fast: str, dead: str, dead_count: int) -> list[float]:
 
 
 async def backlog(fast: str, dead: str, rows: int) -> None:
-    """A dead receiver that is owed very much: what that costs in memory, how it delays the others, and how it goes away."""
+    """A dead receiver with many pending deliveries: their memory, the delay of other webhooks, and their removal."""
     import psutil
 
     process = psutil.Process()
@@ -229,7 +229,7 @@ async def left(world: WebhookWorld) -> bool:
 
 
 async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> list[float]:
-    """Milliseconds from an event to each of its deliveries, 20 events a second; nothing of others counts."""
+    """Milliseconds from an event to each of its deliveries, 20 events per second; other events do not count."""
     took: list[float] = []
     original = world.loop._note_end
 
@@ -255,7 +255,8 @@ async def latencies(world: WebhookWorld, device: Device, events: int = 200) -> l
 async def fan_out(
     clients: int, events: int, pause_s: float = 0.0, *, in_python: bool = False
 ) -> tuple[float, list[float], float, float]:
-    """Frames/s while one event after another goes to all clients; ms from the commit to each client; KiB a client; µs a frame."""
+    """Frames per second while one event after another is sent to all clients; ms from the commit to each client; KiB per client;
+    µs per frame."""
     import psutil
 
     from support.feed_world import feed_world
@@ -285,8 +286,8 @@ async def fan_out(
         return rate, took, each_kib, each_us
 
 
-class Ear(asyncio.Protocol):
-    """A WebSocket client that does as little as one can: what is measured is the service, not a library's reading."""
+class FeedConsumer(asyncio.Protocol):
+    """A minimal WebSocket client, so that the service is measured and not a client library."""
 
     def __init__(self, host: str, path: str, crowd: Crowd) -> None:
         self._crowd = crowd
@@ -332,12 +333,12 @@ class Crowd:
 
 
 async def listen(url: str, clients: int, events: int) -> None:
-    """A crowd of WebSocket clients; prints once all are in, and again when each has heard everything."""
+    """Many WebSocket clients; prints a line when all are connected, and another when each has received everything."""
     host, _, path = url.removeprefix("ws://").partition("/")
     crowd, loop = Crowd(), asyncio.get_running_loop()
     address, _, port = host.partition(":")
     for number in range(clients):
-        await loop.create_connection(lambda: Ear(host, f"/{path}", crowd), address, int(port))
+        await loop.create_connection(lambda: FeedConsumer(host, f"/{path}", crowd), address, int(port))
         if number % 50 == 49:
             await asyncio.sleep(0.1)
     async with asyncio.timeout(600):

@@ -16,7 +16,7 @@ ROUNDS = 5
 
 @pytest.fixture
 def cpu(benchmark: Any) -> Callable[[Callable[[], object], int], float]:
-    """Run `work` some rounds and give units of work per processor second, of the best round."""
+    """Run `work` for some rounds; returns units of work per processor second of the best round."""
 
     def run(work: Callable[[], object], units: int) -> float:
         spent: list[float] = []

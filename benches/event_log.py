@@ -1,4 +1,4 @@
-"""What a log of millions of events costs: what a page of it, a total, a resume and a step of retention take, and by which plan.
+"""The cost of a log of millions of events: a page, a total, a resume and a step of retention, with the query plans.
 
     python benches/event_log.py load URL --events 5000000     fill an empty database
     python benches/event_log.py query URL                     pages, totals, a device's log, resume; medians of 15, and the plans

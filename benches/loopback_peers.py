@@ -1,6 +1,6 @@
-"""Receivers of deliveries and a crowd of feed clients in a process of their own, in Rust, so that they are never the bottleneck.
+"""Webhook receivers and feed clients in another process, in Rust, so that they are never the bottleneck.
 
-They are the program in `benches/loopback`, built the first time.
+They are the program in `benches/loopback`, which the first use builds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def program() -> str:
-    """Where it is; raises CalledProcessError when it cannot be built."""
+    """The path of the program; raises CalledProcessError if it cannot be built."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "loopback"
     manifest = ROOT / "benches" / "loopback" / "Cargo.toml"
     command = ["cargo", "build", "--quiet", "--release", "--manifest-path", str(manifest), "--target-dir", str(target)]
@@ -40,7 +40,7 @@ class Receivers:
 
 @contextlib.contextmanager
 def receivers(*pauses_s: float, core: int | None = None) -> Iterator[Receivers]:
-    """One URL for each pause before the answer. `core`: the only processor they may use."""
+    """One URL for each pause before the response. `core`: the only processor that they may use."""
     pauses = [str(round(pause_s * 1000)) for pause_s in pauses_s]
     process = subprocess.Popen([program(), "receive", *pauses], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -57,7 +57,7 @@ def receivers(*pauses_s: float, core: int | None = None) -> Iterator[Receivers]:
 
 
 def by_thread() -> dict[str, float]:
-    """Processor seconds of this process by threads; what is neither the event loop nor has a name of its own is SQLite's."""
+    """Processor seconds of this process by thread; unnamed threads other than the event loop belong to SQLite."""
     spent: dict[str, float] = {}
     for thread in psutil.Process().threads():
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def by_thread() -> dict[str, float]:
 
 
 class Stopwatch:
-    """The clock, this process's processor time, and of it by threads, since it was made."""
+    """The time, this process's processor time, and that of its threads since the stopwatch was created."""
 
     def __init__(self) -> None:
         self._threads = by_thread()

@@ -1,15 +1,14 @@
-"""What a year of telemetry costs: a database with tens of millions of messages, and how long typical questions to it take.
+"""The cost of a year of telemetry: a database with tens of millions of messages, and the time of typical queries.
 
     python benches/telemetry_store.py load DIRECTORY --messages 50000000     fill a fresh data directory
     python benches/telemetry_store.py query DIRECTORY                        latest, history, downsampled history, roll-ups
     python benches/telemetry_store.py export DIRECTORY                       ten million readings of the busiest device
-    python benches/telemetry_store.py carry DIRECTORY                        what the whole program stores a second on top of it
-    python benches/telemetry_store.py delete DIRECTORY                       delete the busiest device; what others wait meanwhile
+    python benches/telemetry_store.py carry DIRECTORY                        what the whole program stores per second on top of it
+    python benches/telemetry_store.py delete DIRECTORY                       delete the busiest device; the delay of other writers
     python benches/telemetry_store.py forget DIRECTORY --days 28             retention of two days' messages; the same
 
-Messages are packed by the engine itself and lie in the order in which a fleet would send them: all devices in turn, thirty days
-up to now. One device, the busiest, has `--busy` messages more. Run it beside nothing else; figures are printed, nothing is
-asserted.
+The engine packs the messages, in the order in which a fleet would send them: all devices in turn, for thirty days up to now. One
+device, the busiest, has `--busy` more messages. Run it on an idle machine; figures are printed, nothing is asserted.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def load(directory: Path, messages: int, busy: int, count: int) -> None:
     for pragma in ("synchronous=OFF", "cache_size=-400000", "wal_autocheckpoint=20000"):
         database.execute(f"PRAGMA {pragma}")
     numbers = [row[0] for row in database.execute("SELECT device_no FROM devices ORDER BY device_no")]
-    filler = Filler(database)
+    filler = TelemetryLoader(database)
     rounds = messages // count
     step_ms = DAYS * DAY_MS // rounds
     end_ms = int(time.time() * 1000)
@@ -102,8 +101,8 @@ def load(directory: Path, messages: int, busy: int, count: int) -> None:
     filler.close()
 
 
-class Filler:
-    """Engine to table, without the service's own promises: nothing is lost by a benchmark that is cut short."""
+class TelemetryLoader:
+    """Writes from the engine to the table without durability, which a benchmark does not need."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -126,7 +125,7 @@ class Filler:
         self._database.executemany("INSERT OR IGNORE INTO rollups_due (device_no, hour, marked_ms) VALUES (?, ?, ?)", marks)
 
     def close(self) -> None:
-        """With the last values, so that the next start has nothing to replay."""
+        """Store the last values too, so that the next start has nothing to replay."""
         while latest := self._engine.checkpoint(2_000):
             self._database.executemany("INSERT OR REPLACE INTO device_latest (device_no, ts, packed) VALUES (?, ?, ?)", latest)
         self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -156,7 +155,7 @@ def query(directory: Path) -> None:
 
 
 def export(directory: Path) -> None:
-    """Of the busiest device, all it has or the first ten million readings of it."""
+    """Export the readings of the busiest device, at most ten million."""
     service = serving(directory)
     service.start()
     with httpx.Client(base_url=f"{service.url}/api/v1", timeout=600) as api:
@@ -180,7 +179,7 @@ QUESTIONS = (
 
 def until_summed_up(api: httpx.Client, service: Service) -> None:
     began, before, last = time.perf_counter(), -1.0, 0.0
-    with Pauses(api) as pauses:
+    with WriteDelayProbe(api) as pauses:
         while last != before:
             time.sleep(6)
             before, last = last, figure(service, "rollups")
@@ -249,7 +248,7 @@ def delete(directory: Path) -> None:
         database = sqlite3.connect(f"file:{service.data_dir / 'latchboard.db'}?mode=ro", uri=True)
         [number] = database.execute("SELECT device_no FROM devices WHERE device_id = ?", [devices[f"Meter {DEVICES}"]]).fetchone()
         began = time.perf_counter()
-        with Pauses(api) as pauses:
+        with WriteDelayProbe(api) as pauses:
             assert api.delete(f"/devices/{devices[f'Meter {DEVICES}']}").status_code == 200
             print(f"gone for everybody after {(time.perf_counter() - began) * 1000:.0f} ms")
             while database.execute("SELECT 1 FROM readings WHERE device_no = ? LIMIT 1", [number]).fetchone():
@@ -268,7 +267,7 @@ def forget(directory: Path, days: int) -> None:
         while not figure(service, "retention_deleted_rows"):
             time.sleep(0.2)
         began, before, last = time.perf_counter(), -1.0, 0.0
-        with Pauses(api) as pauses:
+        with WriteDelayProbe(api) as pauses:
             while last != before:
                 time.sleep(2)
                 before, last = last, figure(service, "retention_deleted_rows")
@@ -277,8 +276,8 @@ def forget(directory: Path, days: int) -> None:
     service.stop()
 
 
-class Pauses:
-    """What another writer waits meanwhile: somebody who renames a device, again and again."""
+class WriteDelayProbe:
+    """Measures the delay of another writer, which renames a device repeatedly."""
 
     def __init__(self, api: httpx.Client) -> None:
         self._api = api
@@ -293,7 +292,7 @@ class Pauses:
             assert self._api.put(f"/devices/{device}", json={"location": f"shelf {began}"}).status_code == 200
             self._took.append((time.perf_counter() - began) * 1000)
 
-    def __enter__(self) -> Pauses:
+    def __enter__(self) -> WriteDelayProbe:
         self._thread.start()
         return self
 

@@ -23,7 +23,7 @@ from support.broker import BrokerDevice, new_device
 from support.mosquitto import mosquitto
 from support.ports import free_ports
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
 
@@ -46,7 +46,7 @@ class World:
         return device
 
     def client(self, device: BrokerDevice, **options: Any) -> aiomqtt.Client:
-        options = {"port": self.port, "identifier": device.device_id, "timeout": PATIENCE, **options}
+        options = {"port": self.port, "identifier": device.device_id, "timeout": TIMEOUT, **options}
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
 
     @contextlib.asynccontextmanager
@@ -68,7 +68,7 @@ class World:
             batch.ack()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not condition():
                 await asyncio.sleep(0.01)
 
@@ -118,8 +118,8 @@ async def world(silent_world: World) -> AsyncIterator[World]:
     await asyncio.wait([task])
 
 
-async def heard(client: aiomqtt.Client) -> aiomqtt.Message:
-    return await asyncio.wait_for(anext(aiter(client.messages)), PATIENCE)
+async def received(client: aiomqtt.Client) -> aiomqtt.Message:
+    return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT)
 
 
 @pytest.mark.parametrize("options", [{"protocol": V311}, {"protocol": V5}, {"transport": "websockets"}])
@@ -161,14 +161,14 @@ async def test_a_lost_device_speaks_its_will_and_is_gone(world: World) -> None:
             await client._disconnected
 
 
-async def test_what_a_device_may_not_say_is_never_heard(world: World) -> None:
+async def test_a_forbidden_publish_is_never_received(world: World) -> None:
     device, other = await world.device(), await world.device()
     async with world.present(other, "#") as listener, world.present(device) as client:
         await world.event(InboundMessage, device_id=device.device_id, topic="status")
         await world.event(InboundMessage, device_id=other.device_id, topic="status")
         before = len(world.events)
         while len(listener.messages):
-            await heard(listener)
+            await received(listener)
         for topic in (other.topic("state"), other.topic("cmd"), device.topic("cmd"), device.topic("sched"), "state"):
             await client.publish(topic, b"evil", qos=1)
         await client.publish(device.topic("result"), b"fine", qos=1)
@@ -185,27 +185,27 @@ async def test_a_device_hears_nothing_of_others(world: World) -> None:
                 await spy.subscribe(topic_filter, qos=1)
         await spy.subscribe(device.topic("#"), qos=1)
         assert await world.link.send(other.device_id, OutboundMessage("cmd", b"secret"))
-        assert (await heard(client)).payload == b"secret"
+        assert (await received(client)).payload == b"secret"
         await world.link.send(device.device_id, OutboundMessage("sched", b"own", retain=True))
-        assert (await heard(spy)).payload == b"own"
+        assert (await received(spy)).payload == b"own"
         assert len(spy.messages) == 0
 
 
-async def test_a_command_is_heard_or_said_not_to_be(world: World) -> None:
+async def test_a_command_is_received_or_reported_as_not_sent(world: World) -> None:
     device = await world.device()
     assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"too early"))
     async with world.present(device) as client:
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"not subscribed"))
         await client.subscribe(device.topic("cmd"), qos=1)
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"now", expiry_s=30))
-        assert (await heard(client)).payload == b"now"
+        assert (await received(client)).payload == b"now"
 
 
 async def test_a_command_carries_its_expiry(world: World) -> None:
     device = await world.device()
     async with world.present(device, "cmd", protocol=V5) as client:
         assert await world.link.send(device.device_id, OutboundMessage("cmd", b"x", expiry_s=30))
-        properties = (await heard(client)).properties
+        properties = (await received(client)).properties
         assert properties is not None
         assert 28 <= properties.MessageExpiryInterval <= 30
 
@@ -215,13 +215,13 @@ async def test_a_retained_message_waits_for_the_device_until_it_is_cleared(world
     await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
     async with world.client(device) as client:
         await client.subscribe(device.topic("sched"), qos=1)
-        message = await heard(client)
+        message = await received(client)
         assert (message.payload, message.retain) == (b'{"rev":1}', True)
     await world.link.send(device.device_id, OutboundMessage("sched", b"", retain=True))
     async with world.client(device) as client:
         await client.subscribe(device.topic("sched"), qos=1)
         await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":2}', retain=True))
-        assert (await heard(client)).payload == b'{"rev":2}'
+        assert (await received(client)).payload == b'{"rev":2}'
 
 
 async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
@@ -230,7 +230,7 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
         with contextlib.suppress(aiomqtt.MqttError):
             async with world.present(device) as client:
                 await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":1}', retain=True))
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await world.link.remove_device(device.device_id)
                     with contextlib.suppress(aiomqtt.MqttError):
                         await client._disconnected
@@ -241,12 +241,12 @@ async def test_an_expelled_device_is_cut_and_refused(world: World) -> None:
                 pass
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
         assert await world.link.send(other.device_id, OutboundMessage("cmd", b"still there"))
-        assert (await heard(bystander)).payload == b"still there"
+        assert (await received(bystander)).payload == b"still there"
         await world.link.upsert_credentials(device.device_id, device.number, device.password, "native")
         async with world.client(device) as again:
             await again.subscribe(device.topic("#"), qos=1)
             await world.link.send(device.device_id, OutboundMessage("time", b"first", retain=True))
-            assert (await heard(again)).payload == b"first", "what was retained for it is forgotten"
+            assert (await received(again)).payload == b"first", "what was retained for it is forgotten"
 
 
 async def test_a_new_password_replaces_the_old_one(world: World) -> None:
@@ -266,7 +266,7 @@ async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None
 
     async def telemetry() -> Any:
         while True:
-            batch = await asyncio.wait_for(link.receive(100), PATIENCE)
+            batch = await asyncio.wait_for(link.receive(100), TIMEOUT)
             if len(batch.telemetry):
                 return batch
             batch.ack()
@@ -274,7 +274,7 @@ async def test_a_batch_that_is_given_up_comes_again(silent_world: World) -> None
     sending = asyncio.create_task(_stubborn(world, device))
     (await telemetry()).nack()
     (await telemetry()).ack()
-    await asyncio.wait_for(sending, PATIENCE)
+    await asyncio.wait_for(sending, TIMEOUT)
 
 
 async def _stubborn(world: World, device: BrokerDevice) -> None:
@@ -282,7 +282,7 @@ async def _stubborn(world: World, device: BrokerDevice) -> None:
     while True:
         with contextlib.suppress(aiomqtt.MqttError):
             async with world.client(device) as client:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     sent = asyncio.create_task(client.publish(device.topic("telemetry"), b"{}", qos=1))
                     await asyncio.wait([sent, client._disconnected], return_when=asyncio.FIRST_COMPLETED)
                 if sent.done() and sent.exception() is None:
@@ -293,7 +293,7 @@ async def _stubborn(world: World, device: BrokerDevice) -> None:
 async def test_taking_from_a_stopped_link_says_so(silent_world: World) -> None:
     waiting = asyncio.create_task(silent_world.link.receive(1))
     await asyncio.sleep(0)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await silent_world.link.stop()
         with pytest.raises(Unavailable):
             await waiting

@@ -162,8 +162,8 @@ async def test_a_deleted_device_takes_all_that_was_its_own_and_leaves_the_log(wo
     async with world.uow.write() as tx:
         await tx.devices.delete_tombstone(device.device_no)
         assert list(await tx.devices.list_tombstones()) == []
-        owed = await tx.deliveries.claim(NOW, NOW + 1, 10)
-        assert [delivery.device_id for delivery in owed] == [None]
+        pending = await tx.deliveries.claim(NOW, NOW + 1, 10)
+        assert [delivery.device_id for delivery in pending] == [None]
 
 
 async def test_what_a_device_may_have_many_of_goes_in_steps(world: StoredAccount) -> None:

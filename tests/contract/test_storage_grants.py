@@ -84,11 +84,11 @@ async def test_uses_are_read_newest_first_and_deleted_oldest_first(world: Stored
 
 
 async def test_an_approval_comes_back_as_it_went_in(world: StoredAccount) -> None:
-    asked = an_approval(world, requested_by=Requester("Ada", None, world.membership.membership_id, world.user.user_id))
+    requested = an_approval(world, requested_by=Requester("Ada", None, world.membership.membership_id, world.user.user_id))
     async with world.uow.write() as tx:
-        await tx.approvals.add(asked)
-        assert await tx.approvals.get(world.account.account_id, asked.approval_id) == asked
-        assert await tx.approvals.get(new_id("acc"), asked.approval_id) is None
+        await tx.approvals.add(requested)
+        assert await tx.approvals.get(world.account.account_id, requested.approval_id) == requested
+        assert await tx.approvals.get(new_id("acc"), requested.approval_id) is None
 
 
 async def test_approvals_are_listed_newest_first_by_device_and_status(world: StoredAccount) -> None:

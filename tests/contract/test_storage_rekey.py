@@ -26,23 +26,24 @@ async def filled(world: StoredAccount, vault: AesVault, devices: int) -> list[st
 async def test_rekeying_encrypts_every_secret_with_the_new_key(world: StoredAccount) -> None:
     ring = KeyRing.generate()
     devices = await filled(world, AesVault(ring), 450)
-    hook = a_webhook(world)
-    hook = type(hook)(
-        **{n: getattr(hook, n) for n in hook.__slots__} | {"sealed_secret": AesVault(ring).seal("whsec", hook.webhook_id)}
+    hook_row = a_webhook(world)
+    hook_row = type(hook_row)(
+        **{n: getattr(hook_row, n) for n in hook_row.__slots__}
+        | {"sealed_secret": AesVault(ring).seal("whsec", hook_row.webhook_id)}
     )
     async with world.uow.write() as tx:
-        await tx.webhooks.add(hook)
+        await tx.webhooks.add(hook_row)
     vault = AesVault(ring.with_new_key())
     seen: list[int] = []
     service = RekeyService(uow=world.uow, vault=vault, key_of=sealing_key_id)
-    tally = await service.run(seen.append)
-    assert (tally.checked, tally.rekeyed, tally.unreadable) == (451, 451, [])
+    report = await service.run(seen.append)
+    assert (report.checked, report.rekeyed, report.unreadable) == (451, 451, [])
     assert seen == sorted(seen)
     assert await service.count_secrets() == seen[-1] == 451
     only_new = AesVault(KeyRing((vault._key_provider.newest,)))
     async with world.uow.read() as tx:
         stored = [await tx.credentials.get_for_update(device_id) for device_id in devices]
-        webhook = await tx.webhooks.find(hook.webhook_id)
+        webhook = await tx.webhooks.find(hook_row.webhook_id)
     assert [only_new.open(found.sealed, found.device_id) for found in stored] == [f"password {n}" for n in range(450)]
     assert only_new.open(webhook.sealed_secret, webhook.webhook_id) == "whsec"
     assert (await service.run(seen.append)).rekeyed == 0
@@ -63,6 +64,6 @@ async def test_rekeying_keeps_a_secret_that_changes_meanwhile(world: StoredAccou
 async def test_rekeying_reports_and_keeps_a_secret_that_no_key_decrypts(world: StoredAccount) -> None:
     (device_id,) = await filled(world, AesVault(KeyRing.generate()), 1)
     service = RekeyService(uow=world.uow, vault=AesVault(KeyRing.generate()), key_of=sealing_key_id)
-    tally: Any = await service.run(lambda seen: None)
-    assert (tally.rekeyed, tally.unreadable) == (0, [device_id])
+    report: Any = await service.run(lambda seen: None)
+    assert (report.rekeyed, report.unreadable) == (0, [device_id])
     assert sum((await service.survey()).by_key.values()) == 1

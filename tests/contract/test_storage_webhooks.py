@@ -140,12 +140,12 @@ async def test_a_deleted_webhook_gets_no_deliveries(world: StoredAccount) -> Non
 
 
 async def test_deliveries_of_a_deleted_webhook_are_found_and_deleted_in_batches(world: StoredAccount) -> None:
-    hooks = sorted((a_webhook(world) for _ in range(3)), key=lambda hook: hook.webhook_id)
+    hooks = sorted((a_webhook(world) for _ in range(3)), key=lambda hook_row: hook_row.webhook_id)
     async with world.uow.write() as tx:
         assert await tx.deliveries.find_orphaned_webhook_id() is None
-        for hook in hooks:
-            await tx.webhooks.add(hook)
-            await tx.deliveries.add_many([a_delivery(hook) for _ in range(3)])
+        for hook_row in hooks:
+            await tx.webhooks.add(hook_row)
+            await tx.deliveries.add_many([a_delivery(hook_row) for _ in range(3)])
         assert await tx.deliveries.find_orphaned_webhook_id() is None
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 9)
         await tx.deliveries.add_attempts([an_attempt(one) for one in claimed])
@@ -231,12 +231,12 @@ async def test_finishing_many_deliveries_skips_finished_ones(world: StoredAccoun
 async def test_a_busy_webhook_does_not_hide_the_others(world: StoredAccount) -> None:
     hooks = [a_webhook(world) for _ in range(5)]
     async with world.uow.write() as tx:
-        for hook in hooks:
-            await tx.webhooks.add(hook)
-            await tx.deliveries.add_many([a_delivery(hook, due_ms=NOW + offset) for offset in (-1, 0, 5)])
+        for hook_row in hooks:
+            await tx.webhooks.add(hook_row)
+            await tx.deliveries.add_many([a_delivery(hook_row, due_ms=NOW + offset) for offset in (-1, 0, 5)])
         busy = [hooks[0].webhook_id, hooks[3].webhook_id]
         claimed = await tx.deliveries.claim(NOW, NOW + 60, 5, busy=busy)
         assert len(claimed) == 5
         assert not {one.webhook_id for one in claimed} & set(busy)
         assert len(await tx.deliveries.claim(NOW, NOW + 60, 5, busy=busy)) == 1
-        assert len(await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[hook.webhook_id for hook in hooks])) == 0
+        assert len(await tx.deliveries.claim(NOW, NOW + 60, 9, busy=[hook_row.webhook_id for hook_row in hooks])) == 0

@@ -1,4 +1,4 @@
-"""The running program for a whole module of tests, and its log beside every failure."""
+"""One running program for each test module; its log is shown with each failure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def service(running: Service) -> Service:
-    """The module's service; started again where the test before left it dead."""
+    """The module's service; started again if the previous test left it stopped."""
     if not running.is_running:
         running.start()
     return running

@@ -1,5 +1,5 @@
-"""What clients and devices send that cannot be used: refused in the one shape of errors, or dropped and counted. Nobody else
-notices."""
+"""Invalid input of clients and devices: refused with the standard error body, or dropped and counted. Other clients are not
+affected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def is_an_error(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """In the one shape; gives its body."""
+    """Check the standard error body; returns it."""
     body: dict[str, Any] = answer.json()
     assert (answer.status_code, body["error"]) == (status, code), answer.text
     assert body.keys() <= {"error", "message", "details", "requestId", "retryAfter"}
@@ -55,7 +55,7 @@ def is_an_error(answer: httpx.Response, status: int, code: str) -> dict[str, Any
     ],
     ids=["cut off", "empty", "not UTF-8", "NaN", "infinite", "deep", "very deep", "array", "null", "300 kB"],
 )
-async def test_a_body_that_is_no_good_json_is_refused(owner: ApiClient, raw: bytes, status: int, code: str) -> None:
+async def test_a_body_of_malformed_json_is_refused(owner: ApiClient, raw: bytes, status: int, code: str) -> None:
     answer = await owner.raw.post("/devices/register", content=raw, headers=owner.headers | JSON)
     is_an_error(answer, status, code)
 
@@ -81,7 +81,7 @@ async def test_a_field_that_is_unknown_or_of_the_wrong_type_is_named(
     assert field in [fault["field"].split(".")[0] for fault in body["details"]]
 
 
-async def test_rules_and_schedules_of_nonsense_are_refused(service: Service, owner: ApiClient) -> None:
+async def test_invalid_rules_and_schedules_are_refused(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
@@ -121,11 +121,11 @@ async def test_rules_and_schedules_of_nonsense_are_refused(service: Service, own
         ("GET", "/events?cursor=%F0%9F%98%80", 400, "VALIDATION_ERROR"),
     ],
 )
-async def test_what_does_not_exist_is_refused(owner: ApiClient, method: str, path: str, status: int, code: str) -> None:
+async def test_unknown_resources_are_not_found(owner: ApiClient, method: str, path: str, status: int, code: str) -> None:
     is_an_error(await owner.send(method, path), status, code)
 
 
-async def test_a_body_that_is_not_said_to_be_json_is_refused(owner: ApiClient) -> None:
+async def test_a_body_without_the_json_content_type_is_refused(owner: ApiClient) -> None:
     answer = await owner.raw.post(
         "/devices/register", content=json.dumps(NEW), headers=owner.headers | {"Content-Type": "text/plain"}
     )
@@ -193,7 +193,7 @@ GARBLED = [
 
 
 @pytest.mark.parametrize("version", [4, 5], ids=["MQTT 3.1.1", "MQTT 5"])
-async def test_what_a_device_garbles_is_dropped_and_counted(service: Service, owner: ApiClient, version: int) -> None:
+async def test_malformed_device_messages_are_dropped_and_counted(service: Service, owner: ApiClient, version: int) -> None:
     pump, other = await create_device(owner), await create_device(owner)
     before = await faults(service)
     async with pump.online(service, version=version) as line, other.online(service) as bystander:
@@ -214,7 +214,7 @@ async def test_what_a_device_garbles_is_dropped_and_counted(service: Service, ow
 
 
 async def faults(service: Service) -> dict[str, float]:
-    """What the service counts of what devices garbled."""
+    """The service's counts of malformed device messages."""
     async with httpx.AsyncClient(timeout=TIMEOUT_S) as raw:
         lines = (await raw.get(f"{service.url}/metrics")).text.splitlines()
     rows = [line.rpartition(" ") for line in lines if line.startswith("latchboard_ingest_faults_total{")]
@@ -222,7 +222,7 @@ async def faults(service: Service) -> dict[str, float]:
 
 
 async def shout(port: int, first: bytes, until: asyncio.Event) -> int:
-    """Connect, say `first` and garbage, again and again; how often."""
+    """Connect and send `first` and garbage, repeatedly; returns how often."""
     times = 0
     while not until.is_set():
         with contextlib.suppress(OSError, TimeoutError):
@@ -238,7 +238,7 @@ async def shout(port: int, first: bytes, until: asyncio.Event) -> int:
     return times
 
 
-async def test_garbage_on_every_port_disturbs_nobody(service: Service, owner: ApiClient) -> None:
+async def test_garbage_on_every_port_disturbs_no_client(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     upgrade = b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\r\n"
     connect_head = b"\x10\xff\xff\xff\x7f\x00\x04MQTT\x05\xc2\x00\x3c"

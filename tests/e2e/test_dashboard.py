@@ -35,7 +35,7 @@ async def credentials_shown(page: Page) -> dict[str, object]:
     return {name: await value(label) for name, label in named.items()} | {"mqttPort": port, "wsPort": websocket}
 
 
-async def test_a_wrong_password_is_said_and_the_right_one_lasts_over_a_reload(service: Service, browser: Browser) -> None:
+async def test_a_wrong_password_is_reported_and_a_session_survives_a_reload(service: Service, browser: Browser) -> None:
     page = await browser.open_tab()
     await page.get_by_label("Email").fill(EMAIL)
     await page.get_by_label("Password").fill("not this one")
@@ -48,7 +48,7 @@ async def test_a_wrong_password_is_said_and_the_right_one_lasts_over_a_reload(se
     await expect(page.get_by_role("heading", name="Devices")).to_be_visible()
 
 
-async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what_the_device_said(
+async def test_a_device_is_registered_connects_and_is_switched_and_the_page_shows_its_reports(
     service: Service, browser: Browser
 ) -> None:
     page = await browser.open_signed_in()
@@ -75,7 +75,9 @@ async def test_a_device_is_registered_let_in_and_switched_and_the_page_says_what
     await expect(mine.get_by_text("waits for the device to come online")).to_be_visible()
 
 
-async def test_what_waits_is_counted_and_approved_by_a_click(service: Service, owner: ApiClient, browser: Browser) -> None:
+async def test_pending_approvals_are_counted_and_approved_by_a_click(
+    service: Service, owner: ApiClient, browser: Browser
+) -> None:
     gate = await create_device(owner, "Gate")
     await owner.post(f"{gate.path}/commands", {"name": "ON", "label": "Open", "requiresApproval": True}, expect=201)
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
@@ -84,15 +86,15 @@ async def test_what_waits_is_counted_and_approved_by_a_click(service: Service, o
     async with gate.online(service) as device, service.api(**{"X-Api-Key": key["key"]}) as robot:
         await robot.post(f"{gate.path}/command", {"cmd": "ON"}, expect=202)
         await page.get_by_role("link", name="Approvals").click()
-        asked = line(page, "Gate")
-        await expect(asked).to_contain_text("Robot")
-        await asked.get_by_role("button", name="Approve").click()
+        requested = line(page, "Gate")
+        await expect(requested).to_contain_text("Robot")
+        await requested.get_by_role("button", name="Approve").click()
         assert (await device.next_command())["cmd"] == "ON"
-    await expect(asked.get_by_text("approved")).to_be_visible()
+    await expect(requested.get_by_text("approved")).to_be_visible()
     await expect(page.get_by_text("Nothing waits for approval.")).to_be_visible()
 
 
-async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Service, owner: ApiClient, browser: Browser) -> None:
+async def test_text_from_other_users_is_never_run_as_markup(service: Service, owner: ApiClient, browser: Browser) -> None:
     nasty = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
     device = await create_device(owner, nasty[:100])
     async with device.online(service) as line_:
@@ -108,7 +110,7 @@ async def test_what_others_wrote_is_shown_as_text_and_runs_nowhere(service: Serv
         assert await page.title() != "taken"
 
 
-async def test_after_a_kill_the_page_comes_back_by_itself_and_shows_what_it_missed(
+async def test_after_a_kill_the_page_reconnects_and_shows_missed_events(
     service: Service, owner: ApiClient, browser: Browser
 ) -> None:
     lamp = await create_device(owner, "Lamp")
@@ -125,7 +127,7 @@ async def test_after_a_kill_the_page_comes_back_by_itself_and_shows_what_it_miss
         await expect(mine.locator(".badge").get_by_text("ON")).to_be_visible()
 
 
-async def test_who_signs_out_is_out_in_every_tab(service: Service, browser: Browser) -> None:
+async def test_signing_out_ends_the_session_in_every_tab(service: Service, browser: Browser) -> None:
     first = await browser.open_signed_in()
     second = await browser.open_tab("#/log")
     await expect(second.get_by_role("heading", name="Log")).to_be_visible()
@@ -149,7 +151,7 @@ async def test_a_viewer_is_offered_nothing_that_changes_anything(service: Servic
         await expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 
-async def test_the_files_are_a_closed_set_with_tags_and_a_policy(service: Service) -> None:
+async def test_the_files_are_a_fixed_set_with_etags_and_a_content_security_policy(service: Service) -> None:
     async with httpx.AsyncClient(base_url=service.url, verify=False) as http:
         page = await http.get("/")
         assert page.headers["content-type"].startswith("text/html")
@@ -176,9 +178,7 @@ async def test_the_files_are_a_closed_set_with_tags_and_a_policy(service: Servic
             assert (await http.get(outside)).status_code == 404
 
 
-async def test_editing_a_slot_changes_what_was_touched_and_nothing_else(
-    service: Service, owner: ApiClient, browser: Browser
-) -> None:
+async def test_editing_a_slot_changes_only_the_edited_fields(service: Service, owner: ApiClient, browser: Browser) -> None:
     feeder = await create_device(owner, "Feeder")
     schema = {"type": "object", "properties": {"grams": {"type": "integer"}}, "required": ["grams"]}
     await owner.post(f"{feeder.path}/commands", {"name": "FEED", "label": "Feed", "paramsSchema": schema}, expect=201)

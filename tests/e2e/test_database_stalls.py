@@ -1,5 +1,5 @@
-"""The database stands still while a fleet goes on sending: devices wait, memory stays, and nothing that was confirmed is
-missing."""
+"""The database stalls while a fleet keeps sending: devices wait, memory stays bounded, and no acknowledged message is
+lost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES, database_settings
 
 STALL_S = usual_or_thorough(7.0, 31.0)
-"""Longer than the service waits for a lock (5 s), so that it sees the database fail and tries again; in a thorough run longer
-than a transaction may take at all (30 s)."""
+"""Longer than the service waits for a lock (5 s), so that it sees the database fail and retries; in a thorough run longer
+than the limit of a transaction (30 s)."""
 LOOKS = 5
 MOST_MIB = 100
 """The broker's queue holds 32 MiB; the rest is room for the allocator and what a batch needs."""
@@ -50,7 +50,7 @@ async def stored(owner: ApiClient, device: Device) -> set[int]:
     return {int(float(row.split(",")[1])) for row in text.splitlines()[1:]}
 
 
-async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: Service, owner: ApiClient) -> None:
+async def test_a_stalled_database_delays_devices_and_loses_no_acknowledged_message(service: Service, owner: ApiClient) -> None:
     fleet = [await create_device(owner, f"Fleet {number}") for number in range(40)]
     meters = [await create_device(owner, f"Meter {number}") for number in range(4)]
     acknowledged: list[list[int]] = [[] for _ in meters]
@@ -65,7 +65,7 @@ async def test_devices_wait_memory_stays_and_nothing_confirmed_is_lost(service: 
                 await asyncio.sleep(0.05)
         before_mib = resident_mib(service)
         async with writes_blocked(service):
-            await asyncio.sleep(2.0)  # what was under way is answered by now
+            await asyncio.sleep(2.0)  # requests in flight have been answered by now
             counts, confirmed = [len(each) for each in acknowledged], pressure.stats()["confirmed"]
             for _ in range(LOOKS):
                 await asyncio.sleep((STALL_S - 2.0) / LOOKS)

@@ -44,22 +44,22 @@ async def metric(owner: ApiClient, service: Service, name: str) -> float:
     return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} "))
 
 
-def values(told: list[dict[str, Any]]) -> list[float]:
-    return sorted(one["value"] for one in told)
+def values(reported: list[dict[str, Any]]) -> list[float]:
+    return sorted(one["value"] for one in reported)
 
 
 async def test_refused_telemetry_is_set_aside_and_a_replay_stores_it(service: Service, owner: ApiClient) -> None:
     bad, good = await create_device(owner, "Bad"), await create_device(owner, "Good")
     async with bad.online(service) as line, good.online(service) as other:
         await line.report(t=1)
-        await owner.wait_until(f"{bad.path}/telemetry", lambda told: len(told) == 1)
+        await owner.wait_until(f"{bad.path}/telemetry", lambda reported: len(reported) == 1)
         await refuse_readings(service, bad)
         await asyncio.gather(  # each returns after its PUBACK
             *[line.publish("telemetry", {"m": {"t": n}}) for n in (2, 3)],
             line.publish("telemetry", {"m": {"new": 40}}),
             *[other.report(t=n) for n in range(20)],
         )
-        await owner.wait_until(f"{good.path}/telemetry?limit=99", lambda told: values(told) == list(range(20)))
+        await owner.wait_until(f"{good.path}/telemetry?limit=99", lambda reported: values(reported) == list(range(20)))
     assert values(await owner.get(f"{bad.path}/telemetry")) == [1]
     listed = (await cli(service, "list", "--device", bad.device_id)).decode().splitlines()
     ids = [line.split()[0] for line in listed[:-1]]
@@ -76,18 +76,18 @@ async def test_refused_telemetry_is_set_aside_and_a_replay_stores_it(service: Se
 
     await rows(service, "DROP TRIGGER refuse")
     await cli(service, "replay", ids[-1])
-    await owner.wait_until(f"{bad.path}/telemetry", lambda told: values(told) == [1, 2], within_s=25)
+    await owner.wait_until(f"{bad.path}/telemetry", lambda reported: values(reported) == [1, 2], within_s=25)
     service.restart()
     conditions = [{"metric": "t", "comparator": ">", "value": 2}]
     await owner.post(f"{bad.path}/rules", {"name": "hot", "conditions": conditions, "action": {"command": "OFF"}}, expect=201)
     await cli(service, "replay", "--all")
-    await owner.wait_until(f"{bad.path}/telemetry", lambda told: values(told) == [1, 2, 3, 40], within_s=25)
+    await owner.wait_until(f"{bad.path}/telemetry", lambda reported: values(reported) == [1, 2, 3, 40], within_s=25)
     async with asyncio.timeout(20):
         while await rows(service, "SELECT 1 FROM dead_letters"):
             await asyncio.sleep(0.2)
     assert {one["metric"] for one in await owner.get(f"{bad.path}/telemetry")} == {"t", "new"}
-    [told] = await owner.get(f"{bad.path}/rules")
-    assert not told["lastMatched"], "a replayed message drives no rules"
+    [reported] = await owner.get(f"{bad.path}/rules")
+    assert not reported["lastMatched"], "a replayed message drives no rules"
     assert not (await owner.get(f"/events?type=rule_matched&deviceId={bad.device_id}"))["data"]
 
 

@@ -1,4 +1,4 @@
-"""Deleting a device that has very much, killed in the middle of it again and again: in the end no table has a row of it."""
+"""Deleting a device with much data while the service is killed repeatedly: at the end no table has a row of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 async def one_that_has_everything(service: Service, owner: ApiClient) -> Device:
-    """A row at least in every table that can hold one of a device."""
+    """A device with at least one row in each table that can hold one."""
     device = await create_device(owner, "Meter")
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{device.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
@@ -57,13 +57,13 @@ async def number_of(service: Service, device: Device) -> int:
 
 async def filled(service: Service, owner: ApiClient) -> tuple[Device, int]:
     device = await one_that_has_everything(service, owner)
-    service.restart()  # the last values are written down when it stops
+    service.restart()  # a stop writes the last values
     number = await number_of(service, device)
     await insert_rows(service, "readings", [(number, 1_000 + at, 0, NOTHING) for at in range(MESSAGES)])
     await insert_rows(service, "rollups", [(number, 1_000 + hour, b"") for hour in range(HOURS)])
     future = 10**6
     await insert_rows(service, "rollups_due", [(number, future + hour, 0) for hour in range(HOURS)])
-    async with asyncio.timeout(20):  # the webhook, whose receiver is not there, has been tried
+    async with asyncio.timeout(20):  # the webhook was attempted; its receiver does not exist
         while not (await count_rows_of_device(service, device.device_id, number))["attempts"]:
             await asyncio.sleep(0.1)
     return device, number
@@ -95,7 +95,7 @@ async def test_nothing_is_left_of_a_deleted_device_whenever_the_service_is_kille
 
 
 async def erased(service: Service, device: Device, number: int) -> set[str]:
-    """Waits until only what is meant to stay is left; the names of those tables."""
+    """Wait until only the intended rows are left; returns the names of their tables."""
     async with asyncio.timeout(120):
         while left := {name for name, count in (await count_rows_of_device(service, device.device_id, number)).items() if count}:
             if left <= KEPT_AFTER_DELETION:
@@ -105,7 +105,7 @@ async def erased(service: Service, device: Device, number: int) -> set[str]:
 
 
 async def closed(service: Service, number: int) -> None:
-    """The grave is made old; then it closes by itself."""
+    """Make the tombstone old; the service then deletes it."""
     service.kill()
     await rows(service, f"UPDATE graves SET deleted_ms = 0 WHERE device_no = {number} RETURNING 1")
     await asyncio.to_thread(service.start)

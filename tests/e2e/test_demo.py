@@ -8,7 +8,7 @@ from typing import Any
 
 from support.service import Service
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class DemoService(Service):
@@ -18,7 +18,7 @@ class DemoService(Service):
 
 async def test_the_demo_runs_ten_devices_that_report_and_carry_out_commands(tmp_path: Path) -> None:
     with DemoService(tmp_path) as service:
-        async with service.api() as owner, asyncio.timeout(PATIENCE_S):
+        async with service.api() as owner, asyncio.timeout(TIMEOUT_S):
             while len(devices := [one for one in await owner.get("/devices") if one["isOnline"]]) < 10:
                 await asyncio.sleep(0.2)
             paths = {device["name"]: f"/devices/{device['deviceId']}" for device in devices}

@@ -1,4 +1,4 @@
-"""What a device sends and the service does not keep is told, and the device object says how the device is doing."""
+"""Dropped device messages are reported as events, and the device object shows the device's health."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 20
 
 
 async def dropped(owner: ApiClient, device: Device, reasons: set[str]) -> list[dict[str, Any]]:
-    """The events about drops, once there is one for each of these reasons."""
+    """The events about drops, when there is one for each of these reasons."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             page = await owner.get("/events", params={"deviceId": device.device_id, "type": "device_message_dropped"})
@@ -25,7 +25,7 @@ async def dropped(owner: ApiClient, device: Device, reasons: set[str]) -> list[d
             await asyncio.sleep(0.05)
 
 
-async def test_what_is_dropped_is_told_once_for_each_reason(service: Service, owner: ApiClient) -> None:
+async def test_dropped_messages_are_reported_once_for_each_reason(service: Service, owner: ApiClient) -> None:
     meter = await create_device(owner)
     assert (await owner.get(meter.path))["health"] == {
         "clockOffsetMs": None,
@@ -50,7 +50,7 @@ async def test_what_is_dropped_is_told_once_for_each_reason(service: Service, ow
         assert health["lastDrop"]["at"].endswith("Z")
 
 
-async def test_health_tells_firmware_reconnects_and_the_largest_packet(service: Service, owner: ApiClient) -> None:
+async def test_health_shows_firmware_reconnects_and_the_maximum_packet_size(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     for size in (None, 512):
         limit = Properties(PacketTypes.CONNECT)

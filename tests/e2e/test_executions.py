@@ -1,4 +1,4 @@
-"""Commands whose outcome is known, whatever happens on the way: absent devices, deadlines, answers twice and late, kills."""
+"""Each command ends with a known status despite offline devices, deadlines, repeated and late results, and kills."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def statuses(owner: ApiClient, device: Device) -> dict[str, str]:
 
 
 async def figure(service: Service, name: str) -> int:
-    """Results that changed nothing, by reason."""
+    """The number of results without effect, by reason."""
     async with httpx.AsyncClient() as client:
         text = (await client.get(f"{service.url}/metrics")).text
     found = re.search(rf'latchboard_command_reports_ignored_total{{reason="{name}"}} ([\d.]+)', text)
@@ -71,10 +71,10 @@ async def ended_all(owner: ApiClient, device: Device) -> dict[str, str]:
     return found
 
 
-async def test_what_waits_comes_in_order_and_what_expired_never(service: Service, owner: ApiClient, way: Transport) -> None:
+async def test_queued_commands_arrive_in_order_and_expired_ones_never(service: Service, owner: ApiClient, way: Transport) -> None:
     dimmer = await a_dimmer(owner)
     async with dimmer.online(service, **connect_options(service, way), **kept(way)) as line:
-        await line.drain_commands(owner)  # a session that is kept is no way around the deadline either
+        await line.drain_commands(owner)  # the deadline also holds for a stored session
     async with asyncio.timeout(10):
         while (await owner.get(dimmer.path))["isOnline"]:
             await asyncio.sleep(0.05)
@@ -94,7 +94,7 @@ async def test_what_waits_comes_in_order_and_what_expired_never(service: Service
 
 
 def kept(way: Transport) -> dict[str, Any]:
-    """A session the broker keeps for a client that is away."""
+    """A session that the broker keeps for a disconnected client."""
     if way[0] == 4:
         return {"clean_session": False}
     properties = Properties(PacketTypes.CONNECT)
@@ -102,7 +102,7 @@ def kept(way: Transport) -> dict[str, Any]:
     return {"clean_start": False, "properties": properties}
 
 
-async def test_what_expired_while_the_service_was_dead_never_runs(service: Service, owner: ApiClient) -> None:
+async def test_a_command_that_expired_while_the_service_was_down_never_runs(service: Service, owner: ApiClient) -> None:
     dimmers = [await a_dimmer(owner) for _ in TRANSPORTS]
     for dimmer in dimmers:
         await queued(owner, dimmer, 1, 2)
@@ -118,7 +118,7 @@ async def test_what_expired_while_the_service_was_dead_never_runs(service: Servi
         assert sorted((await ended_all(owner, dimmer)).values()) == ["DONE", "DONE", "EXPIRED"]
 
 
-async def test_results_that_come_twice_late_or_for_nothing_change_nothing_and_are_counted(
+async def test_repeated_late_and_unknown_results_change_nothing_and_are_counted(
     service: Service, owner: ApiClient, way: Transport
 ) -> None:
     pump, other = await create_device(owner), await create_device(owner)
@@ -150,12 +150,12 @@ async def test_results_that_come_twice_late_or_for_nothing_change_nothing_and_ar
     assert (found["status"], found["result"]["code"]) == ("DONE", "done")
     assert (await owner.get(f"{pump.path}/executions/{slow}"))["status"] == "TIMED_OUT"
     assert (await owner.get(f"{other.path}/executions/{foreign}"))["status"] == "QUEUED"
-    told = await owner.get("/events", params={"deviceId": pump.device_id, "type": "command_result"})
-    assert told["total"] == 2
+    reported = await owner.get("/events", params={"deviceId": pump.device_id, "type": "command_result"})
+    assert reported["total"] == 2
 
 
 class Firmware:
-    """A device that comes back whenever it is cut, and remembers, as ours does, the ids it has run."""
+    """A device that reconnects after each disconnect and, like native firmware, remembers the ids that it has run."""
 
     def __init__(self, device: Device, service: Service, way: Transport) -> None:
         self.device, self._service, self._way = device, service, way
@@ -192,7 +192,7 @@ async def at_work(*coroutines: Any) -> AsyncIterator[None]:
 
 
 async def accepted_at_last(owner: ApiClient, device: Device, accepted: list[str]) -> None:
-    """One more command. Whose answer was lost looks whether it was taken before giving it again."""
+    """Send one more command. If the response was lost, look whether the command was stored before sending it again."""
     n = len(accepted)
     async with asyncio.timeout(60):
         while len(accepted) == n:
@@ -207,7 +207,7 @@ async def accepted_at_last(owner: ApiClient, device: Device, accepted: list[str]
 
 
 async def test_kills_at_any_moment_neither_lose_nor_repeat_nor_reorder_a_command(service: Service, owner: ApiClient) -> None:
-    """One device for each way in; each is sent numbered commands one after the other, also while the service is dead."""
+    """One device for each transport; each is sent numbered commands one after the other, also while the service is down."""
     dice, stop = random.Random(11), asyncio.Event()
     fleet = [Firmware(await a_dimmer(owner), service, way) for way in TRANSPORTS]
     given: dict[str, list[str]] = {each.device.device_id: [] for each in fleet}

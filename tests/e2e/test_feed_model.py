@@ -1,5 +1,5 @@
-"""A model of the feed: devices that switch, clients that come, go, dawdle and come back, grants that come and go, and a service
-that is killed at any moment. What each client has seen over all its connections is exactly what the log says it should have."""
+"""A model of the feed: devices that switch, clients that connect, disconnect, read slowly and resume, grants that are created and
+deleted, and a service that is killed at any moment. All connections of a client together receive exactly what the log contains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @dataclass
 class Client:
-    """It remembers its cursor and what it saw; `slow` ones dawdle, all are cut now and then."""
+    """It keeps its cursor and the received events. `slow` clients read slowly; all are disconnected now and then."""
 
     headers: dict[str, str]
     cursor: str
@@ -58,7 +58,7 @@ class Client:
             await asyncio.sleep(self.chance.random() / 5)
 
     async def catch_up(self, service: Service, wanted: list[str]) -> None:
-        """Until all of these have been seen."""
+        """Wait until all of these have been received."""
         async with asyncio.timeout(60):
             while missing := set(wanted) - set(self.seen):
                 with contextlib.suppress(*AWAY):
@@ -68,11 +68,11 @@ class Client:
         address = f"ws://127.0.0.1:{service.port}/api/v1/ws?types={','.join(SHOWN)}&cursor={self.cursor}"
         async with connect(address, additional_headers=self.headers, open_timeout=5, close_timeout=0.5, max_queue=2) as socket:
             while events:
-                said = json.loads(await asyncio.wait_for(socket.recv(), 2))
-                self.cursor = said.get("cursor", self.cursor)
-                self.resyncs += said["type"] == "resync"
-                if said["type"] in SHOWN:
-                    self.seen.append(said["eventId"])
+                reply = json.loads(await asyncio.wait_for(socket.recv(), 2))
+                self.cursor = reply.get("cursor", self.cursor)
+                self.resyncs += reply["type"] == "resync"
+                if reply["type"] in SHOWN:
+                    self.seen.append(reply["eventId"])
                     events -= 1
                     if self.slow:
                         await asyncio.sleep(self.chance.random() / 20)
@@ -80,7 +80,7 @@ class Client:
                 socket.transport.abort()
 
 
-async def test_what_resuming_clients_have_seen_is_exactly_the_log(service: Service) -> None:
+async def test_resuming_clients_receive_exactly_the_log(service: Service) -> None:
     chance = random.Random(5)
     async with contextlib.AsyncExitStack() as stack:
         owner = await stack.enter_async_context(service.api())
@@ -120,7 +120,7 @@ async def test_what_resuming_clients_have_seen_is_exactly_the_log(service: Servi
 
 
 async def happen(service: Service, pumps: list[Device], chance: random.Random) -> None:
-    """Each device switches a random number of times, or until the service is gone."""
+    """Each device switches a random number of times, or until the service ends."""
 
     async def one(pump: Device) -> None:
         with contextlib.suppress(aiomqtt.MqttError, TimeoutError):
@@ -138,10 +138,10 @@ async def happen(service: Service, pumps: list[Device], chance: random.Random) -
 async def come_and_go(
     owner: ApiClient, pump: Device, granted: dict[str, Any], chance: random.Random, done: asyncio.Event
 ) -> None:
-    """The robot's second grant is given and taken away, over and over."""
+    """The robot's second grant is created and deleted repeatedly."""
     grant: str | None = None
     while not done.is_set():
-        with contextlib.suppress(httpx.HTTPError, AssertionError):  # the service may be dead at this moment
+        with contextlib.suppress(httpx.HTTPError, AssertionError):  # the service may be down at this moment
             if grant is None:
                 grant = (await owner.post(f"{pump.path}/grants", granted, expect=201))["grantId"]
             else:

@@ -108,22 +108,22 @@ async def test_home_assistant_shows_a_device_with_its_sensors_and_switches_it(
 async def test_home_assistant_may_do_exactly_what_its_key_may_do(
     bridged: BridgedService, owner: ApiClient, home: HomeAssistant
 ) -> None:
-    asked, only_off, reader = [await create_device(owner, name) for name in ("Asked", "Only off", "Read only")]
+    requested, only_off, reader = [await create_device(owner, name) for name in ("Asked", "Only off", "Read only")]
     unseen = await create_device(owner, "Unseen")
-    await owner.post(f"{asked.path}/commands", {"name": "ON", "label": "On", "requiresApproval": True}, expect=201)
-    await bridged.grant(owner, asked, ["*"])
+    await owner.post(f"{requested.path}/commands", {"name": "ON", "label": "On", "requiresApproval": True}, expect=201)
+    await bridged.grant(owner, requested, ["*"])
     await bridged.grant(owner, only_off, ["OFF"])
     await bridged.grant(owner, reader, ["*"], scope="READ")
     before = await bridged.metrics(owner)
-    async with asked.online(bridged.service) as a, only_off.online(bridged.service) as b, reader.online(bridged.service) as c:
-        await home.wait_until(lambda home: all(home.switch(each) for each in (asked, only_off, reader)))
-        for device in (asked, only_off, reader):
+    async with requested.online(bridged.service) as a, only_off.online(bridged.service) as b, reader.online(bridged.service) as c:
+        await home.wait_until(lambda home: all(home.switch(each) for each in (requested, only_off, reader)))
+        for device in (requested, only_off, reader):
             await home.press(device, "ON")
-        await home.client.publish(home.base(asked).replace(asked.device_id, unseen.device_id) + "/set", "ON", qos=1)
+        await home.client.publish(home.base(requested).replace(requested.device_id, unseen.device_id) + "/set", "ON", qos=1)
         await home.press(only_off, "REBOOT")
         await home.press(only_off, "OFF", retain=True)
         await home.press(only_off, "OFF")
-        waiting = await owner.wait_until(f"{asked.path}/approvals", lambda found: len(found) == 1)
+        waiting = await owner.wait_until(f"{requested.path}/approvals", lambda found: len(found) == 1)
         assert (waiting[0]["cmd"], waiting[0]["status"]) == ("ON", "PENDING")
         assert await a.drain_commands(owner) == []
         assert (await b.next_command())["cmd"] == "OFF"

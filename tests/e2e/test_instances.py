@@ -1,5 +1,4 @@
-"""Two processes on one PostgreSQL: one holds the devices, the other serves people, and nobody can tell them apart by what they
-see."""
+"""Two processes on one PostgreSQL: one holds the devices, both serve the API, and clients see no difference."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
 
 
 async def a_device_of(back: Service, owner: ApiClient) -> Device:
-    """Made through the other instance: the one that holds the devices hears of its password a moment after the answer. It has
-    been connected when this returns, and a return within the grace is no news: who waits for `device_online` listens before."""
+    """Create a device through the other instance; the leader learns its password a moment after the response. The device has
+    been connected when this returns, and a reconnect within the grace causes no event: wait for `device_online` before."""
     device = await create_device(owner)
     device.credentials["mqttPort"] = back.mqtt_port
     async with asyncio.timeout(10):
@@ -78,7 +77,7 @@ async def test_rules_schedules_and_logins_changed_in_one_hold_in_the_other(pair:
             assert [(reading["metric"], reading["value"]) for reading in latest["telemetry"]] == [("temperature", 20)]
             await owner.post(f"{pump.path}/rules", RULE, expect=201)
             await feed.wait_for("device_online", deviceId=pump.device_id)
-            while not line.commands:  # the rule reaches the engine a moment after the answer
+            while not line.commands:  # the rule reaches the engine a moment after the response
                 await line.report(temperature=20)
                 await line.report(temperature=40)
                 await asyncio.sleep(0.05)
@@ -163,7 +162,7 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
         sent = [
             (now_ms - hours * hour_ms - minutes * 60_000, float(hours * minutes)) for hours in range(9) for minutes in range(9)
         ]
-        for turn in range(3):  # late ones too, and each instance dies once in between
+        for turn in range(3):  # late readings too, and each instance is killed once in between
             async with meter.online(back) as line:
                 await line.publish("telemetry", [{"ts": at_ms, "m": {"power": value}} for at_ms, value in sent[turn::3]])
             await (front, back, front)[turn].kill_and_restart()
@@ -176,11 +175,11 @@ async def test_only_the_one_that_holds_the_devices_sums_up_hours_and_both_tell_t
             wanted: dict[int, list[float]] = {}
             for at_ms, value in sent:
                 wanted.setdefault(at_ms // step_ms, []).append(value)
-            told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}")
-            assert [(one["count"], one["min"], one["max"], one["sum"]) for one in told] == [
+            reported = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}")
+            assert [(one["count"], one["min"], one["max"], one["sum"]) for one in reported] == [
                 (len(of), min(of), max(of), sum(of)) for _, of in sorted(wanted.items(), reverse=True)
             ]
-            assert await there.get(f"{meter.path}/telemetry?metric=power&step={step}") == told
+            assert await there.get(f"{meter.path}/telemetry?metric=power&step={step}") == reported
         [[stored]] = await rows(back, f"SELECT count(*) FROM rollups WHERE hour < {over}")
         assert stored >= 7
 

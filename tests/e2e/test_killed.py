@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of work, then a start: nothing acknowledged is missing, and nothing happens twice."""
+"""SIGKILL during work, then a start: nothing acknowledged is lost, and nothing happens twice."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RULE = {"name": "too hot", "conditions": [HOT], "action": {"command": "OFF"}}
 
 
 async def counted(line: DeviceConnection, acknowledged: list[int]) -> None:
-    """Reports 0, 1, 2, … one after the other until the service is gone; keeps what was acknowledged."""
+    """Report 0, 1, 2, … until the service ends; returns what was acknowledged."""
     with contextlib.suppress(aiomqtt.MqttError):
         for number in range(100_000):
             await line.report(count=number)
             acknowledged.append(number)
 
 
-async def test_every_acknowledged_reading_is_there_and_none_twice(service: Service, owner: ApiClient) -> None:
+async def test_every_acknowledged_reading_is_stored_once(service: Service, owner: ApiClient) -> None:
     devices = [await create_device(owner, f"Meter {number}") for number in range(3)]
     acknowledged: dict[str, list[int]] = {device.device_id: [] for device in devices}
     async with contextlib.AsyncExitStack() as online:
@@ -45,7 +45,7 @@ async def test_every_acknowledged_reading_is_there_and_none_twice(service: Servi
         assert set(acknowledged[device.device_id]) <= set(stored)
 
 
-async def test_everything_answered_with_201_is_there(service: Service, owner: ApiClient) -> None:
+async def test_everything_created_with_201_is_stored(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
@@ -75,7 +75,7 @@ async def test_everything_answered_with_201_is_there(service: Service, owner: Ap
     assert set(registered) <= {device["deviceId"] for device in await owner.get("/devices")}
 
 
-async def test_a_request_repeated_with_its_idempotency_key_is_still_the_same_one(service: Service, owner: ApiClient) -> None:
+async def test_a_request_repeated_with_its_idempotency_key_gets_the_same_response(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     once = {"Idempotency-Key": "switch-on-once"}
     order = {"cmd": "ON", "ttlSeconds": 600}
@@ -89,7 +89,7 @@ async def test_a_request_repeated_with_its_idempotency_key_is_still_the_same_one
         assert await line.drain_commands(owner) == ["ON"]
 
 
-async def test_a_command_queued_for_an_absent_device_is_delivered_once_when_it_comes(service: Service, owner: ApiClient) -> None:
+async def test_a_command_queued_for_an_offline_device_is_delivered_once(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     queued = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
     assert queued["status"] == "QUEUED"
@@ -103,7 +103,7 @@ async def test_a_command_queued_for_an_absent_device_is_delivered_once_when_it_c
     assert done["status"] == "DONE"
 
 
-async def test_a_command_that_was_sent_but_not_answered_comes_again_as_the_same_one(service: Service, owner: ApiClient) -> None:
+async def test_an_unanswered_command_is_sent_again_with_the_same_id(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     async with pump.online(service, auto_reply=False) as line:
         sent = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
@@ -119,7 +119,7 @@ async def test_a_command_that_was_sent_but_not_answered_comes_again_as_the_same_
     assert [each["executionId"] for each in executions if each["cmd"] == "ON"] == [first["id"]]
 
 
-async def test_a_rule_that_had_fired_does_not_fire_again_for_the_same_crossing(service: Service, owner: ApiClient) -> None:
+async def test_a_rule_does_not_fire_again_for_the_same_crossing(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=20)
@@ -129,7 +129,7 @@ async def test_a_rule_that_had_fired_does_not_fire_again_for_the_same_crossing(s
 
     async with pump.online(service) as line:
         await line.report(temperature=32)
-        await line.drain_commands(owner)  # the first OFF too, if it was killed on its way
+        await line.drain_commands(owner)  # the first OFF too, if it was interrupted
         await line.report(temperature=29)
         await line.report(temperature=31)
         assert await line.drain_commands(owner) == ["OFF"]
@@ -137,34 +137,34 @@ async def test_a_rule_that_had_fired_does_not_fire_again_for_the_same_crossing(s
     assert len([each for each in executions if each["source"] == "rule"]) == 2
 
 
-async def test_a_webhook_delivery_owed_to_a_receiver_that_was_down_is_made(service: Service, owner: ApiClient) -> None:
+async def test_a_pending_delivery_is_made_when_its_receiver_is_back(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     key = await owner.post("/keys", {"name": "Receiver"}, expect=201)
     await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]}, expect=201)
     async with webhook_receiver(send_and_close(b"")) as receiver:
-        hook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+        webhook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
         async with pump.online(service) as line:
             await line.press_button(True)
             await service.kill_and_restart()
         receiver.behave = respond(200)
-        log = f"/webhooks/{hook['webhookId']}/deliveries"
-        # An attempt that the kill struck is made again when its lease is over, which is half a minute.
-        attempts = await owner.wait_until(log, lambda each: any(map(_told_of_the_relay, each)), within_s=60)
-    await owner.delete(f"/webhooks/{hook['webhookId']}")
+        log = f"/webhooks/{webhook['webhookId']}/deliveries"
+        # An interrupted attempt is made again after its lease of 30 seconds.
+        attempts = await owner.wait_until(log, lambda each: any(map(_relay_events, each)), within_s=60)
+    await owner.delete(f"/webhooks/{webhook['webhookId']}")
 
     [event] = (await owner.get("/events", params={"deviceId": pump.device_id, "type": "relay_changed"}))["data"]
-    told = [got for got in receiver.requests if got.envelope["type"] == "relay_changed"]
-    assert {got.headers["webhook-id"] for got in told} == {event["id"]}
-    assert len({got.envelope["id"] for got in told}) == len(told)  # each attempt has an id of its own
-    assert len(list(filter(_told_of_the_relay, attempts))) == 1
-    assert all(got.signed_with(hook["secret"]) for got in told)
+    reported = [got for got in receiver.requests if got.envelope["type"] == "relay_changed"]
+    assert {got.headers["webhook-id"] for got in reported} == {event["id"]}
+    assert len({got.envelope["id"] for got in reported}) == len(reported)  # each attempt has its own id
+    assert len(list(filter(_relay_events, attempts))) == 1
+    assert all(got.signed_with(webhook["secret"]) for got in reported)
 
 
-def _told_of_the_relay(attempt: dict[str, Any]) -> bool:
+def _relay_events(attempt: dict[str, Any]) -> bool:
     return attempt["succeeded"] is True and attempt["eventType"] == "relay_changed"
 
 
-async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_approved(service: Service, owner: ApiClient) -> None:
+async def test_a_pending_approval_survives_and_runs_once_when_approved(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     key = await owner.post("/keys", {"name": "Robot"}, expect=201)
     opening = {"name": "OPEN", "label": "Open", "requiresApproval": True}
@@ -172,23 +172,23 @@ async def test_a_request_for_approval_still_waits_and_runs_once_when_it_is_appro
     await owner.post(f"{pump.path}/grants", {"commands": ["OPEN"], "apiKeyId": key["keyId"]}, expect=201)
     async with service.api(**{"X-Api-Key": key["key"]}) as robot:
         order = {"cmd": "OPEN", "params": {"turns": 3}}
-        asked = await robot.post(f"{pump.path}/command", order, expect=202)
+        requested = await robot.post(f"{pump.path}/command", order, expect=202)
     await service.kill_and_restart()
     [waiting] = await owner.get(f"{pump.path}/approvals")
-    assert (waiting["approvalId"], waiting["status"], waiting["params"]) == (asked["approvalId"], "PENDING", {"turns": 3})
+    assert (waiting["approvalId"], waiting["status"], waiting["params"]) == (requested["approvalId"], "PENDING", {"turns": 3})
 
-    approved = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve")
+    approved = await owner.post(f"{pump.path}/approvals/{requested['approvalId']}/approve")
     await service.kill_and_restart()
 
-    await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve", expect=409)
+    await owner.post(f"{pump.path}/approvals/{requested['approvalId']}/approve", expect=409)
     async with pump.online(service) as line:
         arrived = await line.next_command("OPEN")
         assert await line.drain_commands(owner) == []
     assert (arrived["id"], arrived["params"]) == (approved["executionId"], {"turns": 3})
 
 
-async def test_a_schedule_due_while_the_service_was_dead_fires_once(service: Service, owner: ApiClient) -> None:
-    """And when ON and OFF were both due, only OFF runs: the pump is not switched on by a late ON."""
+async def test_a_schedule_due_while_the_service_was_down_fires_once(service: Service, owner: ApiClient) -> None:
+    """If ON and OFF were both due, only OFF runs: a late ON does not switch the pump on."""
     pump, rested = await create_device(owner, "On"), await create_device(owner, "Rested")
     on_ts = int(time.time()) + 2
     slot = {"slot": 0, "onTs": on_ts}
@@ -216,7 +216,7 @@ async def _fired(owner: ApiClient, device_id: str) -> list[dict[str, Any]]:
     return list(page["data"])
 
 
-async def test_a_feed_client_comes_back_with_its_cursor_and_has_missed_nothing(service: Service, owner: ApiClient) -> None:
+async def test_a_feed_client_resumes_with_its_cursor_without_a_gap(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     async with pump.online(service) as line, service.feed(owner) as feed:
         await line.press_button(True)
@@ -248,7 +248,7 @@ async def test_a_revoked_device_stays_revoked(service: Service, owner: ApiClient
         assert (await robot.get("/devices", expect=401))["error"] == "UNAUTHENTICATED"
 
 
-async def test_a_device_that_comes_back_at_once_was_never_offline(service: Service, owner: ApiClient) -> None:
+async def test_a_device_that_reconnects_at_once_was_never_offline(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     async with pump.online(service) as line:
         await line.drain_commands(owner)

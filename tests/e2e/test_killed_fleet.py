@@ -1,4 +1,4 @@
-"""SIGKILL under the load of a whole fleet that comes back each time: what was acknowledged to it is in the storage."""
+"""SIGKILL under the load of a fleet that reconnects each time: every acknowledged message is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE = 20.0 * DEVICES
 KILLS = usual_or_thorough(2, 4)
 
 
-async def test_nothing_that_was_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: ApiClient) -> None:
+async def test_no_message_acknowledged_to_a_fleet_is_missing_after_kills(service: Service, owner: ApiClient) -> None:
     devices = [await create_device(owner, f"Meter {number}") for number in range(DEVICES)]
     identities = [(device.device_id, device.credentials["mqttPassword"]) for device in devices]
     fleet = _native.Simulation(

@@ -1,4 +1,4 @@
-"""Revoking, disabling and deleting a device, as the device, the feed and the event log see it; and how a device comes back."""
+"""Revoking, disabling and deleting a device, as the device, the feed and the event log see it; and how a device is enabled again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service that had data does not start empty without a word; a first start works, also after an interrupted one."""
+"""A service that had data does not start empty without a message; a first start works, also after an interrupted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device that holds its slots runs them while it is away; the service knows, and runs nothing again when it is back."""
+"""A device that holds its slots runs them while it is offline; the service knows it and does not run them again."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ async def owner(service: Service) -> AsyncIterator[ApiClient]:
 
 
 async def pass_over(service: Service, owner: ApiClient, seconds: int) -> None:
-    """The time goes by. The ticker sleeps on another clock than the one we set, and wakes for a slot that is saved."""
+    """Move the clock. The schedule worker sleeps on the real clock and wakes when a slot is saved."""
     clock, other = _clocks[id(service)], await create_device(owner, "Other")
     clock.step(seconds)
     later = clock.now() + 3_000
     await owner.post(f"{other.path}/schedules", {"slot": 0, "onTs": later, "offTs": later + 60}, expect=201)
 
 
-async def test_our_own_firmware_runs_its_slot_away_and_says_so(service: Service, owner: ApiClient) -> None:
+async def test_native_firmware_runs_its_slot_offline_and_reports_it(service: Service, owner: ApiClient) -> None:
     clock, pump = _clocks[id(service)], await create_device(owner)
     path, on_ts = f"{pump.path}/schedules", clock.now() + 300
     slot = await owner.post(path, {"slot": 2, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)
@@ -59,7 +59,7 @@ async def test_our_own_firmware_runs_its_slot_away_and_says_so(service: Service,
         assert await line.drain_commands(owner) == []
 
 
-async def test_a_tasmota_runs_its_timer_away_and_is_not_switched_again(service: Service, owner: ApiClient) -> None:
+async def test_tasmota_runs_its_timer_offline_and_is_not_switched_again(service: Service, owner: ApiClient) -> None:
     clock, device = _clocks[id(service)], await register_stock_device(owner, "tasmota")
     path, on_ts = f"{device.path}/schedules", clock.now() // 60 * 60 + 300
     await owner.post(path, {"slot": 0, "onTs": on_ts, "offTs": on_ts + 3_600}, expect=201)

@@ -1,4 +1,4 @@
-"""Who is there, told exactly once per change: through reconnects, wills, kills of the service, and devices that never return."""
+"""Presence events, exactly one for each change: with reconnects, wills, kills of the service, and devices that never return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.device import Device, create_device
 from support.service import ApiClient, Service
 
 RETURN_S = 30
-"""`domain/devices/presence.py`: how long devices have after a restart of the service."""
+"""`domain/devices/presence.py`: the grace period after a restart of the service."""
 
 
 async def changes(owner: ApiClient, device: Device) -> list[str]:
@@ -55,7 +55,7 @@ async def test_will_and_broken_connection_are_one_change(service: Service, owner
                 line.client._client.socket().shutdown(socket.SHUT_RDWR)
                 await line.wait_for_disconnect()
         assert (await feed.wait_for("device_offline"))["reason"] == "lost"
-    await asyncio.sleep(2.5)  # a second announcement would come after another grace
+    await asyncio.sleep(2.5)  # a second event would come after another grace period
     assert await changes(owner, pump) == ["online", "offline"]
 
 
@@ -73,7 +73,7 @@ async def test_after_a_kill_who_returns_was_never_gone_and_who_does_not_is_lost_
         await line.__aexit__(None, None, None)
     async with returning[0].online(service), returning[1].online(service, version=4):
         async with returning[2].online(service), returning[3].online(service, websocket=True):
-            await service.kill_and_restart()  # and again, before the first return is long ago
+            await service.kill_and_restart()  # and again soon after the first reconnect
         backs = [device.online(service) for device in returning]
         for back in backs:
             await (await back.__aenter__()).drain_commands(owner)

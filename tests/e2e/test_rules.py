@@ -97,7 +97,7 @@ async def test_silence_fires_once_without_any_message_even_after_a_kill(service:
     quiet = {"metric": "temperature", "comparator": "silent", "value": 1}
     async with pump.online(service) as line:
         await report_temperatures(line, 20)
-    await create_rule(owner, pump, conditions=[quiet])  # nobody says anything from here on
+    await create_rule(owner, pump, conditions=[quiet])  # no message from here on
     [matched] = await wait_for_events(owner, pump, "rule_matched")
     await service.kill_and_restart()
     async with pump.online(service) as line:
@@ -119,7 +119,7 @@ async def test_hysteresis_and_cooldown_survive_a_kill(service: Service, owner: A
         assert sorted(await line.drain_commands(owner)) == ["OFF", "TOGGLE"]
     await service.kill_and_restart()
     async with pump.online(service) as line:
-        await report_temperatures(line, 29, 31)  # not cool enough to begin anew; and still cooling down
+        await report_temperatures(line, 29, 31)  # the clear condition does not hold, and the cooldown still runs
         assert await line.drain_commands(owner) == []
         await report_temperatures(line, 24, 31)
         assert await line.drain_commands(owner) == ["OFF"]
@@ -156,10 +156,10 @@ async def test_priority_then_age_decides_between_rules_that_fire_together_and_th
         await create_rule(owner, pump, rival, name="same rank", priority=1)
         await report_temperatures(line, 31)
         assert await line.drain_commands(owner) == ["OFF"]
-    said = [event["description"] for event in await list_events(owner, pump, "rule_suppressed")]
-    assert len(said) == 2
-    assert all("rule 'winner' fired at the same moment" in one for one in said)
-    assert all(any(repr(loser) in one for one in said) for loser in ("same rank", "younger rank"))
+    reply = [event["description"] for event in await list_events(owner, pump, "rule_suppressed")]
+    assert len(reply) == 2
+    assert all("rule 'winner' fired at the same moment" in one for one in reply)
+    assert all(any(repr(loser) in one for one in reply) for loser in ("same rank", "younger rank"))
     assert [each["lastMatched"] for each in await owner.get(f"{pump.path}/rules")] == [True] * 3
 
 

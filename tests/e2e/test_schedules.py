@@ -1,6 +1,6 @@
-"""Slots of the real program: through their life, missed, and beside a clock that jumps.
+"""Schedule slots of the real program: their life, missed edges, and clock jumps.
 
-The program runs on a clock that the tests set: what would take minutes of waiting is a step of its hand.
+The program runs on a clock that the tests set, so that no test waits for minutes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ async def put(owner: ApiClient, device: Device, on_ts: int, off_ts: int, **more:
     return made
 
 
-async def told(owner: ApiClient, device: Device) -> list[tuple[str, str]]:
-    """(type, description) of what the log says of the device's slots, oldest first."""
+async def reported(owner: ApiClient, device: Device) -> list[tuple[str, str]]:
+    """(type, description) of the device's schedule events, oldest first."""
     log = await owner.get(f"{device.path}/events", params={"limit": 200})
     kinds = ("schedule_fired", "schedule_skipped")
     return [(one["eventType"], one["description"]) for one in reversed(log) if one["eventType"] in kinds]
@@ -58,9 +58,7 @@ async def dead_for(service: Service, owner: ApiClient, clock: AdjustableClock, s
     await service.sign_in_again(owner)
 
 
-async def test_a_slot_runs_through_its_life_and_every_field_says_so(
-    service: Service, owner: ApiClient, clock: AdjustableClock
-) -> None:
+async def test_a_slot_shows_each_state_of_its_life(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
     pump = await create_device(owner)
     path, now = f"{pump.path}/schedules", clock.now()
     made = await put(
@@ -118,11 +116,11 @@ async def test_an_edge_missed_while_the_service_was_dead_runs_late_within_its_gr
         await line.next_command("ON")
     [slot] = await owner.get(f"{pump.path}/schedules")
     assert (slot["status"], slot["lastOutcome"]) == ("ACTIVE", "FIRED_LATE")
-    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired"]
+    assert [kind for kind, _ in await reported(owner, pump)] == ["schedule_fired"]
 
 
 @pytest.mark.parametrize("policy", [{"misfireGraceSeconds": 100}, {"misfire": "SKIP", "misfireGraceSeconds": 900}])
-async def test_an_edge_missed_for_longer_than_its_policy_allows_is_not_run_but_told(
+async def test_an_edge_missed_beyond_its_grace_is_logged_and_not_run(
     service: Service, owner: ApiClient, clock: AdjustableClock, policy: dict[str, Any]
 ) -> None:
     pump = await create_device(owner)
@@ -131,7 +129,7 @@ async def test_an_edge_missed_for_longer_than_its_policy_allows_is_not_run_but_t
     [slot] = await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["lastOutcome"])
     assert (slot["status"], slot["lastOutcome"], slot["lastFiredAt"]) == ("PENDING", "MISSED", None)
     assert slot["nextFireAt"] is not None
-    [(kind, why)] = await told(owner, pump)
+    [(kind, why)] = await reported(owner, pump)
     assert kind == "schedule_skipped"
     assert "did not switch on" in why
     async with pump.online(service) as line:
@@ -149,13 +147,13 @@ async def test_of_several_missed_edges_only_the_latest_runs(service: Service, ow
     async with pump.online(service) as line, often.online(service) as other:
         assert await line.drain_commands(owner) == ["OFF"]
         assert await other.drain_commands(owner) == ["OFF"]
-    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_skipped", "schedule_fired"]
-    (_, passed), (_, ran) = await told(owner, often)
+    assert [kind for kind, _ in await reported(owner, pump)] == ["schedule_skipped", "schedule_fired"]
+    (_, passed), (_, ran) = await reported(owner, often)
     assert "missed edge(s) skipped" in passed
     assert "switched off" in ran
 
 
-async def test_a_clock_that_jumps_loses_and_doubles_nothing(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
+async def test_a_clock_jump_neither_loses_nor_repeats_an_edge(service: Service, owner: ApiClient, clock: AdjustableClock) -> None:
     pump = await create_device(owner)
     now = clock.now()
     await put(owner, pump, now + 2, now + 2 * HOUR, slot=0, misfire="SKIP")
@@ -173,11 +171,11 @@ async def test_a_clock_that_jumps_loses_and_doubles_nothing(service: Service, ow
         await jump(service, owner, pump, clock, HOUR)
         await jump(service, owner, pump, clock, -HOUR)
         assert await line.drain_commands(owner) == ["OFF"]
-    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired"] * 4
+    assert [kind for kind, _ in await reported(owner, pump)] == ["schedule_fired"] * 4
 
 
 async def jump(service: Service, owner: ApiClient, pump: Device, clock: AdjustableClock, seconds: int) -> None:
-    """Set the clock, and wake the ticker, which would see that by itself within half a minute."""
+    """Set the clock and wake the schedule worker, which would notice it within 30 seconds."""
     clock.step(seconds)
     await service.sign_in_again(owner)
     await owner.call("PUT", f"{pump.path}/schedules/0", {"label": "again"}, 200)
@@ -211,7 +209,7 @@ async def test_a_slot_runs_any_command_but_none_that_needs_approval(
 
 @asynccontextmanager
 async def a_member(service: Service, owner: ApiClient) -> AsyncIterator[tuple[str, ApiClient]]:
-    """Their membership, and the API as they see it."""
+    """The id of a new member, and an API client with their session."""
     person = {"email": f"member{next(_numbers)}@example.com", "name": "Mo", "role": "Member", "password": PASSWORD}
     member = await owner.post("/members", person, expect=201)
     async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
@@ -237,7 +235,7 @@ async def test_a_members_slot_needs_a_grant_when_it_is_set_and_when_it_runs(
             [over] = await owner.wait_until(f"{pump.path}/schedules/history", lambda ended: ended)
         assert await line.drain_commands(owner) == []
     assert over["lastOutcome"] == "SKIPPED_GRANT"
-    assert [kind for kind, _ in await told(owner, pump)] == ["schedule_fired", "schedule_skipped"]
+    assert [kind for kind, _ in await reported(owner, pump)] == ["schedule_fired", "schedule_skipped"]
 
 
 async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_membership(
@@ -256,7 +254,7 @@ async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_member
         await woken(owner, pump, clock)
         outcomes = [await outcome(owner, device) for device in (pump, valve)]
         assert outcomes == [("PENDING", "SKIPPED_GRANT"), ("ACTIVE", "FIRED")]
-    [(kind, why)] = await told(owner, pump)
+    [(kind, why)] = await reported(owner, pump)
     assert kind == "schedule_skipped"
     assert "expired" in why
     await owner.delete(f"/members/{membership_id}")
@@ -265,11 +263,11 @@ async def test_a_members_slot_ends_with_a_grant_that_expires_and_with_the_member
     await woken(owner, pump, clock)
     [over] = await owner.wait_until(f"{valve.path}/schedules/history", lambda ended: ended)
     assert (over["status"], over["lastOutcome"]) == ("COMPLETED", "SKIPPED_GRANT")
-    assert [kind for kind, _ in await told(owner, valve)] == ["schedule_fired", "schedule_skipped"]
+    assert [kind for kind, _ in await reported(owner, valve)] == ["schedule_fired", "schedule_skipped"]
 
 
 async def woken(owner: ApiClient, device: Device, clock: AdjustableClock) -> None:
-    """The ticker looks at the clock; it would by itself within half a minute."""
+    """Wake the schedule worker; it would look at the clock within 30 seconds."""
     far = clock.now() + 9 * DAY
     await owner.post(f"{device.path}/schedules", {"slot": 4, "onTs": far, "offTs": far + 9}, expect=201)
 

@@ -1,4 +1,4 @@
-"""The real program killed again and again while its slots fire: each edge runs once, in the database and on the device."""
+"""The real program is killed repeatedly while its slots fire: each edge runs once, in the database and on the device."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from support.thoroughness import usual_or_thorough
 from support.transports import DATABASES
 
 SLOTS, KILLS = usual_or_thorough((2_000, 3), (4_000, 6))
-"""A life of the program decides a hundred to some hundred slots between its first and the kill: enough are left for the next
-one."""
+"""One run of the program decides a hundred to some hundred slots before the kill; enough are left for the next run."""
 HOUR = 3_600
 
 
 class Stubborn:
-    """A device that connects anew whenever its connection is gone, and obeys. `heard`: how often each command id came."""
+    """A device that reconnects whenever its connection is lost and carries out commands. `received`: how often each command id came."""
 
     def __init__(self, device: Device, service: Service) -> None:
         self.device = device
-        self.heard: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
         self.ran: list[str] = []
         self._service = service
 
@@ -45,8 +44,8 @@ class Stubborn:
             await asyncio.sleep(0.1)
 
     async def _obey(self, client: aiomqtt.Client, order: dict[str, str]) -> None:
-        self.heard[order["id"]] += 1
-        if self.heard[order["id"]] == 1:  # our firmware remembers the ids it has run
+        self.received[order["id"]] += 1
+        if self.received[order["id"]] == 1:  # native firmware remembers the ids that it has run
             self.ran.append(order["cmd"])
         for below, word in (
             ("state", {"relay": order["cmd"], "by": "cmd"}),
@@ -61,7 +60,7 @@ async def decided(tables: ServiceDatabase) -> int:
 
 
 async def die_while_firing(service: Service, tables: ServiceDatabase, chance: random.Random) -> None:
-    """Start, wait for the first slots of this life, and a moment more; then SIGKILL, ready or not."""
+    """Start, wait for the first slots of this run and a moment more; then SIGKILL."""
     before = await decided(tables)
     service.process = service.launch("serve")
     async with asyncio.timeout(60):
@@ -101,7 +100,7 @@ async def test_slots_that_fire_while_the_program_is_killed_again_and_again_run_o
                 path = f"{pump.device.path}/executions"
                 await owner.wait_until(path, lambda page: [one["status"] for one in page["data"]] == ["DONE"])
                 [only] = (await owner.get(path))["data"]
-                assert list(pump.heard) == [only["executionId"]]
+                assert list(pump.received) == [only["executionId"]]
                 assert pump.ran == ["ON"]
                 [held] = await owner.get(f"{pump.device.path}/schedules")
                 assert (held["status"], held["lastOutcome"] in ("FIRED", "FIRED_LATE")) == ("ACTIVE", True)

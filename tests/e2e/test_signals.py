@@ -25,7 +25,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_sent_twice_at_once_is_one_orderly_stop(service: Service, number: signal.Signals) -> None:
+def test_two_signals_at_once_are_one_graceful_stop(service: Service, number: signal.Signals) -> None:
     """`timeout` and some shells signal the process and its group."""
     assert service.process is not None
     service.process.send_signal(number)

@@ -1,7 +1,7 @@
-"""The specification and the wire contract, word by word, asked of the running program by real clients.
+"""The specification and the wire contract, checked word by word against the running program with real clients.
 
-A `Story` makes every call that the two name, with a real device on the line and a real receiver for the webhooks;
-`support/response_shapes.py` says what each answer must be. The sentences that no table can say have a test each, which quotes them.
+A `Story` makes every call that the two name, with a real device and a real webhook receiver; `support/response_shapes.py` defines
+each response. Each sentence that no table can express has a test that quotes it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LATER = {"onTs": 4_000_000_000, "offTs": 4_000_003_600}
 
 @dataclass
 class Story:
-    """`told`: the first answer to each call of the tables. `hook` is the secret before and after it was rotated."""
+    """`reported`: the first response to each call of the tables. `webhook`: the secret before and after its rotation."""
 
     service: Service
     owner: ApiClient
     key: str = ""
     ids: dict[str, str] = field(default_factory=dict)
-    told: dict[str, httpx.Response] = field(default_factory=dict)
+    reported: dict[str, httpx.Response] = field(default_factory=dict)
     posts: list[ReceivedRequest] = field(default_factory=list)
     feed: list[dict[str, Any]] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
@@ -45,11 +45,13 @@ class Story:
         known = self.ids | ids
         return re.sub(r"\{(\w+)\}", lambda found: known[found[1]], pattern)
 
-    async def ask(self, call: str, body: Any = None, *, says: str = "", query: str = "", by_key: bool = False, **ids: str) -> Any:
+    async def request_approval(
+        self, call: str, body: Any = None, *, says: str = "", query: str = "", by_key: bool = False, **ids: str
+    ) -> Any:
         method, _, pattern = call.partition(" ")
         headers = {"X-Api-Key": self.key} if by_key else self.owner.headers
         answer = await self.owner.raw.request(method, self.path(pattern, **ids) + query, json=body, headers=headers)
-        self.told.setdefault(call + says, answer)
+        self.reported.setdefault(call + says, answer)
         if answer.is_success and isinstance(got := answer.json(), dict):
             self.ids |= {name: value for name, value in got.items() if name.endswith("Id") and name not in ids}
         return answer.json()
@@ -68,73 +70,79 @@ class Story:
         await self.endings()
 
     async def people(self) -> None:
-        tokens = await self.ask("POST /auth/login", {"email": EMAIL, "password": PASSWORD})
-        await self.ask("POST /auth/refresh", {"refreshToken": tokens["refreshToken"]})
-        await self.ask("POST /auth/logout", {"refreshToken": tokens["refreshToken"]})
-        await self.ask("GET /auth/me")
+        tokens = await self.request_approval("POST /auth/login", {"email": EMAIL, "password": PASSWORD})
+        await self.request_approval("POST /auth/refresh", {"refreshToken": tokens["refreshToken"]})
+        await self.request_approval("POST /auth/logout", {"refreshToken": tokens["refreshToken"]})
+        await self.request_approval("GET /auth/me")
         for role in ROLES:
             person = {"email": f"{role}@example.com".lower(), "name": role, "role": role, "password": PASSWORD}
-            await self.ask("POST /members", person)
+            await self.request_approval("POST /members", person)
         for call in ("GET /members", "GET /projects"):
-            await self.ask(call)
-        await self.ask("POST /projects", {"name": "Greenhouse"})
-        await self.ask("GET /catalog/boards")
-        await self.ask("GET /catalog/apps")
+            await self.request_approval(call)
+        await self.request_approval("POST /projects", {"name": "Greenhouse"})
+        await self.request_approval("GET /catalog/boards")
+        await self.request_approval("GET /catalog/apps")
 
     async def device(self, device: Device) -> None:
-        await self.ask("POST /devices/register", SPARE)
-        await self.ask("GET /devices/{deviceId}", says=" when new")
-        await self.ask("POST /devices/{deviceId}/credentials")
+        await self.request_approval("POST /devices/register", SPARE)
+        await self.request_approval("GET /devices/{deviceId}", says=" when new")
+        await self.request_approval("POST /devices/{deviceId}/credentials")
         self.ids["deviceId"] = device.device_id
-        await self.ask("GET /devices")
-        await self.ask("PUT /devices/{deviceId}", {"name": "Pump", "tags": ["water"]})
-        await self.ask("POST /devices/{deviceId}/credentials/reveal", {"password": PASSWORD})
-        await self.ask("POST /devices/{deviceId}/credentials/reveal", {"password": "not this one"}, says=" wrongly")
-        await self.ask("GET /devices/{deviceId}/config")
-        await self.ask("POST /devices/{deviceId}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
-        await self.ask("PATCH /devices/{deviceId}/commands/{commandId}", {"label": "Flush it"})
-        await self.ask("GET /devices/{deviceId}/commands")
+        await self.request_approval("GET /devices")
+        await self.request_approval("PUT /devices/{deviceId}", {"name": "Pump", "tags": ["water"]})
+        await self.request_approval("POST /devices/{deviceId}/credentials/reveal", {"password": PASSWORD})
+        await self.request_approval("POST /devices/{deviceId}/credentials/reveal", {"password": "not this one"}, says=" wrongly")
+        await self.request_approval("GET /devices/{deviceId}/config")
+        await self.request_approval(
+            "POST /devices/{deviceId}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
+        )
+        await self.request_approval("PATCH /devices/{deviceId}/commands/{commandId}", {"label": "Flush it"})
+        await self.request_approval("GET /devices/{deviceId}/commands")
 
     async def automation(self) -> None:
         at = int(time.time()) + 3_600
-        await self.ask("POST /devices/{deviceId}/schedules", {"slot": 0, "onTs": at, "offTs": at + 60})
+        await self.request_approval("POST /devices/{deviceId}/schedules", {"slot": 0, "onTs": at, "offTs": at + 60})
         self.ids["slot"] = "0"
-        await self.ask("PUT /devices/{deviceId}/schedules/{slot}", {"label": "Morning"})
-        await self.ask("PUT /devices/{deviceId}/schedules", {"slot": 0, "label": "Evening"})
-        await self.ask("GET /devices/{deviceId}/schedules")
-        await self.ask("GET /devices/{deviceId}/schedules/context")
-        await self.ask("DELETE /devices/{deviceId}/schedules/{slot}")
-        await self.ask("GET /devices/{deviceId}/schedules/history")
+        await self.request_approval("PUT /devices/{deviceId}/schedules/{slot}", {"label": "Morning"})
+        await self.request_approval("PUT /devices/{deviceId}/schedules", {"slot": 0, "label": "Evening"})
+        await self.request_approval("GET /devices/{deviceId}/schedules")
+        await self.request_approval("GET /devices/{deviceId}/schedules/context")
+        await self.request_approval("DELETE /devices/{deviceId}/schedules/{slot}")
+        await self.request_approval("GET /devices/{deviceId}/schedules/history")
         rule = {"name": "Too warm", "conditions": [HOT], "action": {"command": "OFF"}}
-        await self.ask("POST /devices/{deviceId}/rules", rule)
-        await self.ask("POST /devices/{deviceId}/rules", rule | {"action": {"command": "FLUSH"}}, says=" for approval")
-        await self.ask("PATCH /devices/{deviceId}/rules/{ruleId}", {"priority": 5})
-        await self.ask("POST /devices/{deviceId}/rules/{ruleId}/test", {"readings": {"temperature": 31}})
-        await self.ask("GET /devices/{deviceId}/rules")
-        await self.ask("GET /devices/{deviceId}/rules/context")
+        await self.request_approval("POST /devices/{deviceId}/rules", rule)
+        await self.request_approval(
+            "POST /devices/{deviceId}/rules", rule | {"action": {"command": "FLUSH"}}, says=" for approval"
+        )
+        await self.request_approval("PATCH /devices/{deviceId}/rules/{ruleId}", {"priority": 5})
+        await self.request_approval("POST /devices/{deviceId}/rules/{ruleId}/test", {"readings": {"temperature": 31}})
+        await self.request_approval("GET /devices/{deviceId}/rules")
+        await self.request_approval("GET /devices/{deviceId}/rules/context")
 
     async def keys(self, line: DeviceConnection, receiver: Receiver) -> None:
-        made = await self.ask("POST /keys", {"name": "Robot"})
+        made = await self.request_approval("POST /keys", {"name": "Robot"})
         self.key, key_id = made["key"], made["keyId"]
-        asked = {"commands": ["ON", "FLUSH"], "apiKeyId": key_id}
-        await self.ask("POST /webhooks", {"keyId": key_id, "url": receiver.url})
-        self.secrets.append(self.told["POST /webhooks"].json()["secret"])
-        await line.press_button(False)  # seen by a key without a grant: not at all
+        requested = {"commands": ["ON", "FLUSH"], "apiKeyId": key_id}
+        await self.request_approval("POST /webhooks", {"keyId": key_id, "url": receiver.url})
+        self.secrets.append(self.reported["POST /webhooks"].json()["secret"])
+        await line.press_button(False)  # a key without a grant does not see it
         await line.drain_commands(self.owner)
-        await self.ask("POST /devices/{deviceId}/grants", asked)
-        await self.ask("POST /devices/{deviceId}/grants", asked | {"appliesVia": "project", "rateLimitPerMinute": 60})
-        await self.ask("PATCH /devices/{deviceId}/grants/{grantId}", {"rateLimitPerMinute": 30})
-        await self.ask("GET /devices/{deviceId}/grants")
-        await self.ask("GET /keys/{keyId}/grants")
-        await self.ask("GET /devices/{deviceId}/access", query=f"?cmd=ON&apiKeyId={key_id}")
+        await self.request_approval("POST /devices/{deviceId}/grants", requested)
+        await self.request_approval(
+            "POST /devices/{deviceId}/grants", requested | {"appliesVia": "project", "rateLimitPerMinute": 60}
+        )
+        await self.request_approval("PATCH /devices/{deviceId}/grants/{grantId}", {"rateLimitPerMinute": 30})
+        await self.request_approval("GET /devices/{deviceId}/grants")
+        await self.request_approval("GET /keys/{keyId}/grants")
+        await self.request_approval("GET /devices/{deviceId}/access", query=f"?cmd=ON&apiKeyId={key_id}")
         await line.report(temperature=22)
-        await self.ask("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 10}, by_key=True)
-        await self.ask("GET /devices/{deviceId}/executions/{executionId}")
+        await self.request_approval("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 10}, by_key=True)
+        await self.request_approval("GET /devices/{deviceId}/executions/{executionId}")
         for decision in ("deny", "approve"):
-            await self.ask("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
-            await self.ask("GET /devices/{deviceId}/approvals", says=" while it waits")
-            await self.ask(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
-            await self.ask("GET /devices/{deviceId}/approvals/{approvalId}")
+            await self.request_approval("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
+            await self.request_approval("GET /devices/{deviceId}/approvals", says=" while it waits")
+            await self.request_approval(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
+            await self.request_approval("GET /devices/{deviceId}/approvals/{approvalId}")
         await receiver.wait_for(2)
         self.posts = list(receiver.requests)
 
@@ -151,14 +159,14 @@ class Story:
             "GET /events",
             "GET /webhooks",
         ):
-            await self.ask(call)
-        await self.ask("GET /devices/{deviceId}/telemetry", says="?step=", query="?metric=temperature&step=1m")
-        await self.ask("POST /webhooks/{webhookId}/rotate-secret")
-        self.secrets.append(self.told["POST /webhooks/{webhookId}/rotate-secret"].json()["secret"])
-        await self.ask("POST /webhooks/{webhookId}/ping")
-        await self.ask("PATCH /webhooks/{webhookId}", {"enabled": True})
+            await self.request_approval(call)
+        await self.request_approval("GET /devices/{deviceId}/telemetry", says="?step=", query="?metric=temperature&step=1m")
+        await self.request_approval("POST /webhooks/{webhookId}/rotate-secret")
+        self.secrets.append(self.reported["POST /webhooks/{webhookId}/rotate-secret"].json()["secret"])
+        await self.request_approval("POST /webhooks/{webhookId}/ping")
+        await self.request_approval("PATCH /webhooks/{webhookId}", {"enabled": True})
         await self.owner.wait_until(self.path("/webhooks/{webhookId}/deliveries"), lambda made: len(made) >= 3)
-        await self.ask("GET /webhooks/{webhookId}/deliveries")
+        await self.request_approval("GET /webhooks/{webhookId}/deliveries")
 
     async def endings(self) -> None:
         for call in (
@@ -170,29 +178,29 @@ class Story:
             "POST /devices/{deviceId}/revoke",
             "DELETE /devices/{deviceId}",
         ):
-            await self.ask(call)
-        await self.ask("PATCH /keys/{keyId}", {"name": "Old robot"})
-        await self.ask("DELETE /keys/{keyId}")
-        await self.ask("POST /auth/password/request-otp")
+            await self.request_approval(call)
+        await self.request_approval("PATCH /keys/{keyId}", {"name": "Old robot"})
+        await self.request_approval("DELETE /keys/{keyId}")
+        await self.request_approval("POST /auth/password/request-otp")
         [code] = re.findall(r"\b\d{6}\b", "".join(line for line in self.service.log().splitlines() if "mail" in line))[-1:]
-        await self.ask("POST /auth/change-password", {"otp": code, "newPassword": PASSWORD})
+        await self.request_approval("POST /auth/change-password", {"otp": code, "newPassword": PASSWORD})
 
 
 @pytest.fixture(scope="module")
 def story(running: Service) -> Story:
-    async def told() -> Story:
+    async def reported() -> Story:
         async with running.api() as owner, webhook_receiver(respond(204)) as receiver:
             story = Story(running, owner)
             await story.run(receiver)
             return story
 
-    return asyncio.run(told())
+    return asyncio.run(reported())
 
 
 @pytest.mark.parametrize("call", ANSWERS)
 def test_the_answer_has_its_status_and_every_field_and_none_else(story: Story, call: str) -> None:
     status, wanted = ANSWERS[call]
-    answer = story.told[call]
+    answer = story.reported[call]
     assert answer.status_code == status, answer.text
     assert shape_errors(answer.json(), wanted) == []
 
@@ -225,8 +233,8 @@ def key(story: Story) -> dict[str, str]:
     with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=20) as http:
         story.ids["deviceId"] = http.post("/devices/register", json=SPARE).json()["deviceId"]
         made = http.post("/keys", json={"name": "Almighty"}).json()
-        asked = {"commands": ["*"], "apiKeyId": made["keyId"], "appliesVia": "project", "scope": "FULL"}
-        assert http.post(f"/devices/{story.ids['deviceId']}/grants", json=asked).status_code == 201
+        requested = {"commands": ["*"], "apiKeyId": made["keyId"], "appliesVia": "project", "scope": "FULL"}
+        assert http.post(f"/devices/{story.ids['deviceId']}/grants", json=requested).status_code == 201
         return {"X-Api-Key": made["key"]}
 
 
@@ -256,14 +264,14 @@ def test_new_accounts_cannot_be_created_through_the_api(story: Story, path: str)
 
 
 def test_the_device_record_exists_with_no_mqtt_credentials(story: Story) -> None:
-    new = story.told["GET /devices/{deviceId} when new"].json()
+    new = story.reported["GET /devices/{deviceId} when new"].json()
     assert (new["deviceStatus"], new["enabled"], new["isOnline"]) == ("PENDING", False, False)
     assert (new["relayState"], new["lastSeen"], new["deviceTypeId"]) == (None, None, None)
-    assert story.told["GET /devices/{deviceId}"].json()["relayState"] is True
+    assert story.reported["GET /devices/{deviceId}"].json()["relayState"] is True
 
 
 def test_credentials_are_reshown_whole_and_the_config_is_without_the_password(story: Story) -> None:
-    shown = story.told["POST /devices/{deviceId}/credentials/reveal"].json()
+    shown = story.reported["POST /devices/{deviceId}/credentials/reveal"].json()
     assert re.fullmatch(r"[A-Za-z0-9]{32}", shown["mqttPassword"])
     assert (shown["mqttHost"], shown["mqttPort"], shown["wsPort"]) == (
         "127.0.0.1",
@@ -272,30 +280,30 @@ def test_credentials_are_reshown_whole_and_the_config_is_without_the_password(st
     )
     assert shown["mqttPassword"] in shown["configBlock"]
     assert shown["mqttUsername"] in shown["configBlock"]
-    assert shown["mqttPassword"] not in story.told["GET /devices/{deviceId}/config"].text
+    assert shown["mqttPassword"] not in story.reported["GET /devices/{deviceId}/config"].text
 
 
 def test_reveal_without_the_correct_password_is_refused_and_every_call_is_in_the_devices_audit_log(story: Story) -> None:
-    refused = story.told["POST /devices/{deviceId}/credentials/reveal wrongly"]
+    refused = story.reported["POST /devices/{deviceId}/credentials/reveal wrongly"]
     assert (refused.status_code, refused.json()["error"]) == (403, "PASSWORD_MISMATCH")
-    log = [each["eventType"] for each in story.told["GET /devices/{deviceId}/events"].json()]
+    log = [each["eventType"] for each in story.reported["GET /devices/{deviceId}/events"].json()]
     assert "credentials_revealed" in log
     assert [each for each in log if "reveal" in each and each != "credentials_revealed"], log
 
 
 def test_on_command_and_off_command_default_to_plain_on_and_off(story: Story) -> None:
-    made = story.told["POST /devices/{deviceId}/schedules"].json()
+    made = story.reported["POST /devices/{deviceId}/schedules"].json()
     assert (made["onCommand"], made["offCommand"]) == ({"command": "ON", "params": None}, {"command": "OFF", "params": None})
     assert (made["slot"], made["status"], made["enabled"]) == (0, "PENDING", True)
 
 
 def test_a_command_flagged_requires_approval_cannot_be_the_action_of_a_rule(story: Story) -> None:
-    refused = story.told["POST /devices/{deviceId}/rules for approval"]
+    refused = story.reported["POST /devices/{deviceId}/rules for approval"]
     assert (refused.status_code, refused.json()["error"]) == (400, "COMMAND_NEEDS_APPROVAL")
 
 
 def test_a_grant_is_scoped_to_one_device_or_to_the_whole_project_and_both_kinds_are_listed_together(story: Story) -> None:
-    listed = story.told["GET /devices/{deviceId}/grants"].json()
+    listed = story.reported["GET /devices/{deviceId}/grants"].json()
     assert sorted(each["appliesVia"] for each in listed) == ["device", "project"]
     assert {each["subject"]["type"] for each in listed} == {"apikey"}
 
@@ -312,18 +320,18 @@ def test_a_newly_created_key_has_no_device_access_until_a_grant_exists_for_it(st
 
 
 def test_a_command_that_needs_approval_waits_with_pending_and_is_not_executed(story: Story) -> None:
-    [waiting] = story.told["GET /devices/{deviceId}/approvals while it waits"].json()
+    [waiting] = story.reported["GET /devices/{deviceId}/approvals while it waits"].json()
     assert (waiting["cmd"], waiting["status"], waiting["executionId"]) == ("FLUSH", "PENDING", None)
-    past = {each["status"]: each for each in story.told["GET /devices/{deviceId}/approvals"].json()}
+    past = {each["status"]: each for each in story.reported["GET /devices/{deviceId}/approvals"].json()}
     assert set(past) == {"DENIED", "APPROVED"}
-    ran = [each for each in story.told["GET /devices/{deviceId}/executions"].json()["data"] if each["cmd"] == "FLUSH"]
+    ran = [each for each in story.reported["GET /devices/{deviceId}/executions"].json()["data"] if each["cmd"] == "FLUSH"]
     assert [each["executionId"] for each in ran] == [past["APPROVED"]["executionId"]]
 
 
 def test_the_secret_is_returned_once_at_creation_and_never_again(story: Story) -> None:
     assert story.secrets[0] != story.secrets[1]
     for call in ("GET /webhooks", "PATCH /webhooks/{webhookId}", "GET /webhooks/{webhookId}/deliveries", "GET /events"):
-        assert not [secret for secret in story.secrets if secret in story.told[call].text]
+        assert not [secret for secret in story.secrets if secret in story.reported[call].text]
 
 
 def test_every_delivery_carries_the_headers_the_envelope_and_the_signature_of_its_raw_body(story: Story) -> None:
@@ -346,7 +354,7 @@ def test_a_key_with_no_grant_yields_no_deliveries(story: Story) -> None:
 
 
 def test_the_payload_of_relay_changed_is_the_same_object_on_the_feed_and_in_a_webhook(story: Story) -> None:
-    [told] = story.feed
+    [reported] = story.feed
     [sent] = [post.envelope["data"] for post in story.posts if post.envelope["type"] == "relay_changed"]
     wanted = {
         "type": "=relay_changed",
@@ -357,9 +365,9 @@ def test_the_payload_of_relay_changed_is_the_same_object_on_the_feed_and_in_a_we
         "relay": "=ON",
         "triggeredBy": "string",
     }
-    assert shape_errors(told, wanted | {"cursor": "string"}) == []
+    assert shape_errors(reported, wanted | {"cursor": "string"}) == []
     assert shape_errors(sent, wanted) == []
-    assert (told["triggeredBy"], sent["triggeredBy"]) == ("device", "apikey")
+    assert (reported["triggeredBy"], sent["triggeredBy"]) == ("device", "apikey")
 
 
 REFUSED: list[tuple[str, str, Any, int, str]] = [
@@ -419,7 +427,7 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("says", "call", "body", "status", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])
-def test_it_is_refused_because(story: Story, says: str, call: str, body: Any, status: int, code: str) -> None:
+def test_the_request_is_refused_because(story: Story, says: str, call: str, body: Any, status: int, code: str) -> None:
     with httpx.Client(base_url=f"{story.service.url}/api/v1", headers=story.owner.headers, timeout=20) as http:
         device_id = http.post("/devices/register", json=SPARE).json()["deviceId"]
         drain = {"name": "DRAIN", "label": "Drain", "requiresApproval": True}

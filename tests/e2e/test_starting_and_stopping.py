@@ -100,7 +100,7 @@ def test_a_missing_native_engine_is_reported_with_both_remedies(tmp_path: Path) 
 
 
 def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_name(tmp_path: Path) -> None:
-    """A process manager can then restart the service, instead of half a service that looks alive."""
+    """A process manager can then restart the service; otherwise half a service would look healthy."""
     fault = tmp_path / "fault"
     fault.mkdir()
     (fault / "sitecustomize.py").write_text(
@@ -116,7 +116,7 @@ def test_a_worker_that_keeps_failing_ends_the_service_with_exit_code_1_and_its_n
     code, output = service.expect_start_failure()
     assert code == 1
     assert "retention: OSError: the disk is on fire" in output.splitlines()[-1]
-    assert "stopped" in output  # an orderly stop writes what was acknowledged
+    assert "stopped" in output  # a graceful stop writes what was acknowledged
 
 
 def test_a_second_service_on_the_same_database_is_refused_while_the_first_runs(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ async def test_a_service_without_its_secret_keys_starts_and_lets_credentials_be_
         assert "secret_keys was missing" in service.log()
         async with service.api() as owner:
             await service.sign_in_again(owner)
-            asked = await owner.post(f"{pump.path}/credentials/reveal", {"password": PASSWORD}, expect=503)
-            assert asked["error"] == "SECRET_UNREADABLE"
+            requested = await owner.post(f"{pump.path}/credentials/reveal", {"password": PASSWORD}, expect=503)
+            assert requested["error"] == "SECRET_UNREADABLE"
             with pytest.raises(aiomqtt.MqttError):
                 async with pump.client(service):
                     pass

@@ -1,4 +1,4 @@
-"""Stock firmware on the real service: what it says becomes the same events, what it is told is in its own words."""
+"""Stock firmware with the real service: its messages become the same events, and commands are sent in its own format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def order(owner: ApiClient, device: Any, cmd: str, wait_s: int = 10, **mor
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_it_comes_switches_and_goes(service: Service, owner: ApiClient, kind: str) -> None:
+async def test_stock_firmware_connects_switches_and_disconnects(service: Service, owner: ApiClient, kind: str) -> None:
     device = await register_stock_device(owner, kind)
     async with service.feed(owner, f"?deviceId={device.device_id}") as feed:
         async with run_firmware(KINDS[kind], device, service) as plug:
@@ -54,7 +54,7 @@ async def test_it_comes_switches_and_goes(service: Service, owner: ApiClient, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_press_on_the_device_is_told_as_the_devices_own(service: Service, owner: ApiClient, kind: str) -> None:
+async def test_a_button_press_is_logged_as_triggered_by_the_device(service: Service, owner: ApiClient, kind: str) -> None:
     device = await register_stock_device(owner, kind)
     async with run_firmware(KINDS[kind], device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
         await state(owner, device, lambda found: found["relayState"] is not None)
@@ -69,7 +69,7 @@ async def test_a_press_on_the_device_is_told_as_the_devices_own(service: Service
 
 
 @pytest.mark.parametrize("kind", ["tasmota", "shelly"])
-async def test_silence_is_no_success(service: Service, owner: ApiClient, kind: str) -> None:
+async def test_a_command_without_a_result_times_out(service: Service, owner: ApiClient, kind: str) -> None:
     device = await register_stock_device(owner, kind)
     async with run_firmware(KINDS[kind], device, service, unresponsive=True):
         await state(owner, device, lambda found: found["isOnline"])
@@ -82,7 +82,7 @@ async def latest(owner: ApiClient, device: Any, count: int) -> dict[str, Any]:
     return {each["metric"]: each["value"] if each["value"] is not None else each["valueText"] for each in found["telemetry"]}
 
 
-async def test_tasmotas_sensors_become_flat_metrics(service: Service, owner: ApiClient) -> None:
+async def test_tasmota_sensors_become_flat_metrics(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "tasmota")
     async with run_firmware(Tasmota, device, service) as plug:
         await plug.wait_for(lambda topic, payload: topic == "cmnd/STATE")
@@ -95,7 +95,7 @@ async def test_tasmotas_sensors_become_flat_metrics(service: Service, owner: Api
         assert (found["ENERGY.Power"], found["ENERGY.Voltage"]) == (18, 231)
 
 
-async def test_esphomes_sensors_become_metrics_and_nan_is_no_value(service: Service, owner: ApiClient) -> None:
+async def test_esphome_sensors_become_metrics_and_nan_is_dropped(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "esphome")
     async with run_firmware(EspHome, device, service) as plug:
         await plug.publish("sensor/room_temperature/state", "20.75", retain=True)
@@ -104,7 +104,7 @@ async def test_esphomes_sensors_become_metrics_and_nan_is_no_value(service: Serv
         assert await latest(owner, device, 3) == {"room_temperature": 20.75, "door": 1, "mode": "eco"}
 
 
-async def test_shellys_partial_notifications_change_only_what_they_name(service: Service, owner: ApiClient) -> None:
+async def test_partial_notifications_of_shelly_change_only_their_fields(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "shelly")
     async with run_firmware(Shelly, device, service) as plug:
         await order(owner, device, "ON")
@@ -118,7 +118,7 @@ async def test_shellys_partial_notifications_change_only_what_they_name(service:
         assert (await owner.get(device.path))["relayState"] in ("ON", True)
 
 
-async def test_shellys_error_answer_is_a_failure_with_its_code(service: Service, owner: ApiClient) -> None:
+async def test_an_rpc_error_of_shelly_is_a_failure_with_its_code(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "shelly")
     async with run_firmware(Shelly, device, service) as plug:
 
@@ -130,7 +130,7 @@ async def test_shellys_error_answer_is_a_failure_with_its_code(service: Service,
         assert (done["status"], done["result"]["code"]) == ("FAILED", "404")
 
 
-async def test_tasmotas_own_commands_can_be_defined_and_no_second_one_smuggled_in(service: Service, owner: ApiClient) -> None:
+async def test_tasmota_commands_can_be_defined_and_cannot_carry_a_second_one(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "tasmota")
     await owner.post(f"{device.path}/commands", {"name": "POWER2", "label": "Second relay"}, expect=201)
     async with run_firmware(Tasmota, device, service) as plug:
@@ -141,7 +141,7 @@ async def test_tasmotas_own_commands_can_be_defined_and_no_second_one_smuggled_i
         assert not any("Reset" in payload for _, payload in plug.received)
 
 
-async def test_a_slot_goes_into_tasmotas_timers_and_out_again(service: Service, owner: ApiClient) -> None:
+async def test_a_slot_is_written_to_tasmota_timers_and_removed_again(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "tasmota")
     on_ts = int(time.time()) // 60 * 60 + 600
     slot = await owner.post(f"{device.path}/schedules", {"slot": 1, "onTs": on_ts, "offTs": on_ts + 600}, expect=201)
@@ -159,7 +159,7 @@ async def test_a_slot_goes_into_tasmotas_timers_and_out_again(service: Service, 
         assert not any(plug.timers.values())
 
 
-async def test_a_slot_goes_into_shellys_jobs(service: Service, owner: ApiClient) -> None:
+async def test_a_slot_is_written_to_shelly_schedules(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "shelly")
     async with run_firmware(Shelly, device, service) as plug:
         await state(owner, device, lambda found: found["isOnline"])
@@ -172,7 +172,7 @@ async def test_a_slot_goes_into_shellys_jobs(service: Service, owner: ApiClient)
         assert plug.timezone == "Etc/UTC"
 
 
-async def test_a_shelly_whose_clock_cannot_be_set_does_not_count_as_holding_the_slot(service: Service, owner: ApiClient) -> None:
+async def test_a_shelly_whose_clock_cannot_be_set_does_not_hold_the_slot(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "shelly")
     async with run_firmware(Shelly, device, service, zones=()) as plug:
         await state(owner, device, lambda found: found["isOnline"])

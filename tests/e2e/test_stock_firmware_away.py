@@ -1,5 +1,5 @@
-"""Stock firmware that was away, behind either broker: what waited for it comes in order when it is back; what expired never
-does."""
+"""Stock firmware that was offline, with either broker: queued commands arrive in order when it reconnects; expired ones never
+do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "s" * 32
 
 @asynccontextmanager
 async def behind(broker: str, folder: Path) -> AsyncIterator[Service]:
-    """The whole service with its own broker, or with a Mosquitto that it provisions and reaches over TLS."""
+    """The service with its own broker, or with a Mosquitto that it manages and reaches over TLS."""
     if broker == "embedded":
         with Service(folder) as service:
             yield service
@@ -58,7 +58,7 @@ async def owner(service: Service) -> AsyncIterator[ApiClient]:
         yield api
 
 
-async def ask(owner: ApiClient, device: Device, cmd: str, **more: Any) -> str:
+async def request_approval(owner: ApiClient, device: Device, cmd: str, **more: Any) -> str:
     answer = await owner.post(f"{device.path}/command", {"cmd": cmd, **more})
     assert answer["status"] == "QUEUED", answer
     return str(answer["executionId"])
@@ -70,7 +70,7 @@ async def ends(owner: ApiClient, device: Device, execution_id: str, *statuses: s
 
 
 async def power_fails(plug: Firmware) -> None:
-    """Gone without a word: its will speaks for it."""
+    """Close the connection without DISCONNECT, so that its will is published."""
     plug.client._client._sock.shutdown(2)
     with suppress(aiomqtt.MqttError):
         await asyncio.wait_for(asyncio.shield(plug.client._disconnected), 10)
@@ -80,7 +80,7 @@ def switched(plug: Tasmota) -> list[str]:
     return [payload.split(";")[0] for _, payload in plug.received if payload.startswith("Power1")]
 
 
-async def test_a_tasmota_is_switched_and_says_its_state(service: Service, owner: ApiClient) -> None:
+async def test_tasmota_is_switched_and_reports_its_state(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "tasmota")
     async with run_firmware(Tasmota, device, service) as plug, service.feed(owner, f"?deviceId={device.device_id}") as feed:
         await owner.wait_until(device.path, lambda found: found["isOnline"] and found["relayState"] is not None)
@@ -93,14 +93,14 @@ async def test_a_tasmota_is_switched_and_says_its_state(service: Service, owner:
     await owner.wait_until(device.path, lambda found: not found["isOnline"])
 
 
-async def test_what_waited_for_a_tasmota_comes_in_order_and_what_expired_never(service: Service, owner: ApiClient) -> None:
+async def test_commands_queued_for_tasmota_arrive_in_order_and_expired_ones_never(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "tasmota")
     async with run_firmware(Tasmota, device, service) as plug:
         await owner.wait_until(device.path, lambda found: found["isOnline"])
         await power_fails(plug)
     await owner.wait_until(device.path, lambda found: not found["isOnline"])
-    late = await ask(owner, device, "TOGGLE", ttlSeconds=1)
-    kept = [await ask(owner, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
+    late = await request_approval(owner, device, "TOGGLE", ttlSeconds=1)
+    kept = [await request_approval(owner, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
     assert await ends(owner, device, late, "EXPIRED") == "EXPIRED"
     async with run_firmware(Tasmota, device, service) as plug:
         for execution_id in kept:
@@ -110,9 +110,9 @@ async def test_what_waited_for_a_tasmota_comes_in_order_and_what_expired_never(s
     assert not service.error_lines()
 
 
-async def test_what_waited_for_a_shelly_comes_by_rpc(service: Service, owner: ApiClient) -> None:
+async def test_commands_queued_for_shelly_are_sent_by_rpc(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "shelly")
-    kept = [await ask(owner, device, cmd) for cmd in ("ON", "TOGGLE")]
+    kept = [await request_approval(owner, device, cmd) for cmd in ("ON", "TOGGLE")]
     async with run_firmware(Shelly, device, service) as plug:
         for execution_id in kept:
             assert await ends(owner, device, execution_id, "DONE") == "DONE"

@@ -1,4 +1,4 @@
-"""The story that the service exists for, told by real clients to the running program."""
+"""The main use of the service from registration to revocation, with real clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_device_becomes_active_with_its_credentials(owner: ApiClient) ->
     [{"version": 4}, {"version": 5}, {"version": 4, "websocket": True}, {"version": 5, "websocket": True}],
     ids=["MQTT 3.1.1", "MQTT 5", "MQTT 3.1.1 over WebSocket", "MQTT 5 over WebSocket"],
 )
-async def test_a_device_reports_and_obeys_over(service: Service, owner: ApiClient, how: dict[str, Any]) -> None:
+async def test_a_device_reports_and_carries_out_commands_over(service: Service, owner: ApiClient, how: dict[str, Any]) -> None:
     pump = await create_device(owner)
     async with pump.online(service, **how) as line:
         await line.report(temperature=21.5)
@@ -62,7 +62,7 @@ async def test_a_wrong_password_is_refused(service: Service, owner: ApiClient) -
                 pass
 
 
-async def test_other_devices_topics_are_out_of_reach(service: Service, owner: ApiClient) -> None:
+async def test_a_device_cannot_reach_topics_of_other_devices(service: Service, owner: ApiClient) -> None:
     pump, spy = await create_device(owner), await create_device(owner)
     async with pump.online(service, auto_reply=False) as line, spy.online(service) as spying:
         filters = (pump.topic("cmd"), pump.topic("#"), "#", "devices/+/state")
@@ -105,32 +105,32 @@ async def test_a_relay_change_reaches_feed_and_webhook_as_the_same_event(service
     pump, key = await create_device(owner), await a_key(owner)
     await owner.post(f"{pump.path}/grants", {"commands": ["*"], "apiKeyId": key["keyId"], "scope": "READ"}, expect=201)
     async with webhook_receiver(respond(200)) as receiver:
-        hook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
+        webhook = await owner.post("/webhooks", {"keyId": key["keyId"], "url": receiver.url}, expect=201)
         async with service.feed(owner) as feed, pump.online(service) as line:
             await line.press_button(True)
-            told = await feed.wait_for("relay_changed", deviceId=pump.device_id)
+            reported = await feed.wait_for("relay_changed", deviceId=pump.device_id)
             async with asyncio.timeout(15):
                 while not (got := [each for each in receiver.requests if each.envelope["type"] == "relay_changed"]):
                     await receiver.wait_for(len(receiver.requests) + 1)
-        await owner.delete(f"/webhooks/{hook['webhookId']}")
+        await owner.delete(f"/webhooks/{webhook['webhookId']}")
 
     [delivery] = got
-    told.pop("cursor")
-    assert delivery.envelope["data"] == told
-    assert told["relay"] == "ON"
-    assert told["triggeredBy"] == "device"
-    assert delivery.headers["webhook-id"] == told["eventId"]
+    reported.pop("cursor")
+    assert delivery.envelope["data"] == reported
+    assert reported["relay"] == "ON"
+    assert reported["triggeredBy"] == "device"
+    assert delivery.headers["webhook-id"] == reported["eventId"]
     assert delivery.headers["x-service-event"] == "relay_changed"
     assert delivery.headers["x-service-delivery"] == delivery.envelope["id"]
-    by_hand = hmac.new(hook["secret"].encode(), delivery.body, hashlib.sha256).hexdigest()
+    by_hand = hmac.new(webhook["secret"].encode(), delivery.body, hashlib.sha256).hexdigest()
     assert delivery.headers["x-service-signature"] == f"sha256={by_hand}"
-    standardwebhooks.Webhook(hook["secret"]).verify(delivery.body, delivery.headers)
+    standardwebhooks.Webhook(webhook["secret"]).verify(delivery.body, delivery.headers)
     with pytest.raises(standardwebhooks.WebhookVerificationError):
         other = "whsec_" + base64.b64encode(bytes(32)).decode()
         standardwebhooks.Webhook(other).verify(delivery.body, delivery.headers)
 
 
-async def test_a_key_does_what_it_was_granted_and_nothing_else(service: Service, owner: ApiClient) -> None:
+async def test_a_key_may_do_only_what_it_is_granted(service: Service, owner: ApiClient) -> None:
     pump, key = await create_device(owner), await a_key(owner)
     async with service.api(**{"X-Api-Key": key["key"]}) as robot, pump.online(service) as line:
         on = {"cmd": "ON", "waitSeconds": 10}
@@ -163,7 +163,7 @@ async def test_a_schedule_fires_on_and_off(service: Service, owner: ApiClient) -
     assert past["status"] == "COMPLETED"
 
 
-async def test_the_schedule_table_waits_on_the_broker_for_a_device_that_comes_later(service: Service, owner: ApiClient) -> None:
+async def test_the_device_plan_is_retained_for_a_device_that_connects_later(service: Service, owner: ApiClient) -> None:
     pump = await create_device(owner)
     on_ts = int(time.time()) + 3_600
     await owner.post(f"{pump.path}/schedules", {"slot": 0, "onTs": on_ts, "offTs": on_ts + 60}, expect=201)
@@ -175,20 +175,20 @@ async def test_the_schedule_table_waits_on_the_broker_for_a_device_that_comes_la
     await owner.wait_until(f"{pump.path}/schedules", lambda slots: slots[0]["firmwareSynced"])
 
 
-async def test_a_command_that_needs_approval_reaches_the_device_only_after_it(service: Service, owner: ApiClient) -> None:
+async def test_a_command_that_needs_approval_is_sent_only_after_approval(service: Service, owner: ApiClient) -> None:
     pump, key = await create_device(owner), await a_key(owner)
     opening = {"name": "OPEN_VALVE", "label": "Open the valve", "requiresApproval": True}
     await owner.post(f"{pump.path}/commands", opening, expect=201)
     await owner.post(f"{pump.path}/grants", {"commands": ["OPEN_VALVE"], "apiKeyId": key["keyId"]}, expect=201)
     async with service.api(**{"X-Api-Key": key["key"]}) as robot, pump.online(service) as line:
-        asked = await robot.post(f"{pump.path}/command", {"cmd": "OPEN_VALVE"}, expect=202)
-        assert asked["approvalRequired"] is True
+        requested = await robot.post(f"{pump.path}/command", {"cmd": "OPEN_VALVE"}, expect=202)
+        assert requested["approvalRequired"] is True
         assert await line.drain_commands(owner) == []
 
-        approved = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve")
+        approved = await owner.post(f"{pump.path}/approvals/{requested['approvalId']}/approve")
 
         order = await line.next_command("OPEN_VALVE")
-        again = await owner.post(f"{pump.path}/approvals/{asked['approvalId']}/approve", expect=409)
+        again = await owner.post(f"{pump.path}/approvals/{requested['approvalId']}/approve", expect=409)
         assert await line.drain_commands(owner) == []
     assert order["id"] == approved["executionId"]
     assert again["error"]
@@ -196,7 +196,7 @@ async def test_a_command_that_needs_approval_reaches_the_device_only_after_it(se
     assert (approval["status"], approval["executionId"]) == ("APPROVED", order["id"])
 
 
-async def test_a_revoked_device_is_cut_off_within_a_second_and_stays_out(service: Service, owner: ApiClient) -> None:
+async def test_a_revoked_device_is_disconnected_within_a_second_and_refused(service: Service, owner: ApiClient) -> None:
     pump, other = await create_device(owner), await create_device(owner)
     async with pump.online(service) as line, other.online(service) as bystander:
         revoked = await owner.post(f"{pump.path}/revoke")

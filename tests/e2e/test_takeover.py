@@ -1,4 +1,4 @@
-"""Two instances that both want the devices: one holds them, the other waits, and takes them over however the first one ends."""
+"""Two instances compete for the devices: one is leader, the other waits and takes over, however the first one ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.thoroughness import usual_or_thorough
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 HOT = {"name": "hot", "conditions": [{"metric": "n", "comparator": ">=", "value": 1_000}], "action": {"command": "ON"}}
 
 
@@ -50,27 +50,27 @@ def lets_devices_in(service: Service) -> bool:
 
 
 async def taken_over(service: Service) -> float:
-    """Seconds until this instance has the devices."""
+    """The seconds until this instance is leader."""
     began = time.monotonic()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not lets_devices_in(service):
             await asyncio.sleep(0.02)
     return time.monotonic() - began
 
 
 async def a_pump(holder: Service) -> Device:
-    """Made where the devices are, so that it is let in from the first moment."""
+    """Create the device at the leader, so that it can connect at once."""
     async with holder.api() as owner:
         return moved(await create_device(owner), holder)
 
 
 def moved(pump: Device, service: Service) -> Device:
-    """What a load balancer in front of both does: the device's next connection goes to whoever takes it."""
+    """Act as a load balancer: the device's next connection goes to the instance that accepts it."""
     pump.credentials["mqttPort"] = service.mqtt_port
     return pump
 
 
-async def test_one_holds_the_devices_and_both_serve_people(pair: tuple[Service, Service]) -> None:
+async def test_one_instance_holds_the_devices_and_both_serve_the_api(pair: tuple[Service, Service]) -> None:
     first, second = pair
     assert (lets_devices_in(first), lets_devices_in(second)) == (True, False)
     async with second.api() as owner:
@@ -81,9 +81,9 @@ async def test_one_holds_the_devices_and_both_serve_people(pair: tuple[Service, 
             assert (await line.next_command("ON"))["id"] == done["executionId"]
 
 
-async def test_a_holder_that_is_killed_again_and_again_loses_and_doubles_nothing(pair: tuple[Service, Service]) -> None:
-    """Telemetry that was confirmed is stored, once; the log is what a client has seen that goes from one instance to the
-    other."""
+async def test_repeated_kills_of_the_leader_neither_lose_nor_repeat_anything(pair: tuple[Service, Service]) -> None:
+    """Acknowledged telemetry is stored once; a client that moves from one instance to the other has received exactly the
+    log."""
     holder, other = pair
     confirmed: list[int] = []
     seen: list[str] = []
@@ -130,7 +130,7 @@ async def the_log(owner: ApiClient, pump: Device) -> list[str]:
 
 
 async def work(holder: Service, owner: ApiClient, pump: Device, turn: int, confirmed: list[int]) -> None:
-    """A device that reports, switches and obeys, and is still at it when the holder dies."""
+    """A device that reports, switches and carries out commands until the leader is killed."""
     async with pump.online(holder) as line:
         for number in range(turn * 100, turn * 100 + 30):
             await line.report(n=number)
@@ -152,7 +152,7 @@ async def follow(service: Service, owner: ApiClient, pump: Device, cursor: str) 
 
 
 async def stood_still(follower: asyncio.Task[list[dict[str, object]]]) -> list[dict[str, object]]:
-    """What the client has seen so far; where it stopped, the next one goes on."""
+    """What the client has received so far; the next client resumes there."""
     await asyncio.sleep(1.0)
     follower.cancel()
     return await follower
@@ -172,8 +172,8 @@ async def a_rule(owner: ApiClient, pump: Device, line: DeviceConnection) -> None
     await owner.post(f"{pump.path}/rules", HOT, expect=201)
 
 
-async def test_a_holder_that_stood_still_sends_no_command_a_second_time_when_it_wakes_up(pair: tuple[Service, Service]) -> None:
-    """Both hear the reading that makes a rule match: the one that stood still has it waiting in its socket."""
+async def test_a_paused_leader_repeats_no_command_when_it_continues(pair: tuple[Service, Service]) -> None:
+    """Both instances receive the reading that makes a rule match; the paused one has it in its socket buffer."""
     first, second = pair
     pump = await a_pump(first)
     async with first.api() as owner, pump.online(first) as line:
@@ -188,14 +188,14 @@ async def test_a_holder_that_stood_still_sends_no_command_a_second_time_when_it_
             await now.report(n=2_000)
             await now.next_command("ON")
             os.kill(first.process.pid, signal.SIGCONT)
-            assert await asyncio.to_thread(first.process.wait, PATIENCE) == 1
+            assert await asyncio.to_thread(first.process.wait, TIMEOUT) == 1
             page = await other.get(f"{pump.path}/executions?limit=50")
             assert [one["cmd"] for one in page["data"]].count("ON") == 1
         late.cancel()
         await asyncio.wait([late])
 
 
-async def test_rules_go_on_where_they_stood_after_a_takeover(pair: tuple[Service, Service]) -> None:
+async def test_rules_keep_their_state_after_a_leader_change(pair: tuple[Service, Service]) -> None:
     first, second = pair
     pump = await a_pump(first)
     async with first.api() as owner, pump.online(first) as line:

@@ -75,10 +75,10 @@ async def test_downsampled_telemetry_stays_exact_through_late_readings_and_kills
 async def assert_buckets_are_exact(
     owner: ApiClient, meter: Device, sent: list[tuple[int, float]], step: str, step_ms: int
 ) -> None:
-    told = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
-    assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in told] == expected_buckets(sent, step_ms)
-    assert [one["mean"] for one in told] == [one["sum"] / one["count"] for one in told]
-    assert sum(one["sum"] for one in told) == pytest.approx(sum(value for _, value in sent))
+    reported = await owner.get(f"{meter.path}/telemetry?metric=power&step={step}&limit=1000")
+    assert [{name: one[name] for name in ("count", "min", "max", "last")} for one in reported] == expected_buckets(sent, step_ms)
+    assert [one["mean"] for one in reported] == [one["sum"] / one["count"] for one in reported]
+    assert sum(one["sum"] for one in reported) == pytest.approx(sum(value for _, value in sent))
 
 
 async def wait_for_rollups(service: Service) -> None:
@@ -105,8 +105,8 @@ async def test_every_payload_form_unit_and_value_type_is_returned(service: Servi
         await line.publish("telemetry", {"ts": now_ms, "t": -0.5, "u": {"t": "kelvin"}})
         await line.publish("telemetry", b"{not json")
         await line.publish("telemetry", {"ts": now_ms + 2 * 86_400_000, "m": {"t": 1}})
-    told = await owner.get(f"{meter.path}/telemetry")
-    assert [(one["metric"], one["value"], one["valueText"], one["unit"]) for one in told] == [
+    reported = await owner.get(f"{meter.path}/telemetry")
+    assert [(one["metric"], one["value"], one["valueText"], one["unit"]) for one in reported] == [
         ("t", -0.5, None, "kelvin"),
         ("open", 1.0, "true", None),
         ("t", 22.0, None, "kelvin"),
@@ -152,14 +152,14 @@ async def test_a_client_that_aborts_an_export_leaves_no_open_read(service: Servi
     async with meter.online(service) as line:
         for begin in range(0, 40_000, 400):
             await line.publish("telemetry", [{"ts": at_ms + n, "m": {"a": n, "b": n / 3}} for n in range(begin, begin + 400)])
-    for _ in range(40):  # more than there are readers of the database
+    for _ in range(40):  # more than the database has readers
         async with owner.raw.stream("GET", f"{meter.path}/telemetry/export?format=ndjson", headers=owner.headers) as answer:
             assert answer.status_code == 200
             await anext(answer.aiter_bytes())
     async with asyncio.timeout(15):
-        told = await owner.get(f"{meter.path}/telemetry?limit=1000")
+        reported = await owner.get(f"{meter.path}/telemetry?limit=1000")
         text = (await owner.send("GET", f"{meter.path}/telemetry/export?format=ndjson")).text
-    assert len(told) == 1_000
+    assert len(reported) == 1_000
     assert len(text.splitlines()) == 80_000
     assert service.error_lines() == []
 
@@ -171,7 +171,7 @@ async def test_readings_are_listed_as_events_only_on_request(service: Service, o
     for meter in meters:
         async with meter.online(service) as line:
             await line.publish("telemetry", [{"ts": now_ms - n, "m": {"n": n}} for n in range(5)])
-            await owner.wait_until(f"{meter.path}/telemetry?metric=n", lambda told: len(told) == 5)
+            await owner.wait_until(f"{meter.path}/telemetry?metric=n", lambda reported: len(reported) == 5)
     of_one = await owner.get(f"/events?type=telemetry&deviceId={meters[0].device_id}")
     assert (of_one["total"], of_one["hasMore"]) == (5, False)
     assert [event["timestamp"] for event in of_one["data"]] == [now_ms - n for n in range(5)]
@@ -180,7 +180,7 @@ async def test_readings_are_listed_as_events_only_on_request(service: Service, o
     page = await owner.get("/events?type=telemetry&limit=3")
     async with meters[0].online(service) as line:
         await line.publish("telemetry", {"ts": now_ms + 1, "m": {"n": 99}})
-        await owner.wait_until(f"{meters[0].path}/telemetry?metric=n", lambda told: len(told) == 6)
+        await owner.wait_until(f"{meters[0].path}/telemetry?metric=n", lambda reported: len(reported) == 6)
     seen = page["data"]
     while page["hasMore"] and len(seen) < 100:
         page = await owner.get(f"/events?type=telemetry&limit=3&cursor={page['cursor']}")

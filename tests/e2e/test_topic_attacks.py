@@ -1,8 +1,8 @@
-"""A device with a good login and bad intentions, against the whole service: what it may not do has no effect, and nobody else
-notices.
+"""A malicious device with valid credentials attacks the service: forbidden actions have no effect, and no other client is
+affected.
 
-After every attack the victim is asked: it was told nothing, nothing was said in its name, it is still connected, and the service
-works.
+After each attack the victim is checked: it received nothing, nothing was published in its name, it is still connected, and the
+service works.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Scene:
         self.opened: list[RawMqttConnection] = []
 
     async def figure(self, name: str) -> float:
-        """A number of the metrics page; 0 while it is not there."""
+        """A value of the metrics page; 0 if it is missing."""
         page = (await self.owner.raw.get(f"{self.service.url}/metrics")).text
         found = re.search(rf"^latchboard_mqtt_{re.escape(name)} ([0-9.e+]+)$", page, re.M)
         return float(found[1]) if found else 0.0
@@ -79,8 +79,8 @@ async def _scene(service: Service, owner: ApiClient) -> AsyncIterator[Scene]:
     assert service.error_lines() == []
 
 
-async def settled(raw: RawMqttConnection) -> None:
-    """The connection lives, and everything sent before has been dealt with."""
+async def finished(raw: RawMqttConnection) -> None:
+    """Wait until everything sent before has been processed; the connection must be open."""
     await raw.send(PING)
     while (await raw.next_packet())[0] != PONG:
         pass
@@ -105,7 +105,7 @@ def foreign(scene: Scene) -> list[str]:
     ]
 
 
-async def test_what_it_may_not_publish_is_answered_and_goes_nowhere(scene: Scene) -> None:
+async def test_a_forbidden_publish_is_acknowledged_and_dropped(scene: Scene) -> None:
     raw = await scene.raw()
     topics = foreign(scene)
     before = await scene.figure('dropped_total{reason="forbidden"}')
@@ -114,8 +114,8 @@ async def test_what_it_may_not_publish_is_answered_and_goes_nowhere(scene: Scene
         head, body = await raw.next_packet()
         assert (head, body[:2]) == (PUBACK, struct.pack(">H", number)), topic[:80]
         assert body[2] in (NOT_AUTHORIZED, QUOTA), topic[:80]
-    await settled(raw)
-    # Longer than a packet may be is another reason, so not all of them are forbidden.
+    await finished(raw)
+    # Some are too long for a packet, which is another reason, so not all count as forbidden.
     assert await scene.figure('dropped_total{reason="forbidden"}') >= before + len(topics) - 3
     assert (await scene.owner.get(scene.mallory.path))["relayState"] is None
 
@@ -130,7 +130,7 @@ async def test_a_topic_with_a_wildcard_or_a_null_character_closes_the_connection
         assert await raw.wait_closed()
 
 
-async def test_it_hears_nobody_but_itself(scene: Scene) -> None:
+async def test_a_device_receives_only_its_own_messages(scene: Scene) -> None:
     raw = await scene.raw()
     theirs, mine = f"devices/{scene.victim.device_id}", f"devices/{scene.mallory.device_id}"
     for topic_filter in (
@@ -163,7 +163,7 @@ async def test_it_hears_nobody_but_itself(scene: Scene) -> None:
         assert (head, body[-1]) == (SUBACK, SUBSCRIPTION_IDS)
     await scene.owner.post(f"{scene.victim.path}/command", {"cmd": "STATUS", "ttlSeconds": 5})
     assert (await scene.line.next_command())["cmd"] == "STATUS"
-    await settled(raw)
+    await finished(raw)
 
 
 RUDE: dict[str, Callable[[str], bytes]] = {
@@ -195,13 +195,13 @@ RUDE: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("what", RUDE)
-async def test_what_no_client_may_say_ends_its_own_connection(scene: Scene, what: str) -> None:
+async def test_a_protocol_violation_closes_only_its_own_connection(scene: Scene, what: str) -> None:
     raw = await scene.raw()
     await raw.send(RUDE[what](f"devices/{scene.mallory.device_id}"))
     assert await raw.wait_closed()
 
 
-async def test_an_impossible_length_of_a_publish_is_read_past_and_holds_no_memory(scene: Scene) -> None:
+async def test_an_oversize_publish_is_skipped_without_holding_memory(scene: Scene) -> None:
     before = resident_kib(scene.service)
     crowd = [await scene.raw(f"raw{number}") for number in range(4)]
     for raw in crowd:
@@ -222,7 +222,7 @@ def resident_kib(service: Service) -> int:
     return int(status.split("VmRSS:")[1].split()[0])
 
 
-async def test_thousands_of_user_properties_are_only_bytes(scene: Scene) -> None:
+async def test_thousands_of_user_properties_cost_only_their_bytes(scene: Scene) -> None:
     raw = await scene.raw()
     many = b"\x26\x00\x01a\x00\x01b" * 9_000
     own = f"devices/{scene.mallory.device_id}/telemetry"
@@ -235,7 +235,7 @@ async def test_thousands_of_user_properties_are_only_bytes(scene: Scene) -> None
     assert (head, body[2]) == (PUBACK, QUOTA)
 
 
-async def test_more_than_the_receive_maximum_waits_its_turn(scene: Scene) -> None:
+async def test_publishes_beyond_the_receive_maximum_wait(scene: Scene) -> None:
     raw = await scene.raw()
     own = f"devices/{scene.mallory.device_id}/telemetry"
     await raw.send(b"".join(mqtt_packets.publish(own, b'{"t": 1}', qos=1, packet_id=number) for number in range(1, 501)))
@@ -244,7 +244,7 @@ async def test_more_than_the_receive_maximum_waits_its_turn(scene: Scene) -> Non
         assert (head, body[:2]) == (PUBACK, struct.pack(">H", number))
 
 
-async def test_a_flood_of_retained_messages_is_kept_by_nobody(scene: Scene) -> None:
+async def test_retained_messages_of_devices_are_not_stored(scene: Scene) -> None:
     raw = await scene.raw()
     me = f"devices/{scene.mallory.device_id}"
     for number in range(1, 401):
@@ -257,7 +257,7 @@ async def test_a_flood_of_retained_messages_is_kept_by_nobody(scene: Scene) -> N
     assert (await listener.next_packet())[0] == PONG, "nothing was kept for it"
 
 
-async def test_subscribing_again_and_again_without_listening_fills_no_queue(scene: Scene) -> None:
+async def test_repeated_subscriptions_without_reading_fill_no_queue(scene: Scene) -> None:
     raw = await scene.raw()
     mine = f"devices/{scene.mallory.device_id}"
     slot = {"slot": 0, "onTs": 4_000_000_000, "offTs": 4_000_000_060}
@@ -284,7 +284,7 @@ WILLS = {
 
 
 @pytest.mark.parametrize("where", WILLS)
-async def test_a_will_that_it_may_not_say_keeps_it_out(scene: Scene, where: str) -> None:
+async def test_a_forbidden_will_refuses_the_connection(scene: Scene, where: str) -> None:
     topic = WILLS[where].format(victim=scene.victim.device_id, mallory=scene.mallory.device_id)
     name, password = scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"]
     raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, will=(topic, b"offline")))
@@ -294,7 +294,7 @@ async def test_a_will_that_it_may_not_say_keeps_it_out(scene: Scene, where: str)
     assert await raw.wait_closed()
 
 
-async def test_a_will_of_64_kib_is_no_connect(scene: Scene) -> None:
+async def test_a_will_of_64_kib_closes_the_connection(scene: Scene) -> None:
     name, password = scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"]
     topic = f"devices/{scene.mallory.device_id}/status"
     raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, will=(topic, b"x" * 65_535)))
@@ -302,12 +302,12 @@ async def test_a_will_of_64_kib_is_no_connect(scene: Scene) -> None:
     await raw.close()
 
 
-async def test_no_client_id_and_no_name_takes_another_devices_place(scene: Scene) -> None:
-    """The client id is the victim's own, and so is every session kept for it."""
+async def test_no_client_id_or_user_name_takes_over_another_device(scene: Scene) -> None:
+    """The attacker uses the victim's client id, for which a session is stored."""
     theirs = scene.victim.device_id
     await scene.raw(theirs)
     taken = await scene.raw(theirs, clean=False)
-    await settled(taken)
+    await finished(taken)
     for name, password in ((theirs, scene.mallory.credentials["mqttPassword"]), (theirs, ""), ("", ""), (theirs + "\0", "x")):
         raw = await mqtt_packets.open_raw(scene.service.mqtt_port, mqtt_packets.connect(name, password, theirs))
         head, body = await raw.next_packet()
@@ -324,8 +324,8 @@ async def test_no_client_id_and_no_name_takes_another_devices_place(scene: Scene
     await raw.close()
 
 
-async def test_who_opens_and_does_not_go_on_is_closed_in_time(scene: Scene) -> None:
-    """Half-open connections of every kind, one that drips byte by byte among them: each is closed by the broker, and counted."""
+async def test_a_connection_without_connect_is_closed_in_time(scene: Scene) -> None:
+    """Half-open connections of every kind, a slow one included: the broker closes and counts each."""
     port, ws_port = scene.service.mqtt_port, scene.service.ws_port
     before = await scene.figure('refused_total{reason="timeout"}')
     login = mqtt_packets.connect(scene.mallory.credentials["mqttUsername"], scene.mallory.credentials["mqttPassword"])
@@ -366,7 +366,7 @@ async def _closed(raw: RawMqttConnection) -> bool:
     return True
 
 
-async def test_a_device_that_falls_silent_is_closed_by_its_own_keep_alive(scene: Scene) -> None:
+async def test_a_silent_device_is_closed_after_its_keep_alive(scene: Scene) -> None:
     before = await scene.figure('closed_total{reason="keep_alive"}')
     raw = await scene.raw(keep_alive=1)
     head, body = await raw.next_packet()
@@ -375,7 +375,7 @@ async def test_a_device_that_falls_silent_is_closed_by_its_own_keep_alive(scene:
     await scene.until_figure('closed_total{reason="keep_alive"}', before + 1)
 
 
-async def test_the_metrics_page_tells_of_connections_messages_refusals_and_queues(scene: Scene) -> None:
+async def test_the_metrics_page_shows_connections_messages_refusals_and_queues(scene: Scene) -> None:
     connects, up = await scene.figure("connects_total"), await scene.figure('messages_total{kind="telemetry"}')
     read, written = (
         await scene.figure('traffic_bytes_total{direction="inbound"}'),

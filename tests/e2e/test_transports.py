@@ -1,4 +1,4 @@
-"""Every way a device may come in, through the whole service: MQTT 3.1.1 and 5 over TCP, WebSocket and TLS."""
+"""Every transport of a device with the whole service: MQTT 3.1.1 and 5 over TCP, WebSocket and TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ async def pump(owner: ApiClient) -> Device:
     return await create_device(owner)
 
 
-async def test_a_device_comes_reports_obeys_and_says_goodbye(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
+async def test_a_device_connects_reports_carries_out_a_command_and_disconnects(
+    service: Service, owner: ApiClient, pump: Device, way: Any
+) -> None:
     async with service.feed(owner, f"?deviceId={pump.device_id}") as feed:
         async with pump.online(service, **way) as line:
             await feed.wait_for("device_online", reason="connected")
@@ -49,7 +51,7 @@ async def test_a_device_comes_reports_obeys_and_says_goodbye(service: Service, o
     assert {each["metric"]: each["valueText"] or each["value"] for each in latest} == {"temperature": 21.5, "mode": "eco"}
 
 
-async def test_a_command_given_while_it_was_away_is_there_when_it_returns(
+async def test_a_command_for_an_offline_device_is_sent_when_it_reconnects(
     service: Service, owner: ApiClient, pump: Device, way: Any
 ) -> None:
     queued = await owner.post(f"{pump.path}/command", {"cmd": "ON", "ttlSeconds": 600})
@@ -59,7 +61,7 @@ async def test_a_command_given_while_it_was_away_is_there_when_it_returns(
         await owner.wait_until(f"{pump.path}/executions/{queued['executionId']}", lambda each: each["status"] == "DONE")
 
 
-async def test_its_schedule_waits_for_it_retained(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
+async def test_the_device_plan_is_retained(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
     slot = {"slot": 2, "onTs": 4_000_000_000, "offTs": 4_000_000_060}
     await owner.post(f"{pump.path}/schedules", slot, expect=201)
     async with pump.online(service, **way) as line:
@@ -86,7 +88,9 @@ async def given_a_new_password(owner: ApiClient, pump: Device) -> None:
 
 
 @pytest.mark.parametrize("cut", [revoked, disabled, deleted, given_a_new_password], ids=lambda cut: cut.__name__)
-async def test_it_is_cut_and_refused_when_it_is(service: Service, owner: ApiClient, pump: Device, way: Any, cut: Any) -> None:
+async def test_the_connection_is_closed_and_refused_when_the_device_is(
+    service: Service, owner: ApiClient, pump: Device, way: Any, cut: Any
+) -> None:
     async with leaving(pump.online(service, **way)) as line:
         await line.report(temperature=20)
         await cut(owner, pump)
@@ -98,7 +102,7 @@ async def test_it_is_cut_and_refused_when_it_is(service: Service, owner: ApiClie
 
 
 def leaving(online: AbstractAsyncContextManager[DeviceConnection]) -> AbstractAsyncContextManager[DeviceConnection]:
-    """A connection that will be cut under its client, which is then no error of the client's."""
+    """A connection that the service will close; the client does not report that as an error."""
     return _Leaving(online)
 
 
@@ -117,16 +121,14 @@ class _Leaving(AbstractAsyncContextManager[DeviceConnection]):
         return False
 
 
-async def test_a_disabled_device_comes_back_the_same_way_when_it_is_enabled(
-    service: Service, owner: ApiClient, pump: Device, way: Any
-) -> None:
+async def test_an_enabled_device_connects_again(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
     await owner.patch(f"{pump.path}/toggle")
     await owner.patch(f"{pump.path}/toggle")
     async with pump.online(service, **way) as line:
         assert await line.drain_commands(owner) == []
 
 
-async def test_a_lost_device_leaves_its_will(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
+async def test_the_will_of_a_lost_device_is_published(service: Service, owner: ApiClient, pump: Device, way: Any) -> None:
     will = aiomqtt.Will(pump.topic("status"), b"offline", 1, True)
     online = leaving(pump.online(service, will=will, **way))
     async with service.feed(owner, f"?deviceId={pump.device_id}") as feed, online as line:
@@ -136,7 +138,7 @@ async def test_a_lost_device_leaves_its_will(service: Service, owner: ApiClient,
     assert gone["reason"] == "lost"
 
 
-async def test_a_client_that_does_not_trust_the_certificate_stays_out(service: Service) -> None:
+async def test_a_client_that_does_not_trust_the_certificate_cannot_connect(service: Service) -> None:
     port = service.settings["LATCHBOARD_MQTT_TLS_PORT"]
     with pytest.raises(ssl.SSLCertVerificationError):
         await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context()), 10)

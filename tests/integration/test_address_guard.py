@@ -139,10 +139,10 @@ class Resolver:
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.left = list(answers)
-        self.asked = 0
+        self.requested = 0
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked += 1
+        self.requested += 1
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
 
@@ -185,7 +185,7 @@ async def test_a_name_that_is_rebound_to_a_special_address_gets_nothing_more(mak
         assert (await courier.send(post(url))).status == 200
         reply = await courier.send(post(url))
         assert len(receiver.requests) == 1
-    assert names.asked == 2
+    assert names.requested == 2
     assert reply.status is None
     assert "forbidden" in str(reply.error)
 

@@ -40,7 +40,7 @@ async def robot(owner: ApiCaller, device: str) -> tuple[ApiCaller, str]:
     return key, key_id
 
 
-async def ask(caller: ApiCaller, device: str) -> str:
+async def request_approval(caller: ApiCaller, device: str) -> str:
     return str((await caller.send_ok("POST", f"{device}/command", {"cmd": "FLUSH"}))["approvalId"])
 
 
@@ -61,14 +61,14 @@ async def test_a_full_page_of_approvals_names_the_next_one(program: InProcessApp
     owner = await program.sign_in("owner@example.com")
     device = await guarded_device(owner)
     key, _ = await robot(owner, device)
-    asked = [await ask(key, device) for _ in range(5)]
-    await owner.send_ok("POST", f"{device}/approvals/{asked[2]}/deny")
+    requested = [await request_approval(key, device) for _ in range(5)]
+    await owner.send_ok("POST", f"{device}/approvals/{requested[2]}/deny")
     for path in ("/approvals", f"{device}/approvals"):
         read = await pages(owner, f"{path}?limit=2")
-        assert [[each["approvalId"] for each in page] for page in read] == [asked[:2:-1], asked[2:0:-1], asked[:1]]
+        assert [[each["approvalId"] for each in page] for page in read] == [requested[:2:-1], requested[2:0:-1], requested[:1]]
         waiting = await pages(owner, f"{path}?status=PENDING&limit=2")
         assert [len(page) for page in waiting] == [2, 2]
-        assert asked[2] not in {each["approvalId"] for page in waiting for each in page}
+        assert requested[2] not in {each["approvalId"] for page in waiting for each in page}
     assert (await owner.send("GET", "/approvals?before=apv_unknown")).status_code == 400
     assert (await owner.send("GET", "/approvals?limit=0")).status_code == 400
 
@@ -92,7 +92,7 @@ async def test_a_deleted_key_ends_its_waiting_requests(program: InProcessApp) ->
     owner = await program.sign_in("owner@example.com")
     device = await guarded_device(owner)
     (key, key_id), (other, _) = await robot(owner, device), await robot(owner, device)
-    ours, others = await ask(key, device), await ask(other, device)
+    ours, others = await request_approval(key, device), await request_approval(other, device)
     await owner.send_ok("DELETE", f"/keys/{key_id}")
     ended = await owner.send_ok("GET", f"{device}/approvals/{ours}")
     assert (ended["status"], ended["decidedBy"][:5]) == ("DENIED", "user:")
@@ -107,9 +107,9 @@ async def test_a_removed_member_ends_their_waiting_requests(program: InProcessAp
     owner = await program.sign_in("owner@example.com")
     device = await guarded_device(owner)
     membership_id = await program.create_member(account, "admin@example.com", Role.ADMIN)
-    asked = await ask(await program.sign_in("admin@example.com"), device)
+    requested = await request_approval(await program.sign_in("admin@example.com"), device)
     await owner.send_ok("DELETE", f"/members/{membership_id}")
-    assert (await owner.send_ok("GET", f"{device}/approvals/{asked}"))["status"] == "DENIED"
+    assert (await owner.send_ok("GET", f"{device}/approvals/{requested}"))["status"] == "DENIED"
 
 
 async def test_a_requester_sees_its_own_approval_and_no_other(program: InProcessApp) -> None:
@@ -119,7 +119,7 @@ async def test_a_requester_sees_its_own_approval_and_no_other(program: InProcess
     await program.create_member(account, "member@example.com", Role.MEMBER)
     member = await program.sign_in("member@example.com")
     (key, _), (other, _) = await robot(owner, device), await robot(owner, device)
-    path = f"{device}/approvals/{await ask(key, device)}"
+    path = f"{device}/approvals/{await request_approval(key, device)}"
     statuses = {}
     for name, caller in (("owner", owner), ("key", key), ("other", other), ("member", member)):
         statuses[name] = (await caller.send("GET", path)).status_code

@@ -14,7 +14,7 @@ from support.broker import TIMEOUT_S, broker, subscribe_packet
 V311, V5 = aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5
 
 
-async def heard(client: aiomqtt.Client) -> aiomqtt.Message:
+async def received(client: aiomqtt.Client) -> aiomqtt.Message:
     return await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT_S)
 
 
@@ -26,7 +26,7 @@ async def test_a_command_reaches_the_device_that_listens(version) -> None:
             await client.subscribe(device.topic("cmd"), qos=1)
             await bystander.subscribe(other.topic("#"), qos=1)
             assert await world.link.send(device.device_id, OutboundMessage("cmd", b'{"id":"exe_1"}', expiry_s=30))
-            message = await heard(client)
+            message = await received(client)
             assert (str(message.topic), message.payload, message.qos, message.retain) == (
                 device.topic("cmd"),
                 b'{"id":"exe_1"}',
@@ -40,7 +40,7 @@ async def test_a_command_reaches_the_device_that_listens(version) -> None:
             assert len(bystander.messages) == 0
 
 
-async def test_nobody_listening_is_said_so() -> None:
+async def test_a_command_without_a_subscriber_is_reported_as_not_sent() -> None:
     async with broker() as world:
         device = await world.device()
         assert not await world.link.send(device.device_id, OutboundMessage("cmd", b"x"))
@@ -65,16 +65,16 @@ async def test_the_retained_schedule_is_given_at_each_subscription_until_it_is_c
         await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":2}', retain=True))
         async with world.client(device) as client:
             await client.subscribe(device.topic("#"), qos=1)
-            first = await heard(client)
+            first = await received(client)
             assert (first.payload, first.retain) == (b'{"rev":2}', True)
             assert await world.link.send(device.device_id, OutboundMessage("sched", b'{"rev":3}', retain=True))
-            live = await heard(client)
+            live = await received(client)
             assert (live.payload, live.retain) == (b'{"rev":3}', False)
         async with world.client(device) as client:
             await client.subscribe(device.topic("sched"), qos=1)
-            assert (await heard(client)).payload == b'{"rev":3}'
+            assert (await received(client)).payload == b'{"rev":3}'
             await world.link.send(device.device_id, OutboundMessage("sched", b"", retain=True))
-            assert (await heard(client)).payload == b""
+            assert (await received(client)).payload == b""
         raw = await world.login(device)
         await raw.send(subscribe_packet(device.topic("sched")))
         assert (await raw.next_packet())[0] == 0x90
@@ -172,7 +172,7 @@ async def test_an_mqtt_5_client_gets_nothing_larger_than_it_takes() -> None:
             await client.subscribe(device.topic("cmd"), qos=1)
             await world.link.send(device.device_id, OutboundMessage("cmd", b"x" * 500))
             await world.link.send(device.device_id, OutboundMessage("cmd", b"small"))
-            assert (await heard(client)).payload == b"small"
+            assert (await received(client)).payload == b"small"
         assert world.link.stats()["outbound_too_large"] == 1
 
 

@@ -219,7 +219,7 @@ async def test_stop_lets_every_device_go() -> None:
             await asyncio.open_connection("127.0.0.1", world.port)
 
 
-async def test_an_mqtt_5_client_is_told_that_the_server_shuts_down() -> None:
+async def test_an_mqtt_5_client_receives_server_shutting_down() -> None:
     async with broker() as world:
         device = await world.device()
         codes: list[int] = []

@@ -49,7 +49,7 @@ async def test_qos_1_waits_at_a_full_queue_as_long_as_it_takes() -> None:
         assert world.link.stats()["dropped_queue_full"] == 0
 
 
-async def test_qos_0_is_dropped_and_counted_when_its_patience_is_over() -> None:
+async def test_qos_0_is_dropped_and_counted_after_its_timeout() -> None:
     async with broker(consume=False, inbound_bytes=4096, rate_per_second=0, qos0_timeout_s=0.05) as world:
         device = await world.device()
         raw = await world.login(device)

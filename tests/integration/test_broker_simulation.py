@@ -67,7 +67,7 @@ async def test_a_simulated_device_obeys() -> None:
             assert json.loads(state.payload)["relay"] == relay
 
 
-async def test_faults_fall_on_the_share_of_the_fleet_that_was_asked_for() -> None:
+async def test_faults_affect_the_requested_share_of_the_fleet() -> None:
     async with broker() as world, fleet(world, 40, rate=1.0, silent_share=0.5, duplicating_share=0.5) as (simulation, devices):
         await world.wait_until(lambda: simulation.stats()["connected"] == 40)
         order = b'{"id":"exe_1","cmd":"ON"}'
@@ -155,10 +155,10 @@ async def test_a_command_that_came_before_is_not_run_again_and_one_too_late_neve
         await world.wait_until(lambda: results(world, device) == ["ack", "done", "done", "expired"])
         stats = simulation.stats()
         assert (stats["commands"], stats["repeats"], stats["expired"]) == (3, 1, 1)
-        said = [
+        reply = [
             event.payload for event in world.events_of(device) if isinstance(event, InboundMessage) and event.topic == "state"
         ]
-        assert [json.loads(each)["relay"] for each in said] == ["OFF", "ON"]
+        assert [json.loads(each)["relay"] for each in reply] == ["OFF", "ON"]
 
 
 async def test_a_late_device_answers_after_the_deadline_and_across_a_reconnect() -> None:

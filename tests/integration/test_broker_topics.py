@@ -60,7 +60,7 @@ async def test_what_a_device_may_not_publish_is_acknowledged_and_goes_nowhere() 
         assert await listener.next_packet() == (0xD0, b""), "the other device has heard nothing of it"
 
 
-async def test_an_mqtt_5_device_is_told_that_it_may_not() -> None:
+async def test_an_mqtt_5_device_receives_not_authorized() -> None:
     async with broker() as world:
         device = await world.device()
         async with world.client(device, protocol=V5) as client:
@@ -125,8 +125,8 @@ async def test_a_device_subscribes_below_its_prefix_only() -> None:
         await raw.send(subscribe_packet(*(device.topic(each) for each in granted)))
         assert await raw.next_packet() == (0x90, b"\x00\x01" + b"\x01" * len(granted))
         await world.wait_for_event(DeviceSubscribed, topic_filter="a/+/#")
-        heard = [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)]
-        assert heard == granted
+        received = [event.topic_filter for event in world.events if isinstance(event, DeviceSubscribed)]
+        assert received == granted
 
 
 async def test_a_session_has_a_bounded_number_of_filters() -> None:

@@ -110,11 +110,11 @@ async def test_a_compressed_response_is_not_decoded(courier: CourierClient) -> N
     ],
     ids=["closed", "cut", "reset", "not http", "many headers", "long header"],
 )
-async def test_a_broken_response_is_a_failure_that_names_the_cause(courier: CourierClient, behave: Behaviour, said: str) -> None:
+async def test_a_broken_response_is_a_failure_that_names_the_cause(courier: CourierClient, behave: Behaviour, text: str) -> None:
     async with webhook_receiver(behave) as receiver:
         reply = await courier.send(post(receiver.url))
     assert reply.status is None
-    assert said in str(reply.error)
+    assert text in str(reply.error)
 
 
 async def test_http_1_0_and_a_response_without_a_length_are_accepted(courier: CourierClient) -> None:
@@ -320,10 +320,10 @@ async def test_a_cancelled_request_gets_no_response_and_its_connection_is_closed
 async def test_four_requests_of_a_queue_are_sent_at_once_and_one_that_waits_too_long_is_not_sent(courier: CourierClient) -> None:
     async with webhook_receiver(respond(after_s=0.01)) as receiver, webhook_receiver(never_respond()) as dead:
 
-        def lane(url: str, name: str) -> WebhookRequest:
+        def queue(url: str, name: str) -> WebhookRequest:
             return replace(post(url, 3.0), queue_key=name)
 
-        posts = [lane(receiver.url, "a") for _ in range(12)] + [lane(dead.url, "b") for _ in range(6)]
+        posts = [queue(receiver.url, "a") for _ in range(12)] + [queue(dead.url, "b") for _ in range(6)]
         replies = await courier.send_all(posts)
         assert [reply.status for reply in replies[:12]] == [200] * 12
         assert (receiver.max_open, dead.max_open, len(dead.requests)) == (4, 4, 4)

@@ -16,7 +16,7 @@ from adapters.mqtt.mosquitto_link import MosquittoDeviceLink
 from support.broker import BrokerDevice, new_device
 from support.mosquitto import Mosquitto, mosquitto
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 class StillClock:
@@ -38,7 +38,7 @@ async def started(broker: Mosquitto, *devices: BrokerDevice) -> MosquittoDeviceL
 
 def client(broker: Mosquitto, device: BrokerDevice) -> aiomqtt.Client:
     login = {"username": device.device_id, "password": device.password, "identifier": device.device_id}
-    return aiomqtt.Client("127.0.0.1", broker.port, timeout=PATIENCE, **login)
+    return aiomqtt.Client("127.0.0.1", broker.port, timeout=TIMEOUT, **login)
 
 
 async def cut(gone: aiomqtt.Client) -> None:
@@ -56,13 +56,13 @@ async def test_a_device_revoked_while_the_service_was_down_is_disconnected_at_it
             await link.stop()
             await leaving.publish(shut_out.topic("telemetry"), b"{}", qos=1)
             link = await started(broker, kept)
-            await asyncio.wait_for(cut(leaving), PATIENCE)
+            await asyncio.wait_for(cut(leaving), TIMEOUT)
         with pytest.raises(aiomqtt.MqttError):
             async with client(broker, shut_out):
                 pass
         async with client(broker, kept) as staying:
             await staying.publish(kept.topic("telemetry"), b'{"t":1}', qos=1)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while not len((batch := await link.receive(10)).telemetry):
                     batch.ack()
         await link.stop()
@@ -77,11 +77,11 @@ async def test_messages_sent_while_the_service_was_down_are_received_at_its_star
             for number in range(5):
                 await line.publish(device.topic("telemetry"), b'{"n":%d}' % number, qos=1)
         link = await started(broker, device)
-        heard: list[bytes] = []
-        async with asyncio.timeout(PATIENCE):
-            while len(heard) < 5:
+        received: list[bytes] = []
+        async with asyncio.timeout(TIMEOUT):
+            while len(received) < 5:
                 batch = await link.receive(10)
-                heard += [payload for _, _, payload in batch.telemetry.messages()]  # type: ignore[attr-defined]
+                received += [payload for _, _, payload in batch.telemetry.messages()]  # type: ignore[attr-defined]
                 batch.ack()
-        assert heard == [b'{"n":%d}' % number for number in range(5)]
+        assert received == [b'{"n":%d}' % number for number in range(5)]
         await link.stop()

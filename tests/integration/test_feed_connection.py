@@ -1,4 +1,4 @@
-"""The live feed over real WebSockets: who gets in, what they are told, and when they are sent away."""
+"""The live feed over real WebSockets: authentication, messages, and close codes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_session_gets_the_state_and_then_what_happens_each_with_a_cursor
 
 
 @pytest.mark.parametrize("how", ["query", "bearer", "header", "first message", "first message with key"])
-async def test_there_are_several_ways_to_say_who_one_is(feed: FeedWorld, how: str) -> None:
+async def test_every_way_to_authenticate_works(feed: FeedWorld, how: str) -> None:
     token = feed.callers.accept_token("ada")
     secret = feed.callers.accept_key(await feed.world.key())
     options: dict[str, Any] = {}
@@ -58,12 +58,12 @@ async def test_there_are_several_ways_to_say_who_one_is(feed: FeedWorld, how: st
 
 
 @pytest.mark.parametrize("query", ["?token=nobody", "?token=sk_live_nobody"])
-async def test_who_shows_something_invalid_is_sent_away_with_4001(feed: FeedWorld, query: str) -> None:
+async def test_invalid_credentials_close_with_4001(feed: FeedWorld, query: str) -> None:
     async with feed.client(query) as client:
         assert await client.closed() == 4001
 
 
-async def test_who_says_something_else_first_is_sent_away_with_4001(feed: FeedWorld) -> None:
+async def test_another_first_message_closes_with_4001(feed: FeedWorld) -> None:
     async with feed.client() as client:
         await client.raw.send("hello?")
         assert await client.closed() == 4001
@@ -75,7 +75,7 @@ async def test_an_unknown_type_in_the_filter_is_refused(feed: FeedWorld) -> None
         assert await client.closed() == 1008
 
 
-async def test_a_key_sees_only_what_its_grants_cover_and_nothing_more_once_one_goes(feed: FeedWorld) -> None:
+async def test_a_key_receives_only_events_that_its_grants_cover(feed: FeedWorld) -> None:
     seen, hidden = await feed.world.device(), await feed.world.device()
     key_id = await feed.world.key()
     grant = await feed.world.grant(key_id, seen)
@@ -94,7 +94,7 @@ async def test_a_key_sees_only_what_its_grants_cover_and_nothing_more_once_one_g
         assert (event["deviceId"], event["relay"]) == (hidden.device_id, "OFF")
 
 
-async def test_a_grant_that_runs_out_ends_what_a_key_sees(feed: FeedWorld) -> None:
+async def test_an_expired_grant_ends_the_keys_access(feed: FeedWorld) -> None:
     device = await feed.world.device()
     key_id = await feed.world.key()
     await feed.world.grant(key_id, device, expires_ms=feed.world.clock.now_ms() + 60_000)
@@ -187,27 +187,27 @@ async def test_a_client_that_does_not_read_is_closed_with_4008_and_slows_nobody(
         await good.next()
         await lazy.next()
         lazy.raw.transport.pause_reading()
-        told = 0
+        reported = 0
         while not feed.world.feed.dropped:
             async with feed.world.uow.write() as tx:
                 await tx.emit(feed.world.fact("relay_changed", device.device_id, relay="ON", filler="x" * 30_000))
             await good.next()
-            told += 1
-            assert told < 5_000
+            reported += 1
+            assert reported < 5_000
         lazy.raw.transport.resume_reading()
         assert await lazy.closed() == 4008
         await feed.world.switch(device, "OFF")
         assert (await good.next())["relay"] == "OFF"
 
 
-async def test_clients_are_let_go_when_the_service_stops(feed: FeedWorld) -> None:
+async def test_connections_are_closed_when_the_service_stops(feed: FeedWorld) -> None:
     async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
         feed.world.feed.stop()
         assert await client.closed() == 1001
 
 
-async def test_a_client_that_leaves_is_forgotten(feed: FeedWorld) -> None:
+async def test_a_disconnected_client_is_removed(feed: FeedWorld) -> None:
     async with feed.client(f"?token={feed.callers.accept_token('ada')}") as client:
         await client.next()
         assert feed.world.feed.clients == 1

@@ -1,5 +1,5 @@
-"""Every way in which the feed ends reaches the client as a close code, also while it is talking: a socket that is closed with
-something unread in it answers with a reset, and what the client had not read yet would be gone."""
+"""Each end of the feed reaches the client as a close code, also while the client is sending: closing a socket with unread
+input resets the connection, and the client would lose what it had not read yet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TURNS = 12
 
 @contextlib.asynccontextmanager
 async def chattering(client: FeedListener) -> AsyncIterator[None]:
-    """The client sends and sends, and does not care what it is told."""
+    """A client that keeps sending and does not read."""
 
     async def chatter() -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -53,7 +53,7 @@ async def stopping(feed: FeedWorld, _: KeyId) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [(revoked, 4003), (expired, 4001), (stopping, 1001)])
-async def test_an_end_that_comes_while_the_client_talks_is_heard(
+async def test_a_close_frame_reaches_a_client_that_is_sending(
     how: Callable[[FeedWorld, KeyId], Awaitable[None]], code: int
 ) -> None:
     async with feed_world() as feed:
@@ -70,7 +70,7 @@ async def test_an_end_that_comes_while_the_client_talks_is_heard(
 
 
 @pytest.mark.parametrize(("query", "code"), [("?token=nobody", 4001), ("?token=ada&types=weather", 1008)])
-async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(query: str, code: int) -> None:
+async def test_a_refusal_reaches_a_client_that_sends_at_once(query: str, code: int) -> None:
     async with feed_world() as feed:
         feed.callers.accept_token("ada")
         for _ in range(TURNS):
@@ -78,7 +78,7 @@ async def test_a_refusal_is_heard_by_a_client_that_talks_from_the_first_moment(q
                 assert await client.closed() == code
 
 
-async def test_one_client_too_many_is_told_to_come_later() -> None:
+async def test_a_connection_beyond_the_limit_closes_with_1013() -> None:
     async with feed_world(limits=ConnectionLimits(total=1)) as feed:
         token = feed.callers.accept_token("ada")
         for _ in range(3):  # a seat is given back
@@ -89,7 +89,7 @@ async def test_one_client_too_many_is_told_to_come_later() -> None:
             await feed.wait_until_empty()
 
 
-async def test_one_caller_does_not_take_the_seats_of_others() -> None:
+async def test_one_caller_cannot_use_all_connections() -> None:
     async with feed_world(limits=ConnectionLimits(per_caller=2)) as feed:
         ada, eve = feed.callers.accept_token("ada"), feed.callers.accept_key(await feed.world.key())
         for _ in range(2):
@@ -103,7 +103,7 @@ async def test_one_caller_does_not_take_the_seats_of_others() -> None:
             await feed.wait_until_empty()
 
 
-async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() -> None:
+async def test_silent_connections_do_not_block_authenticated_ones() -> None:
     async with feed_world(limits=ConnectionLimits(unauthenticated=2)) as feed:
         token = feed.callers.accept_token("ada")
         async with feed.client() as first, feed.client() as second:
@@ -120,7 +120,7 @@ async def test_a_crowd_that_says_nothing_keeps_nobody_out_who_shows_a_token() ->
 
 
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 300_000, 2_000_000])
-async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(size: int) -> None:
+async def test_a_message_that_is_too_long_closes_the_connection_in_any_fragmentation(size: int) -> None:
     async with feed_world() as feed:
         token = feed.callers.accept_token("ada", Role.VIEWER)
         for query in ("", f"?token={token}"):
@@ -131,7 +131,7 @@ async def test_a_message_that_is_too_long_ends_the_connection_however_it_is_cut(
                     assert await client.closed() == 1009
 
 
-async def test_a_client_that_never_reads_again_is_cut_off_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_stops_reading_is_closed_without_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.http.feed.websocket.CLOSE_HANDSHAKE_TIMEOUT_S", 0.2)
     monkeypatch.setattr("adapters.http.feed.stream.SEND_TIMEOUT_S", 0.2)
     async with feed_world() as feed:

@@ -1,4 +1,4 @@
-"""Several instances on one PostgreSQL: what a client of any of them sees is the one log, whoever wrote it."""
+"""Several instances on one PostgreSQL: clients of each instance receive the whole log, whichever instance wrote it."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ async def instance(url: str, *, populate: bool = False) -> AsyncIterator[Instanc
     changes = RecordedChanges()
     assert world.followed is not None
     log = EventLogFollower(uow=world.uow, feed=world.followed, peer_changes=changes, wake_event=world.log_wake_event)  # type: ignore[arg-type]
-    herald = PostgresListener(url, on_notify=world.log_wake_event.set, process_id=b"a process")
+    listener = PostgresListener(url, on_notify=world.log_wake_event.set, process_id=b"a process")
     await log.seek_to_end()
-    supervisor = Supervisor([PostgresListenerWorker(herald), log])
+    supervisor = Supervisor([PostgresListenerWorker(listener), log])
     supervisor.start()
     try:
         async with feed_world(world) as feed:
             yield Instance(feed, changes)
     finally:
         await supervisor.stop()
-        await herald.close()
+        await listener.close()
         await database.stop()
 
 
@@ -81,7 +81,7 @@ async def pair() -> AsyncIterator[tuple[Instance, Instance]]:
         yield here, there
 
 
-async def test_what_one_instance_writes_a_client_of_the_other_hears(pair: tuple[Instance, Instance]) -> None:
+async def test_events_of_one_instance_reach_clients_of_the_other(pair: tuple[Instance, Instance]) -> None:
     here, there = pair
     device = await here.feed.world.device()
     token = there.feed.callers.accept_token("ada")
@@ -90,7 +90,7 @@ async def test_what_one_instance_writes_a_client_of_the_other_hears(pair: tuple[
         await here.switch(device.device_id, number=1)
         await there.switch(device.device_id, number=2)
         assert [(await client.next())["number"] for _ in range(2)] == [1, 2]
-    # Its own it may take for another's, where the log shows it before the commit's answer has come: that costs a look, no more.
+    # It may take its own event for a peer's, if the log shows it before the commit returns; that only costs a read.
     assert [event.payload.get("number") for event in there.changes.events].count(1) == 1
     assert [event.payload.get("number") for event in here.changes.events].count(2) <= 1
 
@@ -109,8 +109,8 @@ async def test_a_key_revoked_in_one_instance_is_closed_in_the_other(pair: tuple[
         assert await client.closed() == 4003
 
 
-async def test_a_grant_that_goes_in_one_instance_ends_what_a_client_of_the_other_sees(pair: tuple[Instance, Instance]) -> None:
-    """What happened before the grant went is seen, what happened after it is not, in the order of the log."""
+async def test_a_grant_deleted_in_one_instance_ends_access_in_the_other(pair: tuple[Instance, Instance]) -> None:
+    """Events before the end of the grant are sent, events after it are not, in the order of the log."""
     here, there = pair
     seen, other = await here.feed.world.device(), await here.feed.world.device()
     key_id = await here.feed.world.key()
@@ -124,11 +124,11 @@ async def test_a_grant_that_goes_in_one_instance_ends_what_a_client_of_the_other
             await here.switch(seen.device_id, number=-1)
             await there.switch(seen.device_id, number=-1)
             await here.switch(other.device_id, number=100 + turn)
-        told = [(await client.next())["number"] for _ in range(10)]
-        while told[-1] != 109:
-            told.append((await client.next())["number"])
-    assert -1 not in told
-    assert [number for number in told if number >= 100] == list(range(100, 110))
+        reported = [(await client.next())["number"] for _ in range(10)]
+        while reported[-1] != 109:
+            reported.append((await client.next())["number"])
+    assert -1 not in reported
+    assert [number for number in reported if number >= 100] == list(range(100, 110))
 
 
 async def test_a_lost_notification_connection_loses_no_event(pair: tuple[Instance, Instance]) -> None:
@@ -145,7 +145,7 @@ async def test_a_lost_notification_connection_loses_no_event(pair: tuple[Instanc
 
 
 async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_write(pair: tuple[Instance, Instance]) -> None:
-    """Concurrent transactions of both instances, of different length; listeners cut; clients leaving at any moment."""
+    """Concurrent transactions of both instances, of different length; listeners disconnected; clients leaving at any time."""
     chance = random.Random(11)
     device = await pair[0].feed.world.device()
     writing = True
@@ -167,9 +167,9 @@ async def test_clients_that_come_and_go_see_exactly_the_log_that_all_instances_w
             async with at.feed.client(f"?token={token}&cursor={cursor}") as client:
                 try:
                     for _ in range(1_000 if last_round else chance.randrange(1, 60)):
-                        said = await asyncio.wait_for(client.next(), 0.5)
-                        cursor = said["cursor"]
-                        seen += [said["eventId"]] if said["type"] == "relay_changed" else []
+                        reply = await asyncio.wait_for(client.next(), 0.5)
+                        cursor = reply["cursor"]
+                        seen += [reply["eventId"]] if reply["type"] == "relay_changed" else []
                 except (ConnectionClosed, TimeoutError):
                     pass
                 if chance.random() < 0.5:
@@ -213,7 +213,7 @@ async def test_the_devices_belong_to_one_instance_and_pass_to_the_next_when_its_
     await second.close()
 
 
-async def test_who_lost_the_devices_ends_the_program() -> None:
+async def test_an_instance_that_lost_leadership_ends() -> None:
     url = await empty_postgres()
     first, second = (
         PostgresListener(url, on_notify=lambda: None, process_id=secrets.token_bytes(16), leader_lock=DeviceLeaderLock())

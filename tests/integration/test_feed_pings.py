@@ -1,4 +1,4 @@
-"""The server pings a feed client by itself, through the program's own door, and the program does so every 20 seconds."""
+"""The server pings a feed client through the program's own HTTP classes, and the program does so every 20 seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UPGRADE = (
 
 
 async def next_frame(reader: asyncio.StreamReader) -> int:
-    """Its first byte (RFC 6455, 5.2); what it carries is passed over."""
+    """The first byte of the next frame (RFC 6455, 5.2); its payload is skipped."""
     first, length = await reader.readexactly(2)
     if length == 126:
         length = int.from_bytes(await reader.readexactly(2), "big")

@@ -1,4 +1,4 @@
-"""Coming back with a cursor: what a client has seen over all its connections is exactly the log."""
+"""Resuming with a cursor: all connections of a client together receive exactly the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.stop()
 
 
-async def test_a_cursor_resumes_with_what_was_missed_and_goes_on_live(feed: FeedWorld) -> None:
+async def test_a_cursor_resumes_with_missed_events_and_continues_live(feed: FeedWorld) -> None:
     device = await feed.world.device()
     token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}") as client:
@@ -72,7 +72,7 @@ async def test_missed_events_pass_the_filters_and_the_grants(feed: FeedWorld) ->
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", encode_cursor(EVENTS, 10**12)])
-async def test_a_cursor_that_means_nothing_here_is_answered_with_resync_and_the_state(feed: FeedWorld, cursor: str) -> None:
+async def test_an_unusable_cursor_is_answered_with_resync_and_the_state(feed: FeedWorld, cursor: str) -> None:
     token = feed.callers.accept_token("ada")
     async with feed.client(f"?token={token}&cursor={cursor}") as client:
         assert (await client.next())["type"] == "resync"
@@ -95,7 +95,7 @@ async def test_a_cursor_older_than_the_log_is_answered_with_resync(feed: FeedWor
         assert state["cursor"] != cursor
 
 
-async def test_a_client_that_is_cut_again_and_again_has_seen_exactly_the_log(feed: FeedWorld) -> None:
+async def test_a_client_that_reconnects_repeatedly_receives_exactly_the_log(feed: FeedWorld) -> None:
     device = await feed.world.device()
     token = feed.callers.accept_token("ada")
     chance = random.Random(6)
@@ -115,10 +115,10 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_exactly_the_log(fee
             async with feed.client(f"?token={token}&cursor={cursor}") as client:
                 try:
                     for _ in range(chance.randrange(1, 60)):
-                        said: dict[str, Any] = await asyncio.wait_for(client.next(), 1)
-                        cursor = said["cursor"]
-                        if said["type"] == "relay_changed":
-                            seen.append(said["number"])
+                        reply: dict[str, Any] = await asyncio.wait_for(client.next(), 1)
+                        cursor = reply["cursor"]
+                        if reply["type"] == "relay_changed":
+                            seen.append(reply["number"])
                         if len(seen) >= total:
                             break
                 except (ConnectionClosed, TimeoutError):

@@ -30,10 +30,10 @@ class Statements(Counter[str]):
         for kind in ("read", "read_batch", "write", "execute_many", "bulk_write"):
             setattr(tx.session, kind, self._counting(kind, getattr(tx.session, kind)))
 
-    def _counting(self, kind: str, asked: Any) -> Any:
+    def _counting(self, kind: str, requested: Any) -> Any:
         async def counted(*args: Any, **params: Any) -> Any:
             self[kind] += 1
-            return await asked(*args, **params)
+            return await requested(*args, **params)
 
         return counted
 
@@ -69,8 +69,10 @@ async def test_the_coming_of_many_is_as_many_statements_as_that_of_one(tmp_path:
             costs.append(await apply(program, events))
             assert await online(program) >= {device_id for device_id, _ in fleet}
         assert costs[0] == costs[1]
-        told = (await (await program.sign_in("owner@example.com")).send_ok("GET", "/events?type=device_online&limit=200"))["data"]
-        assert len(told) == FEW + MANY
+        reported = (await (await program.sign_in("owner@example.com")).send_ok("GET", "/events?type=device_online&limit=200"))[
+            "data"
+        ]
+        assert len(reported) == FEW + MANY
         gone = [DeviceDisconnected(number, device_id, "revoked", program.clock.now_ms()) for device_id, number in fleet]
         assert sum((await apply(program, gone)).values()) <= sum(costs[0].values())
         assert len(await online(program)) == FEW

@@ -47,7 +47,7 @@ async def test_an_unknown_email_is_answered_as_a_wrong_password_is(http: HttpCli
     assert wrong.content == unknown.content
 
 
-async def test_guessing_is_slowed_down_and_says_for_how_long(http: HttpClient) -> None:
+async def test_guessing_is_throttled_with_retry_after(http: HttpClient) -> None:
     await http.sign_in()
     http.headers = {}
     for _ in range(5):
@@ -73,7 +73,7 @@ async def test_a_refresh_token_is_spent_once_and_reuse_ends_the_family(http: Htt
     assert follower.status_code == 401
 
 
-async def test_logout_ends_the_refresh_token_and_takes_an_unknown_one(http: HttpClient) -> None:
+async def test_logout_revokes_the_refresh_token_and_accepts_an_unknown_one(http: HttpClient) -> None:
     tokens = await http.sign_in()
     http.headers = {}
     for token in (tokens["refreshToken"], tokens["refreshToken"], "never heard of"):
@@ -110,7 +110,7 @@ async def test_the_password_changes_with_a_mailed_code_and_ends_all_sessions(htt
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
-async def test_members_and_viewers_cannot_ask_for_a_code(http: HttpClient, role: Role) -> None:
+async def test_members_and_viewers_cannot_request_a_code(http: HttpClient, role: Role) -> None:
     await http.sign_in("grace@example.com", role)
     for path, body in (
         ("/auth/password/request-otp", None),

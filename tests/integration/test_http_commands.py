@@ -36,7 +36,7 @@ async def send(client: Client, device_id: str, headers: dict[str, str], **body: 
     return response.status_code, await response.get_json()
 
 
-async def test_a_command_is_accepted_and_can_be_looked_at(client: Client, world: DeviceWorld) -> None:
+async def test_a_command_is_accepted_and_its_execution_can_be_read(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     status, body = await send(client, device.device_id, as_person(), cmd="ON")
     assert status == 200
@@ -73,7 +73,7 @@ async def test_a_command_that_needs_approval_answers_202(client: Client, world: 
     assert set(body) == {"ok", "approvalRequired", "approvalId"}
 
 
-async def test_what_older_clients_send_along_is_passed_over_and_a_typo_is_not(client: Client, world: DeviceWorld) -> None:
+async def test_legacy_fields_are_ignored_and_unknown_fields_are_refused(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     status, _ = await send(client, device.device_id, as_person(), cmd="ON", params=None, queuedAt=17, target=None)
     assert status == 200
@@ -93,7 +93,7 @@ async def test_what_older_clients_send_along_is_passed_over_and_a_typo_is_not(cl
         ({}, 400, "VALIDATION_ERROR"),
     ],
 )
-async def test_a_refusal_says_which_check(
+async def test_a_denial_names_the_failed_check(
     client: Client, world: DeviceWorld, body: dict[str, Any], status: int, code: str
 ) -> None:
     device = await world.device()
@@ -116,7 +116,7 @@ async def test_a_disabled_device_takes_no_commands(client: Client, world: Device
     assert (status, body["error"]) == (403, "DEVICE_DISABLED")
 
 
-async def test_a_spent_rate_tells_when_to_come_back(client: Client, world: DeviceWorld) -> None:
+async def test_an_exhausted_rate_limit_has_retry_after(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
     await send(client, device.device_id, as_key(key), cmd="ON")
@@ -126,11 +126,11 @@ async def test_a_spent_rate_tells_when_to_come_back(client: Client, world: Devic
     assert "RateLimit" in response.headers
 
 
-async def test_wait_seconds_holds_the_answer_for_the_devices_word(client: Client, world: DeviceWorld) -> None:
+async def test_wait_seconds_returns_the_devices_result(client: Client, world: DeviceWorld) -> None:
     device = await world.device(online=True)
 
-    def answer(told: SentMessage) -> None:
-        message = json.loads(told.payload)
+    def answer(reported: SentMessage) -> None:
+        message = json.loads(reported.payload)
         tasks.append(asyncio.get_running_loop().create_task(say_done(message["id"])))
 
     async def say_done(execution_id: str) -> None:
@@ -153,7 +153,7 @@ async def test_wait_seconds_holds_the_answer_for_the_devices_word(client: Client
     assert body["result"] == {"code": None, "relay": "ON", "data": {"watts": 3}}
 
 
-async def test_wait_seconds_without_an_answer_says_how_it_stands(client: Client, world: DeviceWorld) -> None:
+async def test_wait_seconds_without_a_result_returns_the_status(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     status, body = await send(client, device.device_id, as_person(), cmd="ON", waitSeconds=0.01)
     assert (status, body["status"], body["result"]) == (200, "QUEUED", None)
@@ -210,7 +210,7 @@ async def test_executions_are_paged_by_an_opaque_cursor(client: Client, world: D
         assert (await client.get(f"{path}&cursor={wrong}", headers=as_person())).status_code == 400, wrong
 
 
-async def test_a_stranger_is_nobody(client: Client, world: DeviceWorld) -> None:
+async def test_a_command_without_credentials_is_refused(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     response = await client.post(f"/api/v1/devices/{device.device_id}/command", json={"cmd": "ON"})
     assert response.status_code == 401

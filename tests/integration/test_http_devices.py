@@ -136,7 +136,7 @@ async def test_a_wrong_update_names_its_field(client: Client, body: dict[str, An
     assert (await response.get_json())["details"][0]["field"] == field
 
 
-async def test_the_config_is_given_in_the_form_asked_for(client: Client) -> None:
+async def test_the_config_has_the_requested_format(client: Client) -> None:
     path = f"/api/v1/devices/{await register(client)}/config"
     plain = await (await client.get(path, headers=as_person())).get_json()
     assert set(plain) == {"configBlock", "note"}
@@ -146,7 +146,7 @@ async def test_the_config_is_given_in_the_form_asked_for(client: Client) -> None
     assert (await client.get(f"{path}?format=zigbee", headers=as_person())).status_code == 400
 
 
-async def test_the_audit_log_tells_what_happened_to_the_device(client: Client) -> None:
+async def test_the_event_log_lists_the_devices_events(client: Client) -> None:
     path = f"/api/v1/devices/{await register(client)}/events"
     response = await client.get(f"{path}?limit=10", headers=as_person())
     assert response.status_code == 200
@@ -163,7 +163,7 @@ async def test_a_key_lists_what_it_may_see_and_manages_nothing(client: Client, w
         assert (response.status_code, (await response.get_json())["error"]) == (403, "SESSION_REQUIRED"), (method, path)
 
 
-async def test_a_viewer_changes_nothing(client: Client, world: DeviceWorld) -> None:
+async def test_a_viewer_cannot_change_anything(client: Client, world: DeviceWorld) -> None:
     device = await world.device()
     viewer = as_person(Role.VIEWER)
     for method, path in [("DELETE", ""), ("POST", "/revoke"), ("PATCH", "/toggle"), ("POST", "/credentials")]:

@@ -1,4 +1,4 @@
-"""What holds for every request, whatever it asks for."""
+"""What applies to every request."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_bad_body_is_a_400_that_says_what_is_wrong(http: HttpClient, bod
         assert names in [detail["field"] for detail in problem["details"]]
 
 
-async def test_brackets_in_text_are_not_depth(http: HttpClient) -> None:
+async def test_brackets_in_strings_do_not_count_as_depth(http: HttpClient) -> None:
     deep = {"someName": "[" * 50 + '\\"' + "{" * 10, "inner": {"a": [[1]] * 40}}
     answer = await http.put("/things/1", deep)
     assert answer.status_code == 201
@@ -136,7 +136,7 @@ async def test_a_success_has_camel_case_names_headers_and_its_status(http: HttpC
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_the_class_of_the_reply_chooses_among_statuses(http: HttpClient) -> None:
+async def test_the_class_of_the_response_selects_the_status(http: HttpClient) -> None:
     assert (await http.post("/maybe", {"someName": "go"})).status_code == 200
     answer = await http.post("/maybe", {"someName": "wait"})
     assert (answer.status_code, answer.json()) == (202, {"approvalId": "apv_1"})
@@ -149,7 +149,7 @@ async def test_a_bad_query_parameter_is_named(http: HttpClient, query: str) -> N
     assert answer.json()["details"][0]["field"] == query.partition("=")[0]
 
 
-async def test_an_operation_without_query_takes_none(http: HttpClient) -> None:
+async def test_an_operation_without_query_refuses_parameters(http: HttpClient) -> None:
     answer = await http.get("/csv?x=1")
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "x")
 
@@ -188,7 +188,7 @@ async def test_405_names_the_methods_that_are_allowed(http: HttpClient) -> None:
     assert "GET" in answer.headers["Allow"]
 
 
-async def test_a_limit_says_when_to_come_back(http: HttpClient) -> None:
+async def test_a_rate_limit_has_retry_after(http: HttpClient) -> None:
     answer = await http.post("/fail/limit")
     assert (answer.status_code, answer.json()["error"], answer.json()["retryAfter"]) == (429, "RATE_LIMITED", 17)
     assert answer.headers["Retry-After"] == "17"
@@ -196,14 +196,14 @@ async def test_a_limit_says_when_to_come_back(http: HttpClient) -> None:
     assert answer.headers["RateLimit"] == '"grant";r=0;t=17'
 
 
-async def test_a_sane_request_id_is_taken_over_and_another_is_not(http: HttpClient) -> None:
+async def test_a_valid_request_id_is_used_and_an_invalid_one_replaced(http: HttpClient) -> None:
     answer = await http.get("/csv", headers={"X-Request-Id": "trace-12345678"})
     assert answer.headers["X-Request-Id"] == "trace-12345678"
     answer = await http.get("/csv", headers={"X-Request-Id": "<script>alert(1)</script>"})
     assert answer.headers["X-Request-Id"].startswith("req_")
 
 
-async def test_nobody_learns_from_validation_what_only_callers_may_know(http: HttpClient) -> None:
+async def test_validation_errors_reveal_nothing_before_authentication(http: HttpClient) -> None:
     answer = await http.post("/keys", content=b"not json", headers=JSON)
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
@@ -227,7 +227,7 @@ async def test_cors_lets_in_only_the_origins_of_the_settings() -> None:
         assert answer.headers["Strict-Transport-Security"]
 
 
-async def test_a_body_that_only_drips_is_cut_off() -> None:
+async def test_a_slow_body_is_cut_off() -> None:
     world = HttpWorld(blueprints=probes, settings=HttpSettings(body_timeout_s=0.2))
     async with listening(world.app()) as url:
         port = int(url.rpartition(":")[2])
@@ -254,14 +254,14 @@ NEXT = b"GET /api/v1/catalog/boards HTTP/1.1\r\nHost: x\r\n\r\n"
     ],
     ids=["late", "late in chunks", "never whole", "too large"],
 )
-async def test_a_request_that_is_refused_before_its_body_came_leaves_a_connection_that_serves_or_says_it_ends(
+async def test_an_early_refusal_leaves_a_usable_or_closed_connection(
     http: HttpClient, head: bytes, body: bytes, stays: bool
 ) -> None:
     reader, writer = await asyncio.open_connection(http.raw.base_url.host, http.raw.base_url.port)
     async with asyncio.timeout(10):
         writer.write(NOT_READ + head)
         await writer.drain()
-        await asyncio.sleep(0.1)  # as a client that writes head and body apart, with the refusal ready in between
+        await asyncio.sleep(0.1)  # like a client that sends head and body separately; the refusal is ready in between
         writer.write(body)
         answer = await reader.readuntil(b"\r\n\r\n")
         assert b" 404 " in answer.splitlines()[0]
@@ -287,7 +287,7 @@ async def test_the_document_names_every_operation_and_its_errors(http: HttpClien
     assert "IDEMPOTENCY_MISMATCH" in created["responses"]["409"]["content"]["application/json"]["examples"]
 
 
-async def test_every_reference_of_the_document_leads_somewhere(http: HttpClient) -> None:
+async def test_every_reference_of_the_document_resolves(http: HttpClient) -> None:
     text = (await http.raw.get("/openapi.json")).text
     document = json.loads(text)
     for piece in text.split('"$ref": "')[1:]:

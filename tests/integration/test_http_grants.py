@@ -43,7 +43,7 @@ async def call(client: Client, method: str, path: str, body: Any = None, *, who:
     return response.status_code, await response.get_json()
 
 
-async def test_a_grant_is_created_listed_changed_and_taken_back(client: Client, world: ScheduleWorld) -> None:
+async def test_a_grant_is_created_listed_changed_and_deleted(client: Client, world: ScheduleWorld) -> None:
     device, key = await world.device(), await world.key()
     path = f"/devices/{device.device_id}/grants"
     body = {
@@ -127,7 +127,7 @@ async def test_a_key_cannot_grant(client: Client, world: ScheduleWorld) -> None:
     assert (status, answer["error"]) == (403, "SESSION_REQUIRED")
 
 
-async def test_a_used_up_grant_answers_429_with_its_policy(client: Client, world: ScheduleWorld) -> None:
+async def test_an_exhausted_grant_answers_429_with_its_policy(client: Client, world: ScheduleWorld) -> None:
     device = await world.device()
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=1)
     path = f"/devices/{device.device_id}/command/on"
@@ -136,10 +136,10 @@ async def test_a_used_up_grant_answers_429_with_its_policy(client: Client, world
     assert response.status_code == 429
     assert response.headers["Retry-After"] == "60"
     assert response.headers["RateLimit-Policy"] == '"grant";q=1;w=60'
-    status, told = await call(client, "GET", f"/devices/{device.device_id}/access?cmd=ON&apiKeyId={key.key_id}")
+    status, reported = await call(client, "GET", f"/devices/{device.device_id}/access?cmd=ON&apiKeyId={key.key_id}")
     assert status == 200
-    assert (told["allowed"], told["code"], told["passesAt"]) == (False, "RATE_LIMITED", "2027-01-15T08:01:00.000Z")
-    assert [(one["allowed"], one["code"]) for one in told["grants"]] == [(False, "RATE_LIMITED")]
+    assert (reported["allowed"], reported["code"], reported["passesAt"]) == (False, "RATE_LIMITED", "2027-01-15T08:01:00.000Z")
+    assert [(one["allowed"], one["code"]) for one in reported["grants"]] == [(False, "RATE_LIMITED")]
 
 
 async def waiting(client: Client, world: ScheduleWorld) -> tuple[Device, str]:

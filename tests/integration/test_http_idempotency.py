@@ -43,7 +43,7 @@ async def http() -> AsyncIterator[HttpClient]:
         yield client
 
 
-async def test_the_same_idempotency_key_gives_the_first_answer_again(http: HttpClient) -> None:
+async def test_the_same_idempotency_key_gets_the_first_response(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "a1"}
     first = await http.post("/count", {"someName": "a"}, headers=key)
@@ -57,7 +57,7 @@ async def test_the_same_idempotency_key_gives_the_first_answer_again(http: HttpC
     assert (await http.post("/count", {"someName": "b"}, headers=key)).json() == {"runs": 2}
 
 
-async def test_a_refusal_does_not_use_the_idempotency_key_up(http: HttpClient) -> None:
+async def test_a_refusal_does_not_consume_the_idempotency_key(http: HttpClient) -> None:
     await http.sign_in()
     key = {"Idempotency-Key": "a2"}
     assert (await http.post("/count", {"someName": "refuse"}, headers=key)).status_code == 409
@@ -92,7 +92,7 @@ async def test_twenty_requests_at_once_with_one_key_run_once(http: HttpClient) -
     assert {answer.json()["error"] for answer in answers if answer.status_code == 409} <= {"IDEMPOTENCY_IN_PROGRESS"}
 
 
-async def test_a_remembered_secret_is_not_kept_in_the_clear(http: HttpClient) -> None:
+async def test_a_stored_response_with_a_secret_is_encrypted(http: HttpClient) -> None:
     await http.sign_in()
     answer = await http.post("/keys", {"name": "k"}, headers={"Idempotency-Key": "a5"})
     assert http.account is not None

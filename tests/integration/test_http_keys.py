@@ -1,4 +1,4 @@
-"""API keys over a real socket: as a thing, and as a caller."""
+"""API keys over a real socket: as resources and as callers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def make(http: HttpClient) -> dict[str, str]:
     return made
 
 
-async def test_a_key_is_shown_whole_once(http: HttpClient) -> None:
+async def test_a_key_is_shown_in_full_once(http: HttpClient) -> None:
     made = await make(http)
     assert set(made) == {"keyId", "name", "type", "prefix", "key"}
     assert made["key"].startswith(made["prefix"])
@@ -76,7 +76,7 @@ async def test_a_key_may_call_what_is_open_to_keys_and_nothing_else(http: HttpCl
         assert (answer.status_code, answer.json()["error"]) == (403, "SESSION_REQUIRED"), path
 
 
-async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: HttpClient) -> None:
+async def test_an_unknown_key_is_refused_everywhere(http: HttpClient) -> None:
     made = await make(http)
     await http.delete(f"/keys/{made['keyId']}")
     for key in (made["key"], "sk_live_nonsense", "anything"):
@@ -86,7 +86,7 @@ async def test_an_unknown_key_is_nobody_wherever_it_knocks(http: HttpClient) -> 
             assert (answer.status_code, answer.json()["error"]) == (401, "UNAUTHENTICATED"), (key, path)
 
 
-async def test_a_disabled_key_is_nobody_until_it_is_enabled(http: HttpClient) -> None:
+async def test_a_disabled_key_is_refused_until_it_is_enabled(http: HttpClient) -> None:
     made = await make(http)
     session = http.headers
     assert (await http.patch(f"/keys/{made['keyId']}", {"enabled": False, "name": "old"})).json() == {"ok": True}

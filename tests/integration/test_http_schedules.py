@@ -39,7 +39,7 @@ async def call(client: Client, method: str, path: str, body: Any = None, *, who:
     return response.status_code, await response.get_json()
 
 
-async def test_a_slot_is_filled_with_times_alone(client: Client, path: str) -> None:
+async def test_a_slot_needs_only_times(client: Client, path: str) -> None:
     status, made = await call(client, "POST", path, {"slot": 0, "onTs": NOW + 60, "offTs": NOW + 120})
     assert status == 201
     assert made["scheduleId"].startswith("sched_")
@@ -167,7 +167,7 @@ async def test_the_context_lists_whole_definitions(client: Client, path: str) ->
     assert {"ON", "OFF", "TOGGLE"} <= {one["name"] for one in context["commands"]}
 
 
-async def test_roles_and_keys_are_held_to_their_place(client: Client, world: ScheduleWorld, path: str) -> None:
+async def test_keys_and_low_roles_are_refused(client: Client, world: ScheduleWorld, path: str) -> None:
     body = {"slot": 0, "onTs": NOW + 60, "offTs": NOW + 120}
     assert (await call(client, "POST", path, body, who=as_person(Role.VIEWER)))[1]["error"] == "ROLE_REQUIRED"
     assert (await call(client, "POST", path, body, who=as_person(Role.MEMBER)))[1]["error"] == "GRANT_MISSING"

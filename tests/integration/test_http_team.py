@@ -42,7 +42,7 @@ async def test_a_bad_member_is_refused_with_the_name_of_the_field(http: HttpClie
     assert [detail["field"] for detail in answer.json()["details"]] == [field]
 
 
-async def test_the_last_owner_stays(http: HttpClient) -> None:
+async def test_the_last_owner_cannot_be_removed(http: HttpClient) -> None:
     [me] = (await http.get("/members")).json()
     for answer in (
         await http.delete(f"/members/{me['membershipId']}"),
@@ -51,14 +51,14 @@ async def test_the_last_owner_stays(http: HttpClient) -> None:
         assert (answer.status_code, answer.json()["error"]) == (409, "LAST_OWNER")
 
 
-async def test_an_admin_does_not_touch_owners(http: HttpClient) -> None:
+async def test_an_admin_cannot_change_owners(http: HttpClient) -> None:
     [owner] = (await http.get("/members")).json()
     await http.sign_in("grace@example.com", Role.ADMIN)
     answer = await http.delete(f"/members/{owner['membershipId']}")
     assert (answer.status_code, answer.json()["error"]) == (403, "ROLE_REQUIRED")
 
 
-async def test_an_id_of_any_shape_is_just_not_found(http: HttpClient) -> None:
+async def test_a_malformed_id_is_not_found(http: HttpClient) -> None:
     for name in ("mbr_unknown", "prj_00000000000000000000", "%E2%82%AC", "..", "mbr_" + "a" * 100):
         assert (await http.delete(f"/members/{name}")).status_code in (404, 405), name
 

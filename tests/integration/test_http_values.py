@@ -1,5 +1,4 @@
-"""What the document says of numbers, of null and of choices is what the service does, field by field; it is read from the
-document."""
+"""Numbers, null and enumerations behave as the OpenAPI document says, field by field; the cases come from the document."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ async def owner(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiCa
 
 
 def bodies(document: Any) -> Iterator[tuple[str, str, Any, Any]]:
-    """Method, a path of nobody's, an example that is in order, and its schema; of all that a session may send."""
+    """Method, path with unknown ids, a valid example, and its schema, for each body that a session may send."""
     for path, calls in document["paths"].items():
         for method, call in calls.items():
             content = call.get("requestBody", {}).get("content", {}).get("application/json")
@@ -39,12 +38,12 @@ def followed(document: Any, schema: Any) -> Any:
 
 
 def kinds(document: Any, schema: Any) -> set[str]:
-    """The JSON types that the schema takes; everything, when it says nothing."""
+    """The JSON types that the schema accepts; all of them if it names none."""
     schema = followed(document, schema)
     if "anyOf" in schema:
         return set().union(*(kinds(document, one) for one in schema["anyOf"]))
-    said = schema.get("type", ["null", "integer"] if "enum" not in schema and "const" not in schema else [])
-    return {said} if isinstance(said, str) else set(said)
+    reply = schema.get("type", ["null", "integer"] if "enum" not in schema and "const" not in schema else [])
+    return {reply} if isinstance(reply, str) else set(reply)
 
 
 def faults(answer: Any) -> set[str]:
@@ -52,14 +51,14 @@ def faults(answer: Any) -> set[str]:
     return {detail["field"].partition(".")[0] for detail in answer.json().get("details", [])}
 
 
-async def test_null_is_taken_exactly_where_the_document_says_so(owner: ApiCaller) -> None:
+async def test_null_is_accepted_exactly_where_the_document_says(owner: ApiCaller) -> None:
     document = (await owner.app.http.get("/openapi.json")).json()
-    wrong, asked = [], 0
+    wrong, requested = [], 0
     for method, path, example, schema in bodies(document):
         for name, of in schema["properties"].items():
             answer = await owner.send(method, path, {**example, name: None})
-            refused, asked = name in faults(answer), asked + 1
-            if refused and "null" in kinds(document, of):  # as one of several of which one must be there
+            refused, requested = name in faults(answer), requested + 1
+            if refused and "null" in kinds(document, of):  # one of several fields of which one is required
                 left_out = {key: value for key, value in example.items() if key != name}
                 refused = name not in faults(await owner.send(method, path, left_out))
                 if refused:
@@ -67,12 +66,12 @@ async def test_null_is_taken_exactly_where_the_document_says_so(owner: ApiCaller
             elif not refused and "null" not in kinds(document, of):
                 wrong.append(f"{method} {path} {name}: {answer.status_code} {answer.text[:200]}")
     assert wrong == []
-    assert asked > 100
+    assert requested > 100
 
 
 async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: ApiCaller) -> None:
     document = (await owner.app.http.get("/openapi.json")).json()
-    asked = 0
+    requested = 0
     for method, path, example, schema in bodies(document):
         for name, of in schema["properties"].items():
             if "integer" in kinds(document, of) and isinstance(example.get(name), int):
@@ -80,8 +79,8 @@ async def test_a_whole_number_may_be_written_as_json_writes_numbers(owner: ApiCa
                 assert "must be a whole number." not in answer.text, f"{method} {path} {name}"
                 half = await owner.send(method, path, {**example, name: example[name] + 0.5})
                 assert half.status_code == 400, f"{method} {path} {name}"
-                asked += 1
-    assert asked > 3
+                requested += 1
+    assert requested > 3
 
 
 async def test_every_value_of_an_enumeration_in_the_document_is_accepted(owner: ApiCaller) -> None:
@@ -120,12 +119,12 @@ async def test_a_whole_number_keeps_its_bounds_and_its_place(owner: ApiCaller) -
 
 
 @pytest.mark.parametrize("text", ["1.0", "1e1", "+1", " 1", "1_0", "", "١", "0x1", "true"])
-async def test_a_number_in_a_query_is_its_digits(owner: ApiCaller, text: str) -> None:
+async def test_a_query_number_is_plain_digits(owner: ApiCaller, text: str) -> None:
     answer = await owner.send("GET", "/events", params={"limit": text})
     assert (answer.status_code, faults(answer)) == (400, {"limit"})
 
 
-async def test_a_type_that_no_event_has_is_a_fault_and_no_empty_page(owner: ApiCaller) -> None:
+async def test_an_unknown_event_type_is_an_error(owner: ApiCaller) -> None:
     document = (await owner.app.http.get("/openapi.json")).json()
     parts = document["paths"]["/api/v1/events"]["get"]["parameters"]
     [listed] = [part["schema"]["enum"] for part in parts if part["name"] == "type"]

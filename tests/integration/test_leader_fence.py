@@ -22,7 +22,7 @@ from support.storage import StoredAccount, add_execution, an_execution, empty_po
 
 pytestmark = pytest.mark.skipif(not postgres.available(), reason="needs PostgreSQL")
 
-PATIENCE = 15.0
+TIMEOUT = 15.0
 
 
 @dataclass
@@ -74,7 +74,7 @@ async def commands(world: StoredAccount) -> int:
 
 async def become_leader(listener: PostgresListener) -> Any:
     waiting = asyncio.create_task(listener.run_until_lost())
-    await asyncio.wait_for(listener.leader_lock.acquired.wait(), PATIENCE)
+    await asyncio.wait_for(listener.leader_lock.acquired.wait(), TIMEOUT)
     return waiting
 
 

@@ -49,15 +49,15 @@ async def test_a_connection_is_pinged_only_after_it_was_idle(monkeypatch: pytest
     database = SqlDatabase(await storage.empty_postgres(), pool_size=1)
     await database.start()
     try:
-        asked: list[object] = []
-        monkeypatch.setattr(database._backend._engine.dialect, "do_ping", lambda connection: asked.append(connection) or True)
+        requested: list[object] = []
+        monkeypatch.setattr(database._backend._engine.dialect, "do_ping", lambda connection: requested.append(connection) or True)
         for _ in range(3):
             async with database.uow.read() as tx:
                 await tx.accounts.has_any()
-        assert asked == []
+        assert requested == []
         monkeypatch.setattr(pool, "PING_AFTER_IDLE_S", 0.0)
         async with database.uow.read() as tx:
             await tx.accounts.has_any()
-        assert len(asked) == 1
+        assert len(requested) == 1
     finally:
         await database.stop()

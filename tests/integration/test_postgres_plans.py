@@ -90,7 +90,7 @@ def claims() -> Iterator[tuple[str, Any, Any]]:
     yield "finished attempts", deliveries.FINISH_ATTEMPTS.postgres_sql, [*logged, ids]
 
 
-ASKED = [*pages(), *claims()]
+REQUESTED = [*pages(), *claims()]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ async def connection(filled: object, request: pytest.FixtureRequest) -> AsyncIte
     await connected.close()
 
 
-@pytest.mark.parametrize(("statement", "params"), [one[1:] for one in ASKED], ids=[one[0] for one in ASKED])
+@pytest.mark.parametrize(("statement", "params"), [one[1:] for one in REQUESTED], ids=[one[0] for one in REQUESTED])
 async def test_it_reads_by_index_what_it_gives(connection: asyncpg.Connection[Any], statement: Any, params: Any) -> None:
     plan = await explain(connection, await prepare(connection, statement), *values(statement, params), before=6)
     assert not oversized_steps(plan, ROWS / 10), json.dumps(plan, indent=1)

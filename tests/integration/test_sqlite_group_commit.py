@@ -167,7 +167,7 @@ async def test_stopping_finishes_what_waits_and_takes_nothing_more(bench: Bench)
         await bench.backend.check()
 
 
-async def test_no_reader_in_time_is_said_so(bench: Bench) -> None:
+async def test_no_free_reader_in_time_is_reported(bench: Bench) -> None:
     async with AsyncExitStack() as others:
         for _ in range(6):
             await others.enter_async_context(bench.uow.read())

@@ -147,11 +147,11 @@ async def test_a_right_code_is_used_once_by_whoever_is_first(pair: TwoInstances)
     assert [one for one in found if one is None] == [None]
 
 
-async def test_of_two_codes_asked_for_at_once_one_is_mailed(pair: TwoInstances) -> None:
-    async def ask(program: InProcessApp) -> Any:
+async def test_of_two_codes_requested_at_once_one_is_mailed(pair: TwoInstances) -> None:
+    async def request_approval(program: InProcessApp) -> Any:
         return await program.services.passwords.send_code(as_session(pair.account))
 
-    found = await pair.call_both(10, ask)
+    found = await pair.call_both(10, request_approval)
     assert sum(isinstance(one, RateLimited) for one in found) == 9
     assert len(pair.first.mail.mails) + len(pair.second.mail.mails) == 1
 
@@ -218,8 +218,8 @@ async def test_an_abandoned_idempotency_key_is_taken_over_by_one(pair: TwoInstan
 async def test_of_forty_decisions_at_both_one_wins(pair: TwoInstances) -> None:
     device, key = await limited(pair, 100)
     await pair.owner.send_ok("POST", f"{device}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
-    asked = await pair.second.caller(X_Api_Key=key).send_ok("POST", f"{device}/command", {"cmd": "FLUSH"})
-    path = f"{device}/approvals/{asked['approvalId']}"
+    requested = await pair.second.caller(X_Api_Key=key).send_ok("POST", f"{device}/command", {"cmd": "FLUSH"})
+    path = f"{device}/approvals/{requested['approvalId']}"
     words = iter(["approve", "approve", "deny", "deny"] * 10)
 
     async def decide(program: InProcessApp) -> Any:

@@ -17,7 +17,7 @@ from support.storage import STORAGES, a_delivery
 from support.webhook_receiver import respond, webhook_receiver
 from support.webhook_world import TIMEOUT_S, WebhookWorld, webhook_world
 
-OWED = 3_500
+PENDING = 3_500
 
 
 @pytest.fixture(params=[kind for kind in STORAGES if kind != "memory"])
@@ -26,19 +26,19 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield world
 
 
-async def owe(world: WebhookWorld, count: int, url: str = "http://127.0.0.1:9/") -> str:
+async def add_pending(world: WebhookWorld, count: int, url: str = "http://127.0.0.1:9/") -> str:
     """A webhook that is owed `count` events."""
     device = await world.device()
     made = await world.webhook(url, device)
-    owed = a_delivery(made.webhook, device_id=device.device_id)
+    pending = a_delivery(made.webhook, device_id=device.device_id)
     async with world.uow.write() as tx:
-        await tx.deliveries.add_many([owed] * count)
+        await tx.deliveries.add_many([pending] * count)
     return made.webhook.webhook_id
 
 
 @pytest.mark.parametrize("how", ["webhook", "key"])
 async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_write(world: WebhookWorld, how: str) -> None:
-    webhook_id = await owe(world, OWED)
+    webhook_id = await add_pending(world, PENDING)
     [webhook] = await world.webhooks.list(world.session())
     if how == "webhook":
         await world.webhooks.delete(world.session(), webhook_id)
@@ -53,14 +53,14 @@ async def test_it_is_gone_at_once_and_its_rows_in_steps_between_which_others_wri
     steps = 0
     while await sweep.run_once():
         steps += 1
-    assert steps == -(-OWED // cleanup.BATCH_ROWS)
+    assert steps == -(-PENDING // cleanup.BATCH_ROWS)
     async with world.uow.read() as tx:
         assert await tx.deliveries.get(1) is None
         assert await tx.deliveries.next_due_ms() is None
 
 
 async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld) -> None:
-    webhook_id = await owe(world, OWED)
+    webhook_id = await add_pending(world, PENDING)
     await world.webhooks.delete(world.session(), webhook_id)
     assert await WebhookCleanup(uow=world.uow).run_once()  # and then the process ended
     loop = WebhookCleanupWorker(cleanup=WebhookCleanup(uow=world.uow), wake_event=WakeEvent())
@@ -79,7 +79,7 @@ async def test_what_a_stop_left_half_done_is_taken_up_again(world: WebhookWorld)
 @pytest.mark.parametrize("change", ["delete", "disable"])
 async def test_a_backlog_that_is_dropped_delays_nobody_and_sends_nothing_more(world: WebhookWorld, change: str) -> None:
     async with webhook_receiver(respond(500)) as failing, webhook_receiver(respond()) as healthy:
-        webhook_id = await owe(world, OWED, failing.url)
+        webhook_id = await add_pending(world, PENDING, failing.url)
         device = await world.device()
         await world.webhook(healthy.url, device)
         if change == "delete":

@@ -115,7 +115,7 @@ async def test_retry_after_lengthens_a_pause_and_never_shortens_it(world: Webhoo
         assert second.next_attempt_ms - second.finished_ms == 10_000
 
 
-async def test_410_disables_the_webhook_drops_what_is_owed_and_says_so_in_the_log(world: WebhookWorld) -> None:
+async def test_410_disables_the_webhook_discards_pending_deliveries_and_is_logged(world: WebhookWorld) -> None:
     device = await world.device()
     async with webhook_receiver(in_sequence(respond(500), respond(410))) as receiver:
         made = await world.webhook(receiver.url, device)
@@ -216,7 +216,7 @@ async def test_disabling_or_deleting_a_webhook_stops_its_pending_retries(world: 
         assert len(receiver.requests) == 1
 
 
-async def test_only_webhooks_whose_key_sees_the_device_are_told(world: WebhookWorld) -> None:
+async def test_only_webhooks_whose_key_may_read_the_device_get_a_delivery(world: WebhookWorld) -> None:
     seen, hidden = await world.device(), await world.device()
     async with (
         webhook_receiver(respond()) as one,
@@ -321,9 +321,9 @@ async def test_what_was_under_way_when_the_process_died_is_sent_again_after_its_
     async with webhook_receiver(respond()) as receiver:
         await world.webhooks.update(world.session(), made.webhook.webhook_id, url=receiver.url)
         now_ms = world.clock.now_ms()
-        owed = a_delivery(made.webhook, device_id=device.device_id, due_ms=now_ms)
+        pending = a_delivery(made.webhook, device_id=device.device_id, due_ms=now_ms)
         async with world.uow.write() as tx:  # a worker claims, and is never heard of again
-            await tx.deliveries.add_many([owed])
+            await tx.deliveries.add_many([pending])
             await tx.deliveries.claim(now_ms, now_ms + 30_000, 10)
         await asyncio.sleep(0.05)
         assert not receiver.requests

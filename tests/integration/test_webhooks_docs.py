@@ -86,5 +86,5 @@ async def test_the_code_for_other_languages_accepts_a_delivery_and_nothing_else(
     secret, got = delivery
     for body, expected in [(got.body, "true"), (got.body + b" ", "false")]:
         given = json.dumps({"secret": secret, "body": body.decode(), "headers": got.headers})
-        said = subprocess.run(command, input=given, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-        assert said.stdout.strip() == expected, said.stderr
+        reply = subprocess.run(command, input=given, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert reply.stdout.strip() == expected, reply.stderr

@@ -225,7 +225,7 @@ async def test_the_log_which_all_members_read_says_no_more_of_an_address_than_it
     await site.http.post(f"{path}/rotate-secret")
     await site.http.delete(path)
     log = await site.http.get("/events?limit=200")
-    told = [event["description"] for event in log.json()["data"] if event["eventType"].startswith("webhook_")]
-    assert len(told) == 4
-    assert all("127.0.0.1:9" in line for line in told)
+    reported = [event["description"] for event in log.json()["data"] if event["eventType"].startswith("webhook_")]
+    assert len(reported) == 4
+    assert all("127.0.0.1:9" in line for line in reported)
     assert "verySecret" not in log.text

@@ -26,7 +26,7 @@ from support.webhook_receiver import Behaviour, ReceivedRequest, Receiver, reset
 SPEED = 40
 ROUNDS, KILLS = 60, 3
 SEED = 20261121
-SETTLE_S = {1: 1.0, 2: 3.0}
+QUIET_S = {1: 1.0, 2: 3.0}
 """By instances, the real seconds after a change during which something sent before may still be read off a socket. Two of them do
 not tell each other of changes here (the program's do: test_webhooks_instances), so a turn that one has begun, it also ends."""
 FOR_EVER = float("inf")
@@ -102,7 +102,7 @@ class Service:
 
 
 @dataclass
-class Hook:
+class WebhookState:
     webhook_id: str
     key_id: str
     receiver: Receiver
@@ -110,18 +110,18 @@ class Hook:
     grants: dict[str, str] = field(default_factory=dict)
     seen: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """By device, the stretches of time in which the key saw it."""
-    owed: set[int] = field(default_factory=set)
+    pending: set[int] = field(default_factory=set)
     maybe: set[int] = field(default_factory=set)
-    settle_s: float = SETTLE_S[1]
+    quiet_s: float = QUIET_S[1]
     ever_dropped: bool = False
     accepted: set[str] = field(default_factory=set)
 
     def saw(self, device: str, at: float) -> bool:
         """Whether it saw the device then or a moment before."""
-        return any(began <= at and at - self.settle_s <= ended for began, ended in self.seen.get(device, []))
+        return any(began <= at and at - self.quiet_s <= ended for began, ended in self.seen.get(device, []))
 
 
-def moody(hook_of: dict[int, Hook], chance: random.Random) -> Behaviour:
+def moody(webhook_of: dict[int, WebhookState], chance: random.Random) -> Behaviour:
     """Fails in one way or another two times out of five, and remembers which events it has accepted."""
     good = respond()
     bad = [
@@ -138,74 +138,76 @@ def moody(hook_of: dict[int, Hook], chance: random.Random) -> Behaviour:
         await asyncio.sleep(chance.random() * 0.01)
         if chance.random() < 0.4:
             return await chance.choice(bad)(receiver, reader, writer)
-        hook_of[id(receiver)].accepted.add(event_id)
+        webhook_of[id(receiver)].accepted.add(event_id)
         return await good(receiver, reader, writer)
 
     return behave
 
 
 @contextlib.asynccontextmanager
-async def scene(service: Service, instances: int, chance: random.Random) -> AsyncIterator[tuple[list[str], list[Hook]]]:
+async def scene(service: Service, instances: int, chance: random.Random) -> AsyncIterator[tuple[list[str], list[WebhookState]]]:
     for _ in range(instances):
         await service.start()
     await service.do("populate")
     devices = [await service.do("device") for _ in range(3)]
-    hooks: list[Hook] = []
-    by_receiver: dict[int, Hook] = {}
+    webhooks: list[WebhookState] = []
+    by_receiver: dict[int, WebhookState] = {}
     async with contextlib.AsyncExitStack() as stack:
         for index in range(3):
             behave = respond(503) if index == 2 else moody(by_receiver, chance)
             receiver = await stack.enter_async_context(webhook_receiver(behave))
             made = await service.do("webhook", url=receiver.url)
-            hook = Hook(made["id"], made["key"], receiver, [(0.0, made["secret"])], settle_s=SETTLE_S[instances])
-            by_receiver[id(receiver)] = hook
-            hooks.append(hook)
+            hook_row = WebhookState(made["id"], made["key"], receiver, [(0.0, made["secret"])], quiet_s=QUIET_S[instances])
+            by_receiver[id(receiver)] = hook_row
+            webhooks.append(hook_row)
             for device in devices[: index + 1]:
-                await give(service, hook, device)
+                await give(service, hook_row, device)
         try:
-            yield devices, hooks
+            yield devices, webhooks
         finally:
             await service.stop()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STORAGES if kind != "memory"])
-async def test_nothing_owed_is_lost_and_nothing_else_is_sent(kind: str, tmp_path: Path) -> None:
+async def test_no_pending_delivery_is_lost_and_nothing_else_is_sent(kind: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     path = tmp_path / "latchboard.db"
     service = Service(kind, sqlite_url(path) if kind == "sqlite" else await empty_postgres(), path, chance)
     numbers = iter(range(1_000_000))
-    async with scene(service, 1 if kind == "sqlite" else 2, chance) as (devices, hooks):
+    async with scene(service, 1 if kind == "sqlite" else 2, chance) as (devices, webhooks):
         rounds = 0
         while rounds < ROUNDS or service.kills < KILLS:
-            await one_step(chance, service, devices, hooks, numbers)
+            await one_step(chance, service, devices, webhooks, numbers)
             rounds += 1
         async with asyncio.timeout(120):
             while (await service.query("SELECT count(*) FROM deliveries WHERE state = 'PENDING'"))[0][0]:
                 await asyncio.sleep(0.2)
-    await check(service, hooks)
+    await check(service, webhooks)
 
 
-async def one_step(chance: random.Random, service: Service, devices: list[str], hooks: list[Hook], numbers: Any) -> None:
-    hook, device = chance.choice(hooks), chance.choice(devices)
+async def one_step(
+    chance: random.Random, service: Service, devices: list[str], webhooks: list[WebhookState], numbers: Any
+) -> None:
+    hook_row, device = chance.choice(webhooks), chance.choice(devices)
     step = chance.choices(["switch", "killed", "grant", "rotate", "pause", "wait"], [60, 8, 12, 8, 3, 9])[0]
-    if step == "grant" and device in hook.grants:
-        hook.ever_dropped = True
-        await service.do("revoke", grant=hook.grants.pop(device))
-        began, _ = hook.seen[device].pop()
-        hook.seen[device].append((began, now()))
+    if step == "grant" and device in hook_row.grants:
+        hook_row.ever_dropped = True
+        await service.do("revoke", grant=hook_row.grants.pop(device))
+        began, _ = hook_row.seen[device].pop()
+        hook_row.seen[device].append((began, now()))
     elif step == "grant":
-        await give(service, hook, device)
+        await give(service, hook_row, device)
     elif step == "rotate":
-        secret = await service.do("rotate", webhook=hook.webhook_id)
-        hook.secrets.append((now(), secret))
+        secret = await service.do("rotate", webhook=hook_row.webhook_id)
+        hook_row.secrets.append((now(), secret))
     elif step == "pause":
-        hook.ever_dropped = True
-        await service.do("pause", webhook=hook.webhook_id)
+        hook_row.ever_dropped = True
+        await service.do("pause", webhook=hook_row.webhook_id)
     elif step == "wait":
         await asyncio.sleep(chance.random() * 0.2)
     else:
         batch = [next(numbers) for _ in range(chance.randrange(1, 8))]
-        seers = [seer for seer in hooks if device in seer.grants]
+        seers = [seer for seer in webhooks if device in seer.grants]
         if step == "switch":
             await service.do("switch", device=device, numbers=batch)
         else:
@@ -214,49 +216,49 @@ async def one_step(chance: random.Random, service: Service, devices: list[str], 
             await service.kill(process)
             await service.start()
         for seer in seers:
-            (seer.owed if step == "switch" else seer.maybe).update(batch)
+            (seer.pending if step == "switch" else seer.maybe).update(batch)
 
 
-async def give(service: Service, hook: Hook, device: str) -> None:
+async def give(service: Service, hook_row: WebhookState, device: str) -> None:
     began = now()
-    hook.grants[device] = await service.do("grant", key=hook.key_id, device=device)
-    hook.seen.setdefault(device, []).append((began, FOR_EVER))
+    hook_row.grants[device] = await service.do("grant", key=hook_row.key_id, device=device)
+    hook_row.seen.setdefault(device, []).append((began, FOR_EVER))
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def check(service: Service, hooks: list[Hook]) -> None:
+async def check(service: Service, webhooks: list[WebhookState]) -> None:
     logged = {row[0] for row in await service.query("SELECT delivery_id FROM attempts")}
     ended = dict(
         await service.query("SELECT delivery_no, count(*) FROM attempts WHERE finished_ms IS NOT NULL GROUP BY delivery_no")
     )
     rows = await service.query("SELECT webhook_id, no, state, attempts, event_id, data FROM deliveries")
-    for hook in hooks:
-        mine = [row[1:] for row in rows if row[0] == hook.webhook_id]
+    for hook_row in webhooks:
+        mine = [row[1:] for row in rows if row[0] == hook_row.webhook_id]
         written = [json.loads(data)["number"] for _, _, _, _, data in mine]
         assert len(written) == len(set(written))
-        assert hook.owed <= set(written) <= hook.owed | hook.maybe
+        assert hook_row.pending <= set(written) <= hook_row.pending | hook_row.maybe
         for no, state, attempts, event_id, _ in mine:
             if state == "DELIVERED":
-                assert event_id in hook.accepted
+                assert event_id in hook_row.accepted
             elif state == "GIVEN_UP":
                 assert attempts == 6 <= ended[no]
             else:
                 assert state == "CANCELLED"
-                assert hook.ever_dropped
-        for got in hook.receiver.requests:
-            check_received(hook, got, set(written), logged)
+                assert hook_row.ever_dropped
+        for got in hook_row.receiver.requests:
+            check_received(hook_row, got, set(written), logged)
 
 
-def check_received(hook: Hook, got: ReceivedRequest, written: set[int], logged: set[str]) -> None:
+def check_received(hook_row: WebhookState, got: ReceivedRequest, written: set[int], logged: set[str]) -> None:
     """In the log before it was sent, of an event in scope, with a grant, and signed with a secret of that time."""
     assert got.headers["x-service-delivery"] == got.envelope["id"]
     assert got.envelope["id"] in logged
     assert got.envelope["data"]["number"] in written
-    assert hook.saw(got.envelope["data"]["deviceId"], got.at)
-    valid = [secret for _, secret in hook.secrets if got.signed_with(secret)]
+    assert hook_row.saw(got.envelope["data"]["deviceId"], got.at)
+    valid = [secret for _, secret in hook_row.secrets if got.signed_with(secret)]
     assert len(valid) == 1
-    retired = [since for since, secret in hook.secrets if since + hook.settle_s < got.at]
-    assert valid[0] in [secret for _, secret in hook.secrets[max(0, len(retired) - 1) :]]
+    retired = [since for since, secret in hook_row.secrets if since + hook_row.quiet_s < got.at]
+    assert valid[0] in [secret for _, secret in hook_row.secrets[max(0, len(retired) - 1) :]]

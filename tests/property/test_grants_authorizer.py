@@ -127,8 +127,8 @@ class Gated(RuleBasedStateMachine):
 
     def _call(self, command: str) -> None:
         now_ms = self.world.clock.now_ms()
-        said = {known.grant.grant_id: known.refuses(command, now_ms) for known in self.known.values()}
-        expected = next((grant_id for grant_id, code in said.items() if code is None), None)
+        reply = {known.grant.grant_id: known.refuses(command, now_ms) for known in self.known.values()}
+        expected = next((grant_id for grant_id, code in reply.items() if code is None), None)
         answer = self.runner.run(self._answer(command))
         if expected is not None:
             assert isinstance(answer, Grant)
@@ -136,11 +136,11 @@ class Gated(RuleBasedStateMachine):
             if answer.rate_limit_per_minute is not None:
                 self.known[expected].uses.append(now_ms)
             return
-        nearest = max((code for code in said.values() if code), key=ORDER.index, default="GRANT_MISSING")
+        nearest = max((code for code in reply.values() if code), key=ORDER.index, default="GRANT_MISSING")
         assert isinstance(answer, PermissionDenied | RateLimited)
         assert answer.code == nearest
         if isinstance(answer, RateLimited):
-            full = [self.known[grant_id].free_ms(now_ms) for grant_id, code in said.items() if code == "RATE_LIMITED"]
+            full = [self.known[grant_id].free_ms(now_ms) for grant_id, code in reply.items() if code == "RATE_LIMITED"]
             assert answer.retry_after == max(1, -(-(min(full) - now_ms) // 1000))
 
     async def _answer(self, command: str | None) -> Grant | DomainError | None:

@@ -1,12 +1,12 @@
-"""Who may call what: the expected status of every operation of `/openapi.json` for every kind of caller. The one such table.
+"""Who may call what: the expected status of every operation of `/openapi.json` for every kind of caller.
 
 nobody    no credentials, or ones that are malformed, unknown, expired, disabled or of a removed member
 Member+   a Member whose membership is granted every command on the project; Viewer+ likewise
 key       an API key without a grant; keyR with a READ grant for every command on the project, keyW with a WRITE one
-other     the Owner of another account who has got hold of this account's ids
+other     the Owner of another account who knows this account's ids
 
 `#word` is another way to call the operation: `#owner` aims at an Owner, `#promote` makes one, `#query` sends a QUERY command and
-`#approval` one that needs approval. A 400 is what lies behind permission (the code is wrong, a key of another account is none).
+`#approval` one that needs approval. A 400 means that permission was given and the input is wrong (a wrong code, a key of another account).
 An operation without a row, and a row without an operation, fail the test.
 """
 
@@ -107,8 +107,7 @@ OUTSIDE = """
 /  /dashboard/<path:name>  /docs  /docs/<name>  /docs/confine.js  /docs/start.js  /openapi.json  /healthz  /readyz  /metrics
 /dashboard/session/login  /dashboard/session/refresh  /dashboard/session/logout
 """
-"""Routes that are no operations of the document: open to everybody. The live feed stands beside the routes, and asks for
-itself."""
+"""Routes that are not operations of the document and need no authentication. The live feed authenticates separately."""
 
 
 def rows() -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""How to call every operation of the document so that only permission can stop it: what its path names, made anew, and a body.
+"""Calls each operation of the document so that only missing permission can refuse it: with new objects for its path, and a body.
 
 A row is `METHOD /path`, as in the document without `/api/v1`; ` #word` behind it is another way to call the same operation.
 """
@@ -21,19 +21,19 @@ SOON_S = 1_800_003_600
 
 @dataclass
 class Targets:
-    """Makes what a path names in one account: each object new, and those above it in the path with it."""
+    """Creates the objects that a path names in one account: each one new, with its parents."""
 
     app: InProcessApp
     owner: ApiCaller
     requester: ApiCaller
-    """A key that may send everything; asks for the approvals."""
+    """A key that may send everything; it requests the approvals."""
     account_id: str
     secrets: set[str] = field(default_factory=set)
-    """What only the reply that makes it may show."""
+    """What only the response that creates it may contain."""
     count: int = 0
 
     async def create(self, row: str) -> Ids:
-        """Ids by the name of the path's parameter; `keyId` and `membershipId` as well where a body needs them."""
+        """Ids by the name of the path parameter, plus `keyId` and `membershipId` where a body needs them."""
         ids: Ids = {}
         for name, maker in MAKERS.items():
             if f"{{{name}}}" in row:

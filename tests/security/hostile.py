@@ -1,4 +1,4 @@
-"""What no program should be sent, and where in a request it can stand: found in the document, so a new field is tried at once."""
+"""Hostile values, and the places of a request for them; the places come from the OpenAPI document, so new fields are included."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_JSON = [
     "[" * 40 + "]" * 40,
     '{"a":' * 40 + "1" + "}" * 40,
 ]
-"""JSON texts, or nearly, that are refused wherever they stand."""
+"""Malformed or forbidden JSON texts, refused in every place."""
 
 ODD = [
     "9223372036854775807",
@@ -131,7 +131,7 @@ Where = tuple[str | int, ...]
 
 
 def fields(schema: dict[str, Any], document: dict[str, Any], depth: int = 0) -> Iterator[Where]:
-    """The path of every field a body may have; `()` is the body itself."""
+    """The path of each possible field of a body; `()` is the body itself."""
     yield ()
     for one in _schemas(schema, document):
         if depth > 4:
@@ -157,7 +157,7 @@ def _schemas(schema: dict[str, Any], document: dict[str, Any]) -> Iterator[dict[
 
 
 def with_value_at(body: Any, where: Where, value: Any) -> Any:
-    """`body` with `value` at `where`; what is missing on the way is made."""
+    """`body` with `value` at `where`; missing parents are created."""
     if not where:
         return value
     step, *rest = where

@@ -1,4 +1,4 @@
-"""Everybody who may come to the door: each kind of caller of one account, strangers, and the Owner of another account."""
+"""All kinds of callers: each role and key of one account, unauthenticated ones, and the Owner of another account."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class People:
     callers: dict[str, ApiCaller]
     """By the table's columns, without `nobody`."""
     strangers: dict[str, ApiCaller]
-    """Who shows something, and is nobody all the same."""
+    """Callers with invalid credentials."""
     ours: Targets
     theirs: Targets
 

@@ -1,4 +1,4 @@
-"""Hypothesis machines over one whole program: every example gets an account of its own in the same database."""
+"""Hypothesis machines over one whole program: each example has its own account in the same database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.storage import empty_postgres
 
 @contextmanager
 def running_app(folder: Path, database: str = "sqlite") -> Iterator[tuple[asyncio.Runner, InProcessApp]]:
-    """A program and the loop it lives in, for code that is not async."""
+    """A program and its event loop, for synchronous code."""
     with asyncio.Runner() as runner:
         program = (
             in_process_app(folder) if database == "sqlite" else in_process_app(folder, database_url=runner.run(empty_postgres()))

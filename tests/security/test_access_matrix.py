@@ -1,6 +1,6 @@
-"""Every operation lets in whom the table names and nobody else, over the whole composed program and real SQLite.
+"""Each operation accepts exactly the callers that the table names, in the composed program with real SQLite.
 
-Who is refused comes first and changes nothing: the same objects then serve those who are let in. Who is let in gets new objects.
+Callers that must be refused come first and change nothing, so they share objects. Each accepted caller gets new objects.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ async def test_the_table_has_a_row_for_every_operation_and_no_other(people: Peop
     assert found == {" ".join(operation_of(row)) for row in ROWS}
 
 
-async def test_every_route_is_an_operation_or_known_to_be_none(people: People) -> None:
+async def test_every_route_is_an_operation_or_a_listed_exception(people: People) -> None:
     app = people.app.program.http_app
     bare = {rule.rule for rule in app.url_map.iter_rules() if not hasattr(app.view_functions[rule.endpoint], "operation")}
     assert bare == set(OUTSIDE.split())
 
 
-async def test_every_cell_of_the_table_is_true(people: People) -> None:
+async def test_every_cell_of_the_table_holds(people: People) -> None:
     wrong: list[str] = []
     for row, expected in ROWS.items():
         columns = sorted(expected, key=lambda column: -expected[column])
@@ -69,7 +69,7 @@ async def test_every_cell_of_the_table_is_true(people: People) -> None:
     assert wrong == []
 
 
-async def test_a_refusal_says_by_which_law(people: People) -> None:
+async def test_a_denial_names_its_reason(people: People) -> None:
     access = {
         f"{method.upper()} {path.removeprefix('/api/v1')}": operation["x-caller"]
         for path, methods in (await document(people))["paths"].items()
@@ -81,7 +81,7 @@ async def test_a_refusal_says_by_which_law(people: People) -> None:
         for column in (column for column, status in expected.items() if status in (401, 403, 404)):
             caller = people.app.caller() if column == "nobody" else people.callers[column]
             code = (await call(caller, row, ids)).json()["error"]
-            hidden = expected[column] == 404  # what a caller may not know of does not exist for it
+            hidden = expected[column] == 404  # what a caller may not see does not exist for it
             if code not in ({"NOT_FOUND"} if hidden else _codes(column, access[" ".join(operation_of(row))])):
                 wrong.append(f"{row} as {column}: {code}")
     assert wrong == []
@@ -97,7 +97,7 @@ def _codes(column: str, access: str) -> set[str]:
     return {"ROLE_REQUIRED"} if column == "Admin" else {"ROLE_REQUIRED", "GRANT_MISSING"}
 
 
-async def test_who_shows_something_worthless_is_nobody(people: People) -> None:
+async def test_invalid_credentials_are_unauthenticated(people: People) -> None:
     wrong: list[str] = []
     for row, expected in ROWS.items():
         ids = await people.ours.create(row)
@@ -114,12 +114,12 @@ async def test_who_shows_something_worthless_is_nobody(people: People) -> None:
 
 
 def made_up(row: str, ids: Ids) -> Ids:
-    """Ids of the right shape that name nothing."""
+    """Well-formed ids of nothing."""
     return {name: SOURCE_OF_IDS.new_id(PREFIXES[name]) if name in PREFIXES else value for name, value in ids.items()}
 
 
 def story(answer: httpx.Response, ids: Ids) -> tuple[int, Any, list[str]]:
-    """What an answer tells, but for the ids the caller named himself and the name of the request."""
+    """The response without the ids that the caller sent and without the request id."""
     text = answer.text
     for name, value in ids.items():
         text = text.replace(value, f"<{name}>")
@@ -133,13 +133,13 @@ async def test_another_account_cannot_tell_what_exists_here(people: People) -> N
     for row in (row for row in ROWS if "{" in row or "keyId" in str(BODIES.get(row))):
         ours = await people.ours.create(row)
         nothing = made_up(row, ours)
-        told, blank = story(await call(eve, row, ours), ours), story(await call(eve, row, nothing), nothing)
-        if told != blank:
-            wrong.append(f"{row}: {told} against {blank}")
+        reported, blank = story(await call(eve, row, ours), ours), story(await call(eve, row, nothing), nothing)
+        if reported != blank:
+            wrong.append(f"{row}: {reported} against {blank}")
     assert wrong == []
 
 
-async def test_what_belongs_to_another_account_is_not_found_below_a_device_of_ones_own(people: People) -> None:
+async def test_resources_of_another_account_are_not_found_below_an_own_device(people: People) -> None:
     wrong: list[str] = []
     eve = people.callers["other"]
     for row in (row for row in ROWS if row.count("{") == 2 and "{slot}" not in row):
@@ -147,9 +147,9 @@ async def test_what_belongs_to_another_account_is_not_found_below_a_device_of_on
         parent, child = re.findall(r"\{(\w+)\}", row)
         mixed = theirs | {child: ours[child]}
         nothing = theirs | {child: made_up(row, ours)[child]}
-        told, blank = story(await call(eve, row, mixed), mixed), story(await call(eve, row, nothing), nothing)
-        if told != blank or told[0] != 404:
-            wrong.append(f"{row}: {told} against {blank}")
+        reported, blank = story(await call(eve, row, mixed), mixed), story(await call(eve, row, nothing), nothing)
+        if reported != blank or reported[0] != 404:
+            wrong.append(f"{row}: {reported} against {blank}")
         turned = await call(eve, row, ours | {child: theirs[child]})
         if turned.status_code != 404:
             wrong.append(f"{row} with a {parent} of ours: {turned.status_code} {turned.text}")

@@ -1,4 +1,4 @@
-"""From where a request comes: the peer's address, unless the peer is a proxy that the operator named."""
+"""The client address of a request: the peer's, unless the peer is a trusted proxy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOAD_BALANCERS = "10.0.0.0/8, 192.0.2.1,2001:db8::/48"
         ("", ["198.51.100.1"], ""),
     ],
 )
-def test_the_nearest_address_that_is_no_named_proxy_is_the_client(peer: str, lines: list[str], client: str) -> None:
+def test_the_nearest_address_that_is_not_a_trusted_proxy_is_the_client(peer: str, lines: list[str], client: str) -> None:
     assert TrustedProxies(parse_networks(LOAD_BALANCERS)).client_address(peer, lines) == client
 
 
@@ -57,7 +57,7 @@ def test_the_nearest_address_that_is_no_named_proxy_is_the_client(peer: str, lin
         (["xfor=198.51.100.1"], "10.0.0.1"),
     ],
 )
-def test_the_standard_header_is_read_as_rfc_7239_has_it(lines: list[str], client: str) -> None:
+def test_the_forwarded_header_is_read_by_rfc_7239(lines: list[str], client: str) -> None:
     assert TrustedProxies(parse_networks(LOAD_BALANCERS), FORWARDED).client_address("10.0.0.1", lines) == client
 
 
@@ -78,7 +78,7 @@ async def _addresses(program: InProcessApp, account_id: Any, kind: str) -> set[s
     return {event.address for event in found}
 
 
-async def test_each_client_of_a_named_proxy_is_throttled_and_recorded_by_itself(tmp_path: Path) -> None:
+async def test_each_client_of_a_trusted_proxy_is_throttled_and_logged_separately(tmp_path: Path) -> None:
     async with in_process_app(tmp_path, trusted_proxies="127.0.0.1") as program:
         account = await program.create_account("owner@example.com")
         for _ in range(8):
@@ -91,7 +91,7 @@ async def test_each_client_of_a_named_proxy_is_throttled_and_recorded_by_itself(
         assert seen == {"198.51.100.1", "198.51.100.2", "127.0.0.1"}
 
 
-async def test_a_client_that_is_no_named_proxy_is_not_believed(tmp_path: Path) -> None:
+async def test_forwarded_headers_of_an_untrusted_client_are_ignored(tmp_path: Path) -> None:
     async with in_process_app(tmp_path, trusted_proxies="192.0.2.0/24") as program:
         account = await program.create_account("owner@example.com")
         statuses = [await _guess(program, X_Forwarded_For=f"198.51.100.{number}") for number in range(8)]
@@ -99,7 +99,7 @@ async def test_a_client_that_is_no_named_proxy_is_not_believed(tmp_path: Path) -
         assert await _addresses(program, account.account.account_id, "login_failed") == {"127.0.0.1"}
 
 
-async def test_the_address_behind_a_proxy_is_on_the_record_of_requests_and_of_the_feed(tmp_path: Path) -> None:
+async def test_the_client_address_behind_a_proxy_is_logged_for_requests_and_feed(tmp_path: Path) -> None:
     with Service(tmp_path, LATCHBOARD_TRUSTED_PROXIES="127.0.0.0/8") as service:
         async with service.api() as owner:
             key = await owner.post("/keys", {"name": "Robot"}, expect=201)

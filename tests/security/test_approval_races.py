@@ -1,5 +1,5 @@
-"""Approvals against a model, over real SQLite: of any number of deciders at once, and of the clock, exactly one wins; and a
-command that needed an approval runs exactly as often as one was given."""
+"""Approvals against a model, with real SQLite: exactly one of any number of concurrent decisions and the expiry wins, and a
+command that needs approval runs exactly once for each approval."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _numbers = count(1)
 
 
 class Approvals(RuleBasedStateMachine):
-    """The model: of each approval its end and what became of it. `allowed`: the requester's grant is there, the device takes
+    """The model: the expiry and the status of each approval. `allowed`: the requester has a grant and the device accepts
     commands."""
 
     approvals = Bundle("approvals")
@@ -84,7 +84,7 @@ class Approvals(RuleBasedStateMachine):
         return self.enabled and self.grant_id is not None
 
     @rule(target=approvals)
-    def ask(self) -> str:
+    def request_approval(self) -> str:
         path = f"/devices/{self.device_id}/command"
         answer = self.runner.run(self.requester.send("POST", path, {"cmd": "FLUSH", "ttlSeconds": 86_400}))
         if not self.may_run:
@@ -95,32 +95,32 @@ class Approvals(RuleBasedStateMachine):
         self.ends[approval_id], self.status[approval_id] = self.now_ms() + LIFE_MS, "PENDING"
         return approval_id
 
-    async def _decide(self, approval_id: str, decider: int, verdict: str) -> str:
+    async def _decide(self, approval_id: str, decider: int, decision: str) -> str:
         service, who = self.program.services.approvals, self.deciders[decider]
         try:
-            if verdict == "EXPIRED":
+            if decision == "EXPIRED":
                 await service.expire_due()
                 return "looked"
-            act = service.approve if verdict == "APPROVED" else service.deny
+            act = service.approve if decision == "APPROVED" else service.deny
             await act(who, self.device_id, ApprovalId(approval_id))
         except Conflict:
             return "late"
         except DomainError as error:
             return error.code
-        return verdict
+        return decision
 
-    @rule(approval_id=approvals, decider=st.integers(0, 2), verdict=st.sampled_from(["APPROVED", "DENIED"]))
-    def decide(self, approval_id: str, decider: int, verdict: str) -> None:
+    @rule(approval_id=approvals, decider=st.integers(0, 2), decision=st.sampled_from(["APPROVED", "DENIED"]))
+    def decide(self, approval_id: str, decider: int, decision: str) -> None:
         if not approval_id:
             return
-        told = self.runner.run(self._decide(approval_id, decider, verdict))
+        reported = self.runner.run(self._decide(approval_id, decider, decision))
         if not self.is_open(approval_id):
-            assert told == "late"
-        elif verdict == "APPROVED" and not self.may_run:
-            assert told in ("GRANT_MISSING", "DEVICE_DISABLED")
+            assert reported == "late"
+        elif decision == "APPROVED" and not self.may_run:
+            assert reported in ("GRANT_MISSING", "DEVICE_DISABLED")
         else:
-            assert told == verdict
-            self.status[approval_id] = verdict
+            assert reported == decision
+            self.status[approval_id] = decision
 
     @rule(
         approval_id=approvals,
@@ -136,13 +136,13 @@ class Approvals(RuleBasedStateMachine):
         async def all_at_once() -> list[str]:
             return await asyncio.gather(*(self._decide(approval_id, *each) for each in wanted))
 
-        was_open, told = self.is_open(approval_id), Counter(self.runner.run(all_at_once()))
-        winners = told["APPROVED"] + told["DENIED"]
-        possible = {verdict for _, verdict in wanted} & ({"APPROVED", "DENIED"} if self.may_run else {"DENIED"})
-        assert winners == (1 if was_open and possible else 0), told
+        was_open, reported = self.is_open(approval_id), Counter(self.runner.run(all_at_once()))
+        winners = reported["APPROVED"] + reported["DENIED"]
+        possible = {decision for _, decision in wanted} & ({"APPROVED", "DENIED"} if self.may_run else {"DENIED"})
+        assert winners == (1 if was_open and possible else 0), reported
         if winners:
-            self.status[approval_id] = "APPROVED" if told["APPROVED"] else "DENIED"
-        if any(verdict == "EXPIRED" for _, verdict in wanted):
+            self.status[approval_id] = "APPROVED" if reported["APPROVED"] else "DENIED"
+        if any(decision == "EXPIRED" for _, decision in wanted):
             self.expire()
 
     @rule()
@@ -194,12 +194,12 @@ def test_exactly_one_decision_wins(tmp_path: Path, database: str) -> None:
         )
 
 
-def test_of_a_hundred_deciders_and_the_clock_one_wins(tmp_path: Path) -> None:
+def test_one_of_a_hundred_decisions_or_the_expiry_wins(tmp_path: Path) -> None:
     with running_app(tmp_path) as (runner, program):
         for late_ms in (1, 0):
             machine: Any = Approvals(runner, program)
             machine.begin()
-            approval_id = machine.ask()
+            approval_id = machine.request_approval()
             machine.wait_for_its_last_moment(late_ms, approval_id)
             machine.race(approval_id, [(number % 3, ("APPROVED", "DENIED", "EXPIRED")[number % 3]) for number in range(100)])
             machine.a_command_ran_for_each_approval_and_no_other()

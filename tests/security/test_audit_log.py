@@ -1,5 +1,4 @@
-"""Every act that changes who may do what, or what a device does, is on the record: what, by whom, from where; and no secret with
-it."""
+"""Each action that changes permissions or devices is logged with its caller and address, and without any secret."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from support.two_instances import NEW_DEVICE
 PLAIN = {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
 
 
-async def test_each_act_leaves_its_event_with_who_and_from_where(tmp_path: Path) -> None:
+async def test_each_action_logs_its_caller_and_address(tmp_path: Path) -> None:
     async with in_process_app(tmp_path) as program:
         account = await program.create_account("owner@example.com")
         owner = await program.sign_in("owner@example.com")
@@ -49,7 +48,7 @@ ACTS = {
 
 
 async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
-    """The secrets that were shown meanwhile."""
+    """Perform every action; returns the secrets that were shown."""
     project = f"/projects/{(await owner.send_ok('POST', '/projects', {'name': 'Barn'}))['projectId']}"
     await owner.send_ok("PATCH", project, {"name": "Stable"})
     kind = (
@@ -66,23 +65,23 @@ async def every_act(program: Any, account: Any, owner: Any) -> list[str]:
     command = await owner.send_ok("POST", f"{device}/commands", PLAIN)
     await automate(program, owner, device)
     key = await owner.send_ok("POST", "/keys", {"name": "Robot"})
-    hook = await owner.send_ok("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER_URL})
-    rotated = await owner.send_ok("POST", f"/webhooks/{hook['webhookId']}/rotate-secret")
+    webhook = await owner.send_ok("POST", "/webhooks", {"keyId": key["keyId"], "url": RECEIVER_URL})
+    rotated = await owner.send_ok("POST", f"/webhooks/{webhook['webhookId']}/rotate-secret")
     grant = await owner.send_ok("POST", f"{device}/grants", {"commands": ["*"], "apiKeyId": key["keyId"]})
-    asked = await program.caller(X_Api_Key=key["key"]).send_ok("POST", f"{device}/command", {"cmd": "FLUSH"})
-    await owner.send_ok("POST", f"{device}/approvals/{asked['approvalId']}/deny")
+    requested = await program.caller(X_Api_Key=key["key"]).send_ok("POST", f"{device}/command", {"cmd": "FLUSH"})
+    await owner.send_ok("POST", f"{device}/approvals/{requested['approvalId']}/deny")
     await owner.send_ok("PATCH", f"{device}/grants/{grant['grantId']}", {"commands": ["ON"]})
     await owner.send_ok("DELETE", f"{device}/grants/{grant['grantId']}")
     await owner.send_ok("PATCH", f"{device}/commands/{command['commandId']}", {"label": "Flush it"})
     await owner.send_ok("DELETE", f"{device}/commands/{command['commandId']}")
-    await owner.send_ok("DELETE", f"/webhooks/{hook['webhookId']}")
+    await owner.send_ok("DELETE", f"/webhooks/{webhook['webhookId']}")
     await owner.send_ok("PATCH", f"/keys/{key['keyId']}", {"enabled": False})
     await owner.send_ok("DELETE", f"/keys/{key['keyId']}")
     for _ in range(2):
         await owner.send_ok("PATCH", f"{device}/toggle")
     await owner.send_ok("POST", f"{device}/revoke")
     await owner.send_ok("DELETE", device)
-    return [shown["mqttPassword"], key["key"], hook["secret"], rotated["secret"], PASSWORD]
+    return [shown["mqttPassword"], key["key"], webhook["secret"], rotated["secret"], PASSWORD]
 
 
 async def automate(program: Any, owner: Any, device: str) -> None:
@@ -98,7 +97,7 @@ async def automate(program: Any, owner: Any, device: str) -> None:
     await owner.send_ok("DELETE", f"{device}/rules/{rule['ruleId']}")
 
 
-async def test_what_is_still_in_use_or_taken_is_refused_with_its_own_code(tmp_path: Path) -> None:
+async def test_conflicts_have_their_own_error_codes(tmp_path: Path) -> None:
     async with in_process_app(tmp_path) as program:
         await program.create_account("owner@example.com")
         owner = await program.sign_in("owner@example.com")

@@ -1,5 +1,5 @@
-"""Every field of every body, given what it does not take: the answer is a 400 that names the field. Made of the document
-itself."""
+"""Each field of each body with invalid values: the response is a 400 that names the field. The cases come from the OpenAPI
+document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def people(tmp_path: Path) -> AsyncIterator[People]:
 
 
 def kinds(schema: Schema, document: Schema) -> list[Schema]:
-    """What the schema allows, without references and alternatives."""
+    """The schemas that the schema allows, without references and alternatives."""
     if "$ref" in schema:
         return kinds(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
     if "anyOf" in schema:
@@ -61,7 +61,7 @@ def leaves(schema: Schema, document: Schema, path: Where = ()) -> Iterator[tuple
 
 
 def wrong_for(allowed: list[Schema]) -> Iterator[Any]:
-    """Values that none of these takes. A schema without a type takes anything."""
+    """Values that none of these accepts. A schema without a type accepts anything."""
     if any(not one.keys() & {"type", "enum", "const"} for one in allowed):
         return
     types = {one.get("type", "string") for one in allowed}
@@ -84,7 +84,7 @@ def wrong_for(allowed: list[Schema]) -> Iterator[Any]:
             yield "NOTHING_OF_THE_KIND"
 
 
-def told(where: Where) -> str:
+def reported(where: Where) -> str:
     return ".".join(map(str, where))
 
 
@@ -105,8 +105,8 @@ async def test_each_wrong_field_of_each_body_is_named(people: People) -> None:
                 answer = await owner.send(*address(row, ids), with_value_at(body, where, value))
                 named = [fault["field"] for fault in answer.json().get("details", [])]
                 tried += 1
-                if answer.status_code != 400 or not any(name.startswith(told(where)) for name in named):
-                    wrong.append(f"{row} {told(where)} = {json.dumps(value)[:40]}: {answer.status_code} {answer.text[:200]}")
+                if answer.status_code != 400 or not any(name.startswith(reported(where)) for name in named):
+                    wrong.append(f"{row} {reported(where)} = {json.dumps(value)[:40]}: {answer.status_code} {answer.text[:200]}")
     assert wrong == []
     assert tried > 600
 
@@ -166,7 +166,7 @@ PAST = "2020-01-01T00:00:00Z"
         ({"expiresAt": PAST, "timezone": "Nowhere", "commands": []}, {"expiresAt", "timezone", "commands"}),
     ],
 )
-async def test_bad_terms_of_a_grant_are_named_when_made_and_when_changed(people: People, terms: Any, fields: set[str]) -> None:
+async def test_invalid_grant_fields_are_named_on_create_and_update(people: People, terms: Any, fields: set[str]) -> None:
     ids = await people.ours.create("PATCH /devices/{deviceId}/grants/{grantId}")
     owner = people.callers["Owner"]
     _, key_id = await a_key(owner)
@@ -200,7 +200,7 @@ async def test_a_grant_has_exactly_one_subject_of_this_account(people: People) -
         assert {fault["field"] for fault in answer.json()["details"]} == fields
 
 
-async def test_a_command_nobody_has_defined_is_granted_with_a_warning(people: People) -> None:
+async def test_an_undefined_command_is_granted_with_a_warning(people: People) -> None:
     ids = await people.ours.create("PATCH /devices/{deviceId}/grants/{grantId}")
     owner = people.callers["Owner"]
     _, key_id = await a_key(owner)

@@ -1,4 +1,4 @@
-"""Nothing comes in without bounds: every number and text of every request has its limits in the document, and they are kept."""
+"""Every input is bounded: each number and text of each request has limits in the document, and the service enforces them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _whole_numbers(schema: dict[str, Any], document: dict[str, Any], path: tuple
         yield from _whole_numbers(inner, document, (*path, name))
 
 
-async def test_whole_numbers_beyond_all_databases_are_refused_by_name(tmp_path: Path, document: dict[str, Any]) -> None:
+async def test_integers_beyond_64_bits_are_refused_by_field(tmp_path: Path, document: dict[str, Any]) -> None:
     async with in_process_app(tmp_path) as program:
         people = await gather(program)
         tried = 0

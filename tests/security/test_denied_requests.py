@@ -1,4 +1,4 @@
-"""What is refused is on the record: who, what, on which device, from where. Never what was sent, and never without bound."""
+"""Denied requests are logged with caller, action, device and address, without the request body, and at a bounded rate."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ REFUSED_TO = {
 
 
 @pytest.mark.parametrize("row", REFUSED_TO)
-async def test_a_refused_act_is_on_the_record(people: People, row: str) -> None:
+async def test_a_denied_request_is_logged(people: People, row: str) -> None:
     ids = await people.ours.create(row)
     caller = people.callers[REFUSED_TO[row]]
     method, _, template = row.partition(" ")
@@ -82,7 +82,7 @@ def _named(ids: Ids, row: str) -> Ids:
     return {name: value for name, value in ids.items() if f"{{{name}}}" in row}
 
 
-async def test_a_key_at_a_session_endpoint_and_without_a_grant_is_on_the_record(people: People) -> None:
+async def test_a_key_at_a_session_endpoint_or_without_a_grant_is_logged(people: People) -> None:
     ids = await people.ours.create("GET /devices/{deviceId}")
     key = people.callers["key"]
     for method, path, code in (
@@ -97,7 +97,7 @@ async def test_a_key_at_a_session_endpoint_and_without_a_grant_is_on_the_record(
         assert event.payload["code"] == code
 
 
-async def test_a_used_up_limit_is_on_the_record(people: People) -> None:
+async def test_an_exhausted_rate_limit_is_logged(people: People) -> None:
     owner = people.callers["Owner"]
     device_id = (await people.ours.create("GET /devices/{deviceId}"))["deviceId"]
     key, key_id = await a_key(owner)
@@ -111,7 +111,7 @@ async def test_a_used_up_limit_is_on_the_record(people: People) -> None:
     assert (event.payload["code"], event.device_id) == ("RATE_LIMITED", device_id)
 
 
-async def test_a_disabled_key_and_a_removed_member_are_on_the_record(people: People) -> None:
+async def test_a_disabled_key_and_a_removed_member_are_logged(people: People) -> None:
     before = len(await refusals(people))
     for stranger in ("a disabled key", "a removed member"):
         assert (await people.strangers[stranger].send("GET", "/devices")).status_code == 401
@@ -120,7 +120,7 @@ async def test_a_disabled_key_and_a_removed_member_are_on_the_record(people: Peo
     assert {event.source.partition(":")[0] for event in found} == {"apikey", "user"}
 
 
-async def test_an_act_that_tells_of_its_refusal_itself_is_told_once(people: People) -> None:
+async def test_a_request_that_logs_its_own_denial_is_logged_once(people: People) -> None:
     row = "POST /devices/{deviceId}/credentials/reveal"
     ids = await people.ours.create(row)
     device = f"/devices/{ids['deviceId']}"
@@ -133,7 +133,7 @@ async def test_an_act_that_tells_of_its_refusal_itself_is_told_once(people: Peop
     ]
 
 
-async def test_nothing_that_was_sent_is_in_the_record(people: People) -> None:
+async def test_the_log_holds_nothing_of_the_request_body(people: People) -> None:
     ids = await people.ours.create("POST /devices/{deviceId}/command")
     member = people.callers["Member"]
     bodies: list[tuple[str, Any]] = [
@@ -145,11 +145,11 @@ async def test_nothing_that_was_sent_is_in_the_record(people: People) -> None:
     for path, body in bodies:
         await member.send("POST", path, body)
         await member.send("DELETE", path)
-    told = json.dumps([[event.description, event.payload, event.source] for event in await refusals(people)])
-    assert SECRET not in told
+    reported = json.dumps([[event.description, event.payload, event.source] for event in await refusals(people)])
+    assert SECRET not in reported
 
 
-async def test_another_accounts_device_is_in_nobodys_log(people: People) -> None:
+async def test_a_request_for_another_accounts_device_is_in_no_other_log(people: People) -> None:
     ids = await people.theirs.create("GET /devices/{deviceId}")
     answer = await people.callers["Member"].send("POST", f"/devices/{ids['deviceId']}/grants", {"commands": ["*"]})
     assert answer.status_code in (400, 403, 404)
@@ -159,7 +159,7 @@ async def test_another_accounts_device_is_in_nobodys_log(people: People) -> None
     assert [event for event in log if event["eventType"] == "access_refused"] == []
 
 
-async def test_a_flood_of_refusals_is_counted_and_not_written_one_by_one(people: People) -> None:
+async def test_a_flood_of_denials_is_counted_instead_of_logged_one_by_one(people: People) -> None:
     viewer = people.callers["Viewer"]
     answers = await asyncio.gather(*(viewer.send("POST", "/keys", {"name": "x"}) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {403}
@@ -174,7 +174,7 @@ async def test_a_flood_of_refusals_is_counted_and_not_written_one_by_one(people:
     assert len(await refusals(people)) == 32
 
 
-async def test_sign_ins_turned_away_for_haste_are_counted_on_the_record(people: People) -> None:
+async def test_throttled_logins_are_counted_in_the_log(people: People) -> None:
     await people.app.create_member(people.account, "victim@example.com", Role.MEMBER)
     nobody = people.app.caller()
     for email in ("victim@example.com", "unknown@example.com"):

@@ -1,7 +1,7 @@
-"""Whatever the document allows, and what it does not, is answered as the document says; never with a 5xx.
+"""Valid and invalid requests are answered as the OpenAPI document says, never with a 5xx.
 
-The running program as a process, native engine and broker included. `LATCHBOARD_TEST_EXAMPLES=200` tries harder; the usual
-run is a fixed choice of examples that takes less than a minute.
+The running program as a process, native engine and broker included. `LATCHBOARD_TEST_EXAMPLES=200` tries more; the
+default is a fixed set of examples that takes less than a minute.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ CHECKS: list[Any] = [
     response_headers_conformance,
 ]
 NOBODYS_ID = ("delete", "/revoke", "/toggle")
-"""What ends an object is called with ids that name nothing, so that the others find theirs; the matrix calls it with real
-ones."""
+"""Operations that delete an object are called with unknown ids, so that other operations find theirs; the access matrix uses
+real ones."""
 NOWHERE = "http://127.0.0.1:9/hook"
 TRIES = settings(
     max_examples=EXAMPLES or FEW,
@@ -65,7 +65,7 @@ class Running:
             known = {name: value for name, value in self.ids.items() if name in (case.path_parameters or {})}
             case.path_parameters = {**(case.path_parameters or {}), **known}
         if isinstance(case.body, dict) and "url" in case.body and _leads_somewhere(case.body["url"]):
-            case.body["url"] = NOWHERE  # tests talk to this machine only
+            case.body["url"] = NOWHERE  # tests connect to this machine only
         case.call_and_validate(headers=headers, checks=CHECKS, timeout=SECONDS)
 
 
@@ -87,7 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def objects(http: httpx.Client) -> tuple[dict[str, str], str]:
-    """One of each kind, and a key that is granted everything."""
+    """One object of each kind, and a key with every grant."""
 
     def made(path: str, **body: Any) -> Any:
         answer = http.post(path, json=body)
@@ -108,8 +108,8 @@ def objects(http: httpx.Client) -> tuple[dict[str, str], str]:
     ids["deviceTypeId"] = made("/device-types", name="Fan", commands=[])["deviceTypeId"]
     ids |= made(f"{device}/commands", name="SPIN", label="Spin", requiresApproval=True)
     ids["executionId"] = made(f"{device}/command", cmd="STATUS", ttlSeconds=86_400)["executionId"]
-    asked = http.post(f"{device}/command", json={"cmd": "SPIN"}, headers={"X-Api-Key": key["key"], "Authorization": ""})
-    ids["approvalId"] = asked.json()["approvalId"]
+    requested = http.post(f"{device}/command", json={"cmd": "SPIN"}, headers={"X-Api-Key": key["key"], "Authorization": ""})
+    ids["approvalId"] = requested.json()["approvalId"]
     made(f"{device}/schedules", slot=1, onTs=4_000_000_000, offTs=4_000_003_600)
     ids["webhookId"] = made("/webhooks", keyId=spare["keyId"], url=NOWHERE)["webhookId"]
     ids["deliveryId"] = made(f"/webhooks/{ids['webhookId']}/ping")["deliveryId"]
@@ -117,7 +117,7 @@ def objects(http: httpx.Client) -> tuple[dict[str, str], str]:
 
 
 def disagreements(running: Running, headers: dict[str, str], callers: tuple[str, ...]) -> list[str]:
-    """Everything the service answered otherwise than its document says, one for each operation and mode."""
+    """The responses that differ from the document, one for each operation and mode."""
     found: list[str] = []
     for result in schemathesis.openapi.from_url(f"{running.url}/openapi.json").get_all_operations():
         operation: Any = result.ok()  # type: ignore[union-attr]  # a document that cannot be read fails here
@@ -133,15 +133,15 @@ def disagreements(running: Running, headers: dict[str, str], callers: tuple[str,
             try:
                 attempt()
             except Unsatisfiable:
-                continue  # an operation that takes nothing cannot be given something wrong
+                continue  # an operation without input has no invalid input
             except (FailureGroup, Failure) as failure:
                 found.append(f"{operation.label}, {mode.value}: {failure}")
     return found
 
 
-def test_an_owner_gets_what_the_document_says(running: Running) -> None:
+def test_responses_to_an_owner_match_the_openapi_document(running: Running) -> None:
     assert "\n\n".join(disagreements(running, running.owner, ("anyone", "session", "key"))) == ""
 
 
-def test_a_key_gets_what_the_document_says(running: Running) -> None:
+def test_responses_to_a_key_match_the_openapi_document(running: Running) -> None:
     assert "\n\n".join(disagreements(running, running.key, ("key",))) == ""

@@ -1,4 +1,4 @@
-"""Nobody gains a permission through something else they may edit: a definition, a project, a type, a schedule, a role."""
+"""Nobody gains a permission by editing something else: a definition, a project, a type, a schedule, a role."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 
 @dataclass
 class Plant:
-    """An Owner, a Member, a device of the default project, and a project on which the Member is granted everything."""
+    """An Owner, a Member, a device of the default project, and a project on which the Member has every grant."""
 
     program: InProcessApp
     owner: ApiCaller
@@ -53,14 +53,14 @@ async def plant() -> AsyncIterator[Plant]:
             yield made
 
 
-async def test_a_member_does_not_move_a_device_to_where_their_grant_reaches(plant: Plant) -> None:
+async def test_a_member_cannot_move_a_device_into_the_reach_of_their_grant(plant: Plant) -> None:
     await plant.grant(await plant.registered(projectId=plant.project_id), appliesVia="project")
     assert await plant.sends("ON") == 403
     moved = await plant.member.send("PUT", plant.device, {"projectId": plant.project_id})
     assert (moved.status_code, await plant.sends("ON")) == (403, 403)
 
 
-async def test_a_member_does_not_take_a_device_away_from_where_a_grant_reaches(plant: Plant) -> None:
+async def test_a_member_cannot_move_a_device_out_of_the_reach_of_a_grant(plant: Plant) -> None:
     watched = await plant.registered(projectId=plant.project_id)
     default = (await plant.owner.send_ok("GET", plant.device))["project"]["projectId"]
     assert (await plant.member.send("PUT", watched, {"projectId": default})).status_code == 403
@@ -69,14 +69,14 @@ async def test_a_member_does_not_take_a_device_away_from_where_a_grant_reaches(p
 
 
 @pytest.mark.parametrize("cmd", ["ON", "POWER"])
-async def test_a_member_does_not_turn_an_action_into_a_query(plant: Plant, cmd: str) -> None:
+async def test_a_member_cannot_turn_an_action_into_a_query(plant: Plant, cmd: str) -> None:
     await plant.grant(plant.device, scope="READ")
     new = {"name": cmd, "label": cmd, "kind": "QUERY"}
     assert (await plant.member.send("POST", f"{plant.device}/commands", new)).status_code in (400, 403)
     assert await plant.sends(cmd) in (400, 403)
 
 
-async def test_a_member_does_not_edit_an_action_into_a_query(plant: Plant) -> None:
+async def test_a_member_cannot_edit_an_action_into_a_query(plant: Plant) -> None:
     await plant.grant(plant.device, scope="READ")
     made = await plant.owner.send_ok("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
     path = f"{plant.device}/commands/{made['commandId']}"
@@ -84,8 +84,8 @@ async def test_a_member_does_not_edit_an_action_into_a_query(plant: Plant) -> No
     assert await plant.sends("SPIN") == 403
 
 
-async def test_a_member_does_not_rename_an_action_to_what_they_are_granted(plant: Plant) -> None:
-    """The name is what the grant and the device know: renaming changes what the device is told, not what is allowed."""
+async def test_a_member_cannot_rename_an_action_to_a_granted_command(plant: Plant) -> None:
+    """A grant names the command: a renamed command is another command, for the grant and for the device."""
     await plant.grant(plant.device, commands=["BLINK"])
     made = await plant.owner.send_ok("POST", f"{plant.device}/commands", {"name": "SPIN", "label": "Spin"})
     await plant.member.send("PATCH", f"{plant.device}/commands/{made['commandId']}", {"name": "BLINK"})
@@ -95,7 +95,7 @@ async def test_a_member_does_not_rename_an_action_to_what_they_are_granted(plant
 
 
 @pytest.mark.parametrize("change", [{"label": "Free"}, {"requiresApproval": False}, {"name": "OTHER"}, {"kind": "QUERY"}])
-async def test_a_member_takes_no_approval_away(plant: Plant, change: dict[str, Any]) -> None:
+async def test_a_member_cannot_remove_the_approval_requirement(plant: Plant, change: dict[str, Any]) -> None:
     await plant.grant(plant.device)
     guarded = {"name": "SPIN", "label": "Spin", "requiresApproval": True}
     made = await plant.owner.send_ok("POST", f"{plant.device}/commands", guarded)
@@ -105,7 +105,7 @@ async def test_a_member_takes_no_approval_away(plant: Plant, change: dict[str, A
     assert await plant.sends("SPIN") == 202
 
 
-async def test_a_member_takes_no_approval_away_with_the_type(plant: Plant) -> None:
+async def test_a_member_cannot_remove_the_approval_requirement_with_the_device_type(plant: Plant) -> None:
     guarded = {"name": "ON", "label": "On", "requiresApproval": True}
     first = await plant.owner.send_ok("POST", "/device-types", {"name": "Guarded", "commands": [guarded]})
     other = await plant.owner.send_ok("POST", "/device-types", {"name": "Free", "commands": []})
@@ -118,7 +118,7 @@ async def test_a_member_takes_no_approval_away_with_the_type(plant: Plant) -> No
     assert await plant.sends("ON") == 202
 
 
-async def test_a_member_uncovers_no_query_by_removing_an_action(plant: Plant) -> None:
+async def test_a_member_cannot_uncover_a_query_by_deleting_an_action(plant: Plant) -> None:
     query = {"name": "SPIN", "label": "Spinning?", "kind": "QUERY"}
     made = await plant.owner.send_ok("POST", "/device-types", {"name": "Sensor", "commands": [query]})
     await plant.owner.send_ok("PUT", plant.device, {"deviceTypeId": made["deviceTypeId"]})
@@ -128,8 +128,8 @@ async def test_a_member_uncovers_no_query_by_removing_an_action(plant: Plant) ->
     assert await plant.sends("SPIN") == 403
 
 
-async def test_a_member_makes_no_schedule_or_rule_run_what_they_may_not_send(plant: Plant) -> None:
-    """Neither a new one, nor by an edit of an Owner's: its moment, its conditions, its being armed."""
+async def test_a_member_cannot_schedule_or_automate_a_command_that_they_may_not_send(plant: Plant) -> None:
+    """Neither with a new one nor by editing an Owner's: its time, its conditions, or enabling it."""
     slot = {"slot": 1, "onTs": 1_800_003_600, "offTs": 1_800_007_200}
     await plant.program.report(plant.device.rpartition("/")[2], temperature=1)
     condition = {"metric": "temperature", "comparator": ">", "value": 30}
@@ -149,8 +149,8 @@ async def test_a_member_makes_no_schedule_or_rule_run_what_they_may_not_send(pla
         assert (answer.status_code, answer.json()["error"]) == (403, "GRANT_MISSING"), (path, body)
 
 
-async def test_what_a_member_saved_last_runs_as_the_member_whoever_made_it(plant: Plant) -> None:
-    """Else an Owner's rule or schedule would lend its maker's rights to whoever may edit it."""
+async def test_an_automation_runs_as_the_member_who_saved_it_last(plant: Plant) -> None:
+    """Otherwise an Owner's rule or schedule would give the Owner's rights to everyone who may edit it."""
     device_id = plant.device.rpartition("/")[2]
     await plant.program.report(device_id, temperature=1)
     condition = {"metric": "temperature", "comparator": ">", "value": 30}
@@ -175,7 +175,7 @@ async def test_what_a_member_saved_last_runs_as_the_member_whoever_made_it(plant
     assert (sent["cmd"], sent["source"]) == ("ON", "rule")
 
 
-async def test_nobody_raises_a_role_but_an_owner_makes_owners(plant: Plant) -> None:
+async def test_only_an_owner_makes_owners(plant: Plant) -> None:
     admin_id = (await plant.owner.send_ok("POST", "/members", _person("admin", "Admin")))["membershipId"]
     admin = await plant.program.sign_in("admin@example.com")
     for who, target in ((plant.member, plant.membership_id), (admin, admin_id)):
@@ -184,7 +184,7 @@ async def test_nobody_raises_a_role_but_an_owner_makes_owners(plant: Plant) -> N
     assert (await admin.send("POST", "/members", _person("owner2", "Owner"))).status_code == 403
 
 
-async def test_a_demotion_is_felt_by_tokens_and_keys_in_hand(plant: Plant) -> None:
+async def test_a_demotion_applies_to_existing_tokens_and_keys(plant: Plant) -> None:
     admin_id = (await plant.owner.send_ok("POST", "/members", _person("admin", "Admin")))["membershipId"]
     admin = await plant.program.sign_in("admin@example.com")
     assert (await admin.send("POST", "/keys", {"name": "K"})).status_code == 201
@@ -194,14 +194,14 @@ async def test_a_demotion_is_felt_by_tokens_and_keys_in_hand(plant: Plant) -> No
     assert (await admin.send("GET", "/devices")).status_code == 401
 
 
-async def test_an_admin_does_not_approve_their_own_request(plant: Plant) -> None:
+async def test_an_admin_cannot_approve_their_own_request(plant: Plant) -> None:
     await plant.owner.send_ok("POST", "/members", _person("admin", "Admin"))
     admin = await plant.program.sign_in("admin@example.com")
     guarded = {"name": "ON", "label": "On", "requiresApproval": True}
     await plant.owner.send_ok("POST", f"{plant.device}/commands", guarded)
     for path, body in (("command", {"cmd": "ON"}), ("command/on", None)):
-        asked = await admin.send_ok("POST", f"{plant.device}/{path}", body)
-        decided = await admin.send("POST", f"{plant.device}/approvals/{asked['approvalId']}/approve")
+        requested = await admin.send_ok("POST", f"{plant.device}/{path}", body)
+        decided = await admin.send("POST", f"{plant.device}/approvals/{requested['approvalId']}/approve")
         assert (decided.status_code, decided.json()["error"]) == (403, "OWN_REQUEST")
 
 

@@ -1,4 +1,4 @@
-"""The live feed of the real program lets in whom REST lets in, and whatever is sent to it harms nobody else."""
+"""The live feed of the real program accepts the same credentials as REST, and no input to it affects other clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def owner(running: Service) -> AsyncIterator[ApiClient]:
 
 
 async def closed_with(socket: ClientConnection) -> int | None:
-    """The code of the goodbye; the test fails when there is anything before it."""
+    """The close code; the test fails if a message comes before it."""
     async with asyncio.timeout(10):
         try:
             message = await socket.recv()
@@ -46,7 +46,7 @@ def address(running: Service, query: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_bad_credentials_are_sent_away_however_they_are_shown(running: Service, owner: ApiClient, name: str) -> None:
+async def test_bad_credentials_are_refused_in_every_form(running: Service, owner: ApiClient, name: str) -> None:
     secret = BAD[name]
     for headers in ({"Authorization": f"Bearer {secret}"}, {"X-Api-Key": secret}):
         async with connect(address(running), additional_headers=headers) as socket:
@@ -77,7 +77,7 @@ FIRST_WORDS: list[str | bytes] = [
 
 
 @pytest.mark.parametrize("word", FIRST_WORDS, ids=range(len(FIRST_WORDS)))
-async def test_a_first_word_that_says_nothing_is_the_last(running: Service, owner: ApiClient, word: str | bytes) -> None:
+async def test_an_invalid_first_message_closes_the_connection(running: Service, owner: ApiClient, word: str | bytes) -> None:
     async with connect(address(running)) as socket:
         await socket.send(word)
         assert await closed_with(socket) == 4001
@@ -89,12 +89,12 @@ async def test_a_message_that_is_too_long_ends_the_connection(running: Service, 
         assert await closed_with(socket) in (1009, 4001, 1006)
 
 
-async def test_who_says_nothing_is_not_kept(running: Service, owner: ApiClient) -> None:
+async def test_a_silent_client_is_closed(running: Service, owner: ApiClient) -> None:
     async with connect(address(running)) as socket:
         assert await closed_with(socket) == 4001
 
 
-async def test_nonsense_from_somebody_who_was_let_in_gains_and_breaks_nothing(running: Service, owner: ApiClient) -> None:
+async def test_invalid_messages_of_an_authenticated_client_change_nothing(running: Service, owner: ApiClient) -> None:
     async with running.feed(owner) as feed:
         for word in (*FIRST_WORDS[:4], '{"type": "subscribe", "accountId": "acc_other"}', "x" * 60_000):
             await feed.socket.send(word)
@@ -112,20 +112,20 @@ async def test_renewing_with_bad_credentials_ends_the_connection(running: Servic
 @pytest.mark.parametrize(
     "query", ["?deviceId=dev_x", "?deviceId=%00", "?types=all", "?types=%ED%A0%80", "?deviceId=" + "a" * 5_000]
 )
-async def test_a_filter_that_cannot_be_is_refused_only_after_the_door(running: Service, owner: ApiClient, query: str) -> None:
+async def test_an_invalid_filter_is_refused_only_after_authentication(running: Service, owner: ApiClient, query: str) -> None:
     async with connect(address(running, query), additional_headers={"X-Api-Key": UNKNOWN}) as socket:
         assert await closed_with(socket) in (4001, 1008)
     async with connect(address(running, query), additional_headers=owner.headers) as socket:
         assert await closed_with(socket) == 1008
 
 
-async def test_a_cursor_that_is_none_of_ours_begins_anew(running: Service, owner: ApiClient) -> None:
+async def test_an_unknown_cursor_causes_a_resync(running: Service, owner: ApiClient) -> None:
     for cursor in ("x", "%00", "a" * 3_000, "LTE", "OTIyMzM3MjAzNjg1NDc3NTgwOA"):
         async with running.feed(owner, f"?cursor={cursor}") as feed:
             assert {message["type"] for message in feed.received} <= {"resync", "initial_state"}
 
 
-async def test_a_handshake_that_is_none_gets_a_plain_answer(running: Service, owner: ApiClient) -> None:
+async def test_an_invalid_handshake_gets_an_http_error(running: Service, owner: ApiClient) -> None:
     answer = await owner.send("GET", "/ws")
     assert answer.status_code in (400, 404, 426)
     with pytest.raises(InvalidStatus) as caught:

@@ -1,4 +1,4 @@
-"""Keys, passwords and codes in the life of the real program: what is looked at is its answers, its database and its mail."""
+"""API keys, passwords and one-time codes of the real program, seen in its responses, its database and its mail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.service import EMAIL, PASSWORD, ApiClient, Service
 from support.webhook_receiver import respond, webhook_receiver
 
 NEW = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Postbox(MessageHandler):
@@ -54,7 +54,7 @@ async def owner(running: Service) -> AsyncIterator[ApiClient]:
 
 
 def database(running: Service, statement: str, *values: Any) -> list[Any]:
-    """As another process sees it, or changes it."""
+    """The database as another process reads or writes it."""
     connection = sqlite3.connect(running.data_dir / "latchboard.db", timeout=10)
     try:
         with connection:
@@ -68,7 +68,7 @@ def kept_hash(running: Service, email: str) -> str:
     return str(found)
 
 
-async def test_a_hash_of_old_parameters_is_made_anew_by_the_right_password_only(running: Service, owner: ApiClient) -> None:
+async def test_an_outdated_hash_is_replaced_only_after_the_right_password(running: Service, owner: ApiClient) -> None:
     email = "old@example.com"
     await owner.post("/members", {"email": email, "name": "Old", "role": "Member", "password": PASSWORD}, expect=201)
     strong = kept_hash(running, email)
@@ -85,7 +85,7 @@ async def test_a_hash_of_old_parameters_is_made_anew_by_the_right_password_only(
     assert kept_hash(running, email) == renewed
 
 
-async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running: Service, owner: ApiClient) -> None:
+async def test_the_last_use_of_a_key_is_written_in_batches_and_shown_soon(running: Service, owner: ApiClient) -> None:
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
     database(running, "CREATE TABLE seen_writes (n INTEGER)")
     database(
@@ -108,7 +108,7 @@ async def test_when_a_key_was_last_used_is_written_seldom_and_seen_soon(running:
         database(running, "DROP TABLE seen_writes")
 
 
-async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(running: Service, owner: ApiClient) -> None:
+async def test_deleting_a_key_ends_its_grants_webhooks_and_feed_at_once(running: Service, owner: ApiClient) -> None:
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     await owner.post(f"/devices/{device}/credentials", {})
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
@@ -122,19 +122,17 @@ async def test_a_deleted_key_takes_grants_webhooks_and_its_feed_along_at_once(ru
             await owner.delete(f"/keys/{made['keyId']}")
             await robot.get(f"/devices/{device}/executions", expect=401)
             await robot.post(f"/devices/{device}/command/on", expect=401)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await feed.socket.wait_closed()
             assert feed.socket.close_code == 4003
         assert [grant["subject"]["id"] for grant in await owner.get(f"/devices/{device}/grants")] == [kept["keyId"]]
-        assert [hook["keyId"] for hook in await owner.get("/webhooks")] == [kept["keyId"]]
+        assert [webhook["keyId"] for webhook in await owner.get("/webhooks")] == [kept["keyId"]]
         await owner.get(f"/keys/{made['keyId']}/grants", expect=404)
     left = database(running, "SELECT count(*) FROM grants WHERE key_id = ?", made["keyId"])
     assert left == [(0,)]
 
 
-async def test_a_password_changes_by_a_code_that_came_by_mail(
-    running: Service, owner: ApiClient, postbox: tuple[Postbox, int]
-) -> None:
+async def test_a_password_is_changed_with_a_mailed_code(running: Service, owner: ApiClient, postbox: tuple[Postbox, int]) -> None:
     email, new = "admin@example.com", "an entirely new password"
     await owner.post("/members", {"email": email, "name": "Admin", "role": "Admin", "password": PASSWORD}, expect=201)
     tokens = await owner.post("/auth/login", {"email": email, "password": PASSWORD})
@@ -152,17 +150,22 @@ async def test_a_password_changes_by_a_code_that_came_by_mail(
         await admin.post("/auth/change-password", {"otp": wrong, "newPassword": new}, expect=400)
         await admin.post("/auth/change-password", {"otp": code, "newPassword": new})
         await admin.post("/auth/change-password", {"otp": code, "newPassword": new}, expect=400)
-        await admin.get("/auth/me")  # the access token lives on until it expires
+        await admin.get("/auth/me")  # the access token is valid until it expires
     await owner.post("/auth/refresh", {"refreshToken": tokens["refreshToken"]}, expect=401)
     await owner.post("/auth/login", {"email": email, "password": PASSWORD}, expect=401)
     await owner.post("/auth/login", {"email": email, "password": new})
     assert code not in running.log(1_000_000)
-    told = database(running, "SELECT kind FROM events WHERE kind LIKE 'otp%' OR kind LIKE 'password%' ORDER BY position")
-    assert [kind for [kind] in told] == ["otp_requested", "password_change_failed", "password_changed", "password_change_failed"]
+    reported = database(running, "SELECT kind FROM events WHERE kind LIKE 'otp%' OR kind LIKE 'password%' ORDER BY position")
+    assert [kind for [kind] in reported] == [
+        "otp_requested",
+        "password_change_failed",
+        "password_changed",
+        "password_change_failed",
+    ]
 
 
-async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service, owner: ApiClient) -> None:
-    """A request that began while a key was good ends; the next one finds the door shut."""
+async def test_a_waiting_request_ends_with_the_callers_access(running: Service, owner: ApiClient) -> None:
+    """A request that began while the key was valid completes; the next one is refused."""
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     await owner.post(f"/devices/{device}/credentials", {})
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
@@ -177,7 +180,7 @@ async def test_a_long_wait_outlives_nothing_that_was_taken_away(running: Service
         await robot.post(f"/devices/{device}/command/on")
 
 
-async def test_the_owner_signs_in_while_a_stranger_guesses(running: Service, owner: ApiClient) -> None:
+async def test_the_owner_can_sign_in_during_a_guessing_attack(running: Service, owner: ApiClient) -> None:
     for _ in range(8):
         await owner.raw.post("/auth/login", json={"email": EMAIL, "password": "a guess"})
     throttled = await owner.raw.post("/auth/login", json={"email": EMAIL, "password": "a guess"})

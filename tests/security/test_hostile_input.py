@@ -1,6 +1,6 @@
-"""Nothing that is sent breaks anything: every field of every body, every parameter, every part of every path.
+"""Hostile values in each field of each body, each parameter and each path segment break nothing.
 
-A field gets every ninth of the hostile values, the next field the next ones; all of them in a thorough run.
+Each field gets every ninth of the hostile values, shifted for the next field; a thorough run uses all of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FULL: dict[str, Any] = {
     "POST /devices/{deviceId}/commands": {"name": "SET", "label": "Set", "paramsSchema": {"type": "number"}},
     "POST /device-types": {"name": "T", "commands": [{"name": "SET", "label": "Set", "paramsSchema": {"type": "number"}}]},
 }
-"""Bodies with more than what is required, so that a wrong field is not hidden behind a missing one."""
+"""Bodies with optional fields, so that an error about a missing field does not hide a wrong one."""
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_no_field_of_any_body_breaks_anything(people: People) -> None:
     paper = await document(people)
     owner = people.callers["Owner"]
     wrong: list[str] = []
-    for row in sorted(rows(), key=lambda row: row == "POST /auth/login"):  # last: failing there makes all sign-ins wait
+    for row in sorted(rows(), key=lambda row: row == "POST /auth/login"):  # last: failures there throttle all logins
         method, path = operation_of(row)
         operation = paper["paths"][f"/api/v1{path}"][method.lower()]
         if "#" in row or "requestBody" not in operation:
@@ -121,7 +121,7 @@ async def test_no_query_parameter_breaks_anything(people: People) -> None:
     assert wrong == []
 
 
-async def test_no_part_of_a_path_breaks_anything_or_leads_elsewhere(people: People) -> None:
+async def test_no_path_segment_breaks_anything_or_escapes_its_route(people: People) -> None:
     owner, nobody = people.callers["Owner"], people.app.caller()
     wrong: list[str] = []
     for row in (row for row in rows() if "{" in row and "#" not in row):

@@ -1,4 +1,5 @@
-"""With an `Idempotency-Key` a command runs once: whoever hangs up, asks again, or dies between the command and its answer.
+"""With an `Idempotency-Key` a command runs once, although the client disconnects, retries, or the service is killed before it
+responds.
 
 The real program, its socket and its database.
 """
@@ -40,7 +41,7 @@ async def device_of(owner: ApiClient) -> str:
 
 
 async def hang_up_in_the_middle(running: Service, owner: ApiClient, path: str, body: dict[str, Any], key: str) -> None:
-    """Send, see that it was taken, and break the line before the answer."""
+    """Send the request, see that it was accepted, and disconnect before the response."""
     raw = json.dumps(body, separators=(",", ":")).encode()  # as httpx does: the same bytes are the same request
     head = (
         f"POST /api/v1{path}/command HTTP/1.1\r\nHost: x\r\nAuthorization: {owner.headers['Authorization']}\r\n"
@@ -60,7 +61,7 @@ async def executions(owner: ApiClient, path: str) -> list[str]:
     return [one["executionId"] for one in (await owner.get(f"{path}/executions"))["data"]]
 
 
-async def test_who_hung_up_gets_the_first_answer_and_no_second_command(running: Service, owner: ApiClient) -> None:
+async def test_a_retry_after_a_disconnect_gets_the_first_response(running: Service, owner: ApiClient) -> None:
     path, body = await device_of(owner), {"cmd": "ON", "waitSeconds": 2}
     await hang_up_in_the_middle(running, owner, path, body, "hung-up")
     async with asyncio.timeout(15):
@@ -71,7 +72,7 @@ async def test_who_hung_up_gets_the_first_answer_and_no_second_command(running: 
     assert [answer.json()["executionId"]] == await executions(owner, path)
 
 
-async def test_hanging_up_without_a_key_leaves_nothing_behind(running: Service, owner: ApiClient) -> None:
+async def test_a_disconnect_without_a_key_leaves_no_claim(running: Service, owner: ApiClient) -> None:
     path = await device_of(owner)
     for _ in range(3):
         with pytest.raises(httpx.ReadTimeout):
@@ -82,7 +83,7 @@ async def test_hanging_up_without_a_key_leaves_nothing_behind(running: Service, 
     await owner.get("/devices")
 
 
-async def test_a_kill_between_command_and_answer_makes_no_second_command(tmp_path: Path) -> None:
+async def test_a_kill_between_command_and_response_causes_no_second_command(tmp_path: Path) -> None:
     with Service(tmp_path) as running:
         async with running.api() as owner:
             path, body = await device_of(owner), {"cmd": "ON", "waitSeconds": 20, "ttlSeconds": 3_600}
@@ -113,7 +114,7 @@ async def test_a_kill_before_the_change_leaves_the_key_free_at_once(tmp_path: Pa
 
 
 def forget_the_change(running: Service) -> None:
-    """Leave the claim as a process leaves it that dies before its change is committed."""
+    """Leave the claim as a process does that is killed before it commits its change."""
     connection = sqlite3.connect(running.data_dir / "latchboard.db", timeout=10)
     with connection:
         assert connection.execute("UPDATE answers SET status = NULL WHERE status = 102").rowcount == 1
@@ -121,22 +122,22 @@ def forget_the_change(running: Service) -> None:
 
 
 def let_time_pass(running: Service, seconds: int) -> None:
-    """For what is remembered of requests."""
+    """Move the stored times of requests into the past."""
     connection = sqlite3.connect(running.data_dir / "latchboard.db", timeout=10)
     with connection:
         assert connection.execute("UPDATE answers SET at_ms = at_ms - ?", (seconds * 1_000,)).rowcount > 0
     connection.close()
 
 
-async def test_a_refusal_after_a_kept_record_leaves_the_key_free(running: Service, owner: ApiClient) -> None:
-    """A refused approval is written down, and is a refusal all the same: the key may be tried again."""
+async def test_a_refusal_after_a_stored_claim_leaves_the_key_free(running: Service, owner: ApiClient) -> None:
+    """A refused approval is stored and is still a refusal: the key can be used again."""
     path = await device_of(owner)
     await owner.post(f"{path}/commands", {"name": "SPIN", "label": "Spin", "requiresApproval": True}, expect=201)
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
     await owner.post(f"{path}/grants", {"commands": ["*"], "apiKeyId": made["keyId"]}, expect=201)
     async with running.api(**{"X-Api-Key": made["key"]}) as robot:
-        asked = await robot.post(f"{path}/command", {"cmd": "SPIN"}, expect=202)
-    approve = f"{path}/approvals/{asked['approvalId']}/approve"
+        requested = await robot.post(f"{path}/command", {"cmd": "SPIN"}, expect=202)
+    approve = f"{path}/approvals/{requested['approvalId']}/approve"
     key = {"Idempotency-Key": "decided"}
     await owner.patch(f"/keys/{made['keyId']}", {"enabled": False})
     refused = await owner.send("POST", approve, headers=key)

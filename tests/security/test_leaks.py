@@ -1,6 +1,6 @@
-"""What callers show, guess and mistype is in no file of the running program: not in its log at DEBUG, not in its database.
+"""Secrets, guesses and mistyped passwords are in no file of the running program: not in its DEBUG log, not in its database.
 
-The log tells of each act all the same: who, what, from where, the refused ones too.
+The event log still records each action with its caller and address, denied ones included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNKNOWN = compose_key("guessedKey" * 4)
 
 
 async def listen(service: Service, query: str = "", **headers: str) -> None:
-    """A feed connection until it has said something or was closed."""
+    """A feed connection until its first message or its end."""
     address = f"ws://127.0.0.1:{service.port}/api/v1/ws{query}"
     async with connect(address, additional_headers=headers, open_timeout=20) as socket, asyncio.timeout(20):
         try:
@@ -34,7 +34,7 @@ async def listen(service: Service, query: str = "", **headers: str) -> None:
 
 
 async def live(service: Service, raw: httpx.AsyncClient) -> dict[str, str]:
-    """All kinds of acts, allowed and refused. The secrets by their names."""
+    """Perform all kinds of actions, allowed and denied. Returns the secrets by name."""
 
     async def send(method: str, path: str, body: Any = None, **headers: str) -> Any:
         answer = await raw.request(method, path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
@@ -75,7 +75,7 @@ async def live(service: Service, raw: httpx.AsyncClient) -> dict[str, str]:
     }
 
 
-def told(service: Service) -> list[tuple[str, str, str, str]]:
+def reported(service: Service) -> list[tuple[str, str, str, str]]:
     """Kind, source, address and code of every event."""
     connection = sqlite3.connect(service.data_dir / "latchboard.db", timeout=10)
     try:
@@ -85,14 +85,14 @@ def told(service: Service) -> list[tuple[str, str, str, str]]:
         connection.close()
 
 
-async def test_no_file_of_the_program_has_what_was_shown_or_guessed(tmp_path: Path) -> None:
-    # A server that refuses mail: where none is set, the code is written to the log, for there is no other way to its owner.
+async def test_no_file_of_the_program_contains_a_secret_or_a_guess(tmp_path: Path) -> None:
+    # A server that refuses mail. Without a mail server the code is written to the log, the only way to the user.
     settings = {"LATCHBOARD_LOG_LEVEL": "DEBUG", "LATCHBOARD_SMTP_URL": "smtp://127.0.0.1:9"}
     with Service(tmp_path, **settings) as service:
         async with httpx.AsyncClient(base_url=f"{service.url}/api/v1", timeout=40) as raw:
             secrets = await live(service, raw)
         service.stop()
-        events = told(service)
+        events = reported(service)
         files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert [
         (name, str(path)) for name, secret in secrets.items() for path, text in files.items() if secret.encode() in text

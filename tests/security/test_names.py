@@ -1,5 +1,4 @@
-"""Names and addresses look like what they are: no second line, no turned direction, nothing that cannot be seen, no second
-recipient."""
+"""Names and addresses are what they look like: one line, no bidirectional or invisible characters, one recipient."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ async def program() -> AsyncIterator[InProcessApp]:
 
 
 def named(device: str) -> list[tuple[str, str, dict[str, Any], str]]:
-    """Where a name is given: method, path, the rest of the body, and the field."""
+    """Each place that takes a name: method, path, the rest of the body, and the field."""
     return [
         ("POST", "/members", {"email": "new@example.com", "role": "Member", "password": PASSWORD}, "name"),
         ("POST", "/projects", {}, "name"),
@@ -60,19 +59,19 @@ async def device_of(owner: ApiCaller) -> str:
     return f"/devices/{(await owner.send_ok('POST', '/devices/register', NEW))['deviceId']}"
 
 
-async def test_a_name_that_deceives_is_refused_by_its_field(program: InProcessApp) -> None:
+async def test_a_deceptive_name_is_refused_by_its_field(program: InProcessApp) -> None:
     owner = await program.sign_in("owner@example.com")
     wrong: list[str] = []
     for method, path, rest, field in named(await device_of(owner)):
         for kind, lie in LIES.items():
             answer = await owner.send(method, path, {**rest, field: lie})
-            told = answer.json()
-            if answer.status_code != 400 or [one["field"] for one in told["details"]] != [field]:
+            reported = answer.json()
+            if answer.status_code != 400 or [one["field"] for one in reported["details"]] != [field]:
                 wrong.append(f"{method} {path} {field} with {kind}: {answer.text[:200]}")
     assert wrong == []
 
 
-async def test_names_of_all_scripts_are_welcome(program: InProcessApp) -> None:
+async def test_names_in_all_scripts_are_accepted(program: InProcessApp) -> None:
     owner = await program.sign_in("owner@example.com")
     for name in HONEST:
         made = await owner.send_ok("POST", "/projects", {"name": name})
@@ -101,7 +100,7 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_what_is_no_single_address_is_none(address: str) -> None:
+def test_anything_but_one_email_address_is_refused(address: str) -> None:
     with pytest.raises(ValidationFailed):
         check_email(address)
 
@@ -125,7 +124,7 @@ async def test_two_spellings_of_an_address_are_one_person(program: InProcessApp,
 
 
 async def test_lookalikes_are_other_people(program: InProcessApp) -> None:
-    """A fullwidth or Cyrillic letter makes another address, and the password of one opens nothing of the other."""
+    """A fullwidth or Cyrillic letter makes another address, with its own password."""
     nobody = program.caller()
     for lookalike in ("ｏwner@example.com", "оwner@example.com", "owner@example.com\u200b", "owner\u00ad@example.com"):
         answer = await nobody.send("POST", "/auth/login", {"email": lookalike, "password": PASSWORD})

@@ -1,5 +1,5 @@
-"""Rate limits against a model, through HTTP and real SQLite: in any 60 seconds exactly the limit passes, whoever comes at
-once."""
+"""Rate limits against a model, through HTTP and real SQLite: in any 60 seconds exactly the limit passes, also under
+concurrency."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _numbers = count(1)
 
 
 class Limits(RuleBasedStateMachine):
-    """The model: of each of the key's grants, oldest first, its limit and the instants of its uses. A call takes the first that
-    has one left; what is refused for any reason takes none."""
+    """The model: the limit and the times of use of each of the key's grants, oldest first. A call uses the first grant that has
+    capacity; a denied call uses none."""
 
     def __init__(self, runner: asyncio.Runner, program: InProcessApp) -> None:
         super().__init__()
@@ -96,14 +96,14 @@ class Limits(RuleBasedStateMachine):
             assert answer.status_code in (400, 403)
 
     @rule()
-    def ask_whether_it_would_pass(self) -> None:
+    def explain_access_of_a_call(self) -> None:
         for _ in range(3):
             assert self.runner.run(self.key.send("GET", self.devices[0] + "/executions")).status_code == 200
 
     @rule(ms=st.sampled_from([1, 999, 20_000, 59_999, 60_000]))
     def wait(self, ms: int) -> None:
         self.program.clock.forward(seconds=ms / 1000)
-        self.runner.run(self.program.services.dispatch.expire_batch())  # else the device's queue is full some day
+        self.runner.run(self.program.services.dispatch.expire_batch())  # otherwise the device's queue would become full
 
     @invariant()
     def no_minute_saw_more_than_the_limit(self) -> None:
@@ -112,7 +112,7 @@ class Limits(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("database", DATABASES)
-def test_a_limit_is_exact_whoever_comes_at_once(tmp_path: Path, database: str) -> None:
+def test_a_rate_limit_is_exact_under_concurrency(tmp_path: Path, database: str) -> None:
     with running_app(tmp_path, database) as (runner, program):
         run_machine(lambda: Limits(runner, program), examples=15 if database == "sqlite" else usual_or_thorough(4, 15), steps=15)
 
@@ -129,7 +129,7 @@ async def _of_many(program: InProcessApp, limit: int, times: int) -> list[int]:
     return [answer.status_code for answer in await asyncio.gather(*calls)]
 
 
-def test_of_two_hundred_at_once_exactly_the_limit_passes(tmp_path: Path) -> None:
+def test_exactly_the_limit_of_two_hundred_concurrent_commands_passes(tmp_path: Path) -> None:
     with running_app(tmp_path) as (runner, program):
         statuses = runner.run(_of_many(program, 37, 200))
     assert (statuses.count(202), statuses.count(429)) == (37, 163)
@@ -153,7 +153,7 @@ async def _waiting(program: InProcessApp) -> list[int]:
     return statuses
 
 
-def test_of_requests_without_end_a_hundred_wait(tmp_path: Path) -> None:
+def test_at_most_a_hundred_requests_wait_for_approval(tmp_path: Path) -> None:
     with running_app(tmp_path) as (runner, program):
         statuses = runner.run(_waiting(program))
     assert (statuses.count(202), statuses.count(409)) == (100, 30)

@@ -1,4 +1,4 @@
-"""An id of another account in a body or query is an id of nothing; permission cannot be pulled up by what one may edit."""
+"""An id of another account in a body or query is treated as unknown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.in_process_app import in_process_app
 
 Named = tuple[str, str, Callable[[Ids, Ids], Any]]
 
-# What of ours is named, the call on Eve's own device, and its body out of (her ids, ours).
+# The kind of our object that is named, the call on Eve's own device, and its body from (her ids, ours).
 REFERENCES: list[Named] = [
     ("projectId", "POST /devices/register", lambda own, ids: {"name": "P", "boardType": "B", "appType": "A", **ids}),
     ("deviceTypeId", "POST /devices/register", lambda own, ids: {"name": "P", "boardType": "B", "appType": "A", **ids}),
@@ -40,19 +40,19 @@ async def people() -> AsyncIterator[People]:
             yield await gather(program)
 
 
-async def test_a_reference_into_another_account_is_a_reference_to_nothing(people: People) -> None:
+async def test_a_reference_into_another_account_is_not_found(people: People) -> None:
     eve = people.callers["other"]
     wrong: list[str] = []
     for name, template, body in REFERENCES:
         own = await people.theirs.create("/devices/{deviceId}")
         ours: Ids = await MAKERS[name](people.ours, {})
-        told = []
+        reported = []
         for ids in (ours, made_up("", ours)):
             method, path = template.format(**(own | ids)).split(" ", 1)
-            told.append(story(await eve.send(method, path, body(own, ids)), own | ids))
-        if told[0] != told[1]:
-            wrong.append(f"{template} {name}: {told[0]} against {told[1]}")
-        if told[0][0] < 300 and not template.startswith("GET"):
+            reported.append(story(await eve.send(method, path, body(own, ids)), own | ids))
+        if reported[0] != reported[1]:
+            wrong.append(f"{template} {name}: {reported[0]} against {reported[1]}")
+        if reported[0][0] < 300 and not template.startswith("GET"):
             wrong.append(f"{template} took a {name} of another account")
     assert wrong == []
 

@@ -1,4 +1,4 @@
-"""What was taken away is gone for requests that are under way too. The real program, its sockets and its clock."""
+"""Revoked access applies to requests in flight too. With the real program, its sockets and its clock."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ async def owner(running: Service) -> AsyncIterator[ApiClient]:
 async def held_back(
     running: Service, path: str, body: dict[str, Any], headers: dict[str, str], meanwhile: Callable[[], Awaitable[Any]]
 ) -> tuple[int, Any]:
-    """A request whose body comes after `meanwhile`: the status and what was said."""
+    """A request whose body is sent after `meanwhile`; returns the status and the response."""
     raw = json.dumps(body).encode()
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     head = f"POST /api/v1{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(raw)}\r\n{lines}\r\n".encode() + raw[:1])
-    await asyncio.sleep(0.5)  # long enough to have been let in
+    await asyncio.sleep(0.5)  # long enough to be authenticated
     await meanwhile()
     writer.write(raw[1:])
     async with asyncio.timeout(10):
         answer = await reader.read()
     writer.close()
-    said, _, content = answer.partition(b"\r\n\r\n")
-    return int(said[9:12]), json.loads(content)
+    reply, _, content = answer.partition(b"\r\n\r\n")
+    return int(reply[9:12]), json.loads(content)
 
 
-async def test_a_body_that_is_held_back_does_not_outlive_its_key(running: Service, owner: ApiClient) -> None:
+async def test_a_delayed_body_does_not_outlive_its_key(running: Service, owner: ApiClient) -> None:
     device = (await owner.post("/devices/register", NEW, expect=201))["deviceId"]
     path = f"/devices/{device}"
     await owner.post(f"{path}/credentials", {})
@@ -59,15 +59,15 @@ async def test_a_body_that_is_held_back_does_not_outlive_its_key(running: Servic
     async def disable() -> None:
         await owner.patch(f"/keys/{made['keyId']}", {"enabled": False})
 
-    status, told = await held_back(running, f"{path}/command", {"cmd": "ON"}, shown, nothing)
-    assert (status, told["ok"]) == (200, True)
-    status, told = await held_back(running, f"{path}/command", {"cmd": "OFF"}, shown, disable)
-    assert (status, told["error"]) == (401, "UNAUTHENTICATED")
+    status, reported = await held_back(running, f"{path}/command", {"cmd": "ON"}, shown, nothing)
+    assert (status, reported["ok"]) == (200, True)
+    status, reported = await held_back(running, f"{path}/command", {"cmd": "OFF"}, shown, disable)
+    assert (status, reported["error"]) == (401, "UNAUTHENTICATED")
     assert [one["cmd"] for one in (await owner.get(f"{path}/executions"))["data"]] == ["ON"]
 
 
 @pytest.mark.parametrize("end", ["removed", "demoted"])
-async def test_a_body_that_is_held_back_does_not_outlive_a_role(running: Service, owner: ApiClient, end: str) -> None:
+async def test_a_delayed_body_does_not_outlive_a_role(running: Service, owner: ApiClient, end: str) -> None:
     email = f"{end}@example.com"
     person = {"email": email, "name": "Admin", "role": "Admin", "password": PASSWORD}
     membership = (await owner.post("/members", person, expect=201))["membershipId"]
@@ -80,12 +80,12 @@ async def test_a_body_that_is_held_back_does_not_outlive_a_role(running: Service
             await owner.patch(f"/members/{membership}", {"role": "Viewer"})
 
     shown = {"Authorization": f"Bearer {tokens['accessToken']}"}
-    status, told = await held_back(running, "/keys", {"name": "Backdoor"}, shown, take_away)
-    assert (status, told["error"]) == ((401, "UNAUTHENTICATED") if end == "removed" else (403, "ROLE_REQUIRED"))
+    status, reported = await held_back(running, "/keys", {"name": "Backdoor"}, shown, take_away)
+    assert (status, reported["error"]) == ((401, "UNAUTHENTICATED") if end == "removed" else (403, "ROLE_REQUIRED"))
     assert all(key["name"] != "Backdoor" for key in await owner.get("/keys"))
 
 
-async def test_a_session_of_a_removed_member_does_not_come_back_by_refreshing(running: Service, owner: ApiClient) -> None:
+async def test_a_removed_member_cannot_refresh_a_session(running: Service, owner: ApiClient) -> None:
     person = {"email": "gone@example.com", "name": "Gone", "role": "Owner", "password": PASSWORD}
     membership = (await owner.post("/members", person, expect=201))["membershipId"]
     tokens = await owner.post("/auth/login", {"email": person["email"], "password": PASSWORD})
@@ -94,6 +94,6 @@ async def test_a_session_of_a_removed_member_does_not_come_back_by_refreshing(ru
     again = await owner.post("/members", person, expect=201)
     assert again["membershipId"] != membership
     async with running.api(Authorization=f"Bearer {tokens['accessToken']}") as gone:
-        await gone.get("/auth/me", expect=401)  # the token names a membership that is no more, though the person is back
+        await gone.get("/auth/me", expect=401)  # the token names a deleted membership, although the person is a member again
     await owner.post("/auth/refresh", {"refreshToken": tokens["refreshToken"]}, expect=401)
     await owner.delete(f"/members/{again['membershipId']}")

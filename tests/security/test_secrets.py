@@ -1,5 +1,4 @@
-"""A secret is in the one reply that makes it, and nowhere else: in no other reply, not in the database's files, not in the
-log."""
+"""A secret is only in the response that creates it: in no other response, not in the database files, not in the log."""
 
 from __future__ import annotations
 
@@ -27,15 +26,15 @@ SHOWN_BY = {
     "refreshToken": {("POST", "login"), ("POST", "refresh")},
     "accessToken": {("POST", "login"), ("POST", "refresh")},
 }
-"""The field of a reply that is a secret, and the calls (method, last word of the path) whose reply may have it."""
+"""The response fields that are secrets, and the calls (method, last word of the path) whose responses may contain them."""
 DOCUMENT = ("GET", "openapi.json")
-"""Its examples look like secrets and are none; whether it has a real one is looked at all the same."""
+"""Its examples look like secrets; it is still searched for real ones."""
 OF_ANY_USE = 8
 """Shorter blobs are numbers and flags."""
 
 
-async def everything_said(people: People) -> list[httpx.Response]:
-    """Each operation called as everybody who may, and the pages beside them."""
+async def all_responses(people: People) -> list[httpx.Response]:
+    """The responses of each operation to each permitted caller, and the other pages."""
     for row, expected in rows().items():
         for column in (column for column, status in expected.items() if status < 300 and column != "nobody"):
             await call(people.callers[column], row, await people.ours.create(row))
@@ -67,7 +66,7 @@ def call_of(answer: httpx.Response) -> tuple[str, str]:
 
 
 def kept(database: Path) -> set[str]:
-    """Every blob of the database as text could carry it, and every password hash."""
+    """Each blob of the database in its text encodings, and each password hash."""
     found: set[str] = set()
     with sqlite3.connect(database) as connection:
         for (table,) in connection.execute("select name from sqlite_master where type = 'table'").fetchall():
@@ -84,7 +83,7 @@ async def test_secrets_stay_where_they_belong(tmp_path: Path, caplog: pytest.Log
     caplog.set_level(logging.DEBUG)
     async with in_process_app(tmp_path, log_level="DEBUG") as program:
         people = await gather(program)
-        replies = await everything_said(people)
+        replies = await all_responses(people)
         blobs = kept(program.sqlite_path())
     secrets: dict[str, str] = {}
     for answer in replies:
@@ -103,14 +102,14 @@ async def test_secrets_stay_where_they_belong(tmp_path: Path, caplog: pytest.Log
             leaks.append(f"a password in {call_of(answer)}")
     assert leaks == []
 
-    told = caplog.text + "".join(capfd.readouterr())
-    assert [secrets[secret] for secret in {*secrets, PASSWORD} if secret in told] == []
+    reported = caplog.text + "".join(capfd.readouterr())
+    assert [secrets[secret] for secret in {*secrets, PASSWORD} if secret in reported] == []
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert [secrets[secret] for secret in secrets if secret.encode() in files] == []
     assert PASSWORD.encode() not in files
 
 
-async def test_a_remembered_answer_is_sealed_and_given_to_nobody_else(tmp_path: Path) -> None:
+async def test_a_stored_response_is_encrypted_and_belongs_to_one_caller(tmp_path: Path) -> None:
     once = {"Idempotency-Key": "11111111"}
     async with in_process_app(tmp_path) as program:
         people = await gather(program)

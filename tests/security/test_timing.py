@@ -1,5 +1,5 @@
-"""How long an answer takes says nothing about a secret: the same work is done, counted here because time on shared machines
-lies."""
+"""The response time reveals no secret: the same work is done. The tests count the work, because time is noisy on shared
+machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def program() -> AsyncIterator[InProcessApp]:
 
 
 async def login(program: InProcessApp, email: str, password: str) -> tuple[httpx.Response, list[str]]:
-    """The answer, and the hashes verified for it."""
+    """The response, and the hashes that were verified for it."""
     program.login_hasher.verified.clear()
     answer = await program.caller().send("POST", "/auth/login", {"email": email, "password": password})
     return answer, list(program.login_hasher.verified)
@@ -43,7 +43,7 @@ def watched_compare() -> Any:
 
 
 def cost(password_hash: str) -> str:
-    """Algorithm and parameters: all that the time of a verification depends on."""
+    """Algorithm and parameters, which determine the time of a verification."""
     return password_hash.rpartition("$")[0].rpartition("$")[0]
 
 
@@ -59,7 +59,7 @@ async def test_an_unknown_email_costs_one_verification_of_the_same_parameters(pr
     assert known.status_code == unknown.status_code == 401
 
 
-async def test_a_user_without_an_account_costs_as_much_as_nobody(program: InProcessApp) -> None:
+async def test_a_user_without_an_account_costs_as_much_as_an_unknown_one(program: InProcessApp) -> None:
     owner = await program.sign_in("ada@example.com")
     body = {"email": "left@example.com", "name": "L", "role": "Viewer", "password": PASSWORD}
     member = await owner.send_ok("POST", "/members", body)
@@ -68,7 +68,7 @@ async def test_a_user_without_an_account_costs_as_much_as_nobody(program: InProc
     assert (answer.status_code, len(spent)) == (401, 1)
 
 
-async def test_who_is_told_to_wait_costs_nothing_whether_known_or_not(program: InProcessApp) -> None:
+async def test_a_throttled_login_costs_nothing_for_known_and_unknown_users(program: InProcessApp) -> None:
     for email in ("ada@example.com", "nobody@example.com"):
         while (await login(program, email, "wrong password"))[0].status_code == 401:
             pass
@@ -81,12 +81,12 @@ async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(prog
     owner = await program.sign_in("ada@example.com")
     key, _ = await a_key(owner)
     secret = key.headers["X-Api-Key"]
-    asked: list[bytes] = []
+    requested: list[bytes] = []
     digest = program.program.adapters.digest
 
     def plain(_: Any, text: str) -> bytes:
-        asked.append(hashlib.sha256(text.encode()).digest())
-        return asked[-1]
+        requested.append(hashlib.sha256(text.encode()).digest())
+        return requested[-1]
 
     with watched_compare() as compare, patch.object(type(digest), "sha256", plain):
         assert (await key.send("GET", "/devices")).status_code == 200
@@ -95,10 +95,10 @@ async def test_a_key_is_looked_up_by_its_hash_and_compared_in_constant_time(prog
     expected = hashlib.sha256(secret.encode()).digest()
     assert malformed.status_code == 401
     assert [call.args for call in compare.call_args_list] == [(expected, expected)]
-    assert asked == [expected, hashlib.sha256(compose_key("b" * 40).encode()).digest()]
+    assert requested == [expected, hashlib.sha256(compose_key("b" * 40).encode()).digest()]
 
 
-async def test_a_one_time_code_is_compared_in_constant_time_and_its_tries_are_counted(program: InProcessApp) -> None:
+async def test_a_one_time_code_is_compared_in_constant_time_with_counted_attempts(program: InProcessApp) -> None:
     owner = await program.sign_in("ada@example.com")
     await owner.send_ok("POST", "/auth/password/request-otp")
     with watched_compare() as compare:

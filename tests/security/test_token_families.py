@@ -1,5 +1,5 @@
-"""Refresh families against a model, through HTTP and real SQLite: whatever thief and owner do, a family has one live token at
-most."""
+"""Refresh token families against a model, through HTTP and real SQLite: a family has at most one valid token, whatever thief and
+owner do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = count(1)
 
 
 class Families(RuleBasedStateMachine):
-    """The model: the one live token of each family, with its end; a family without one is over."""
+    """The model: the valid token of each family, with its expiry; a family without one has ended."""
 
     tokens = Bundle("tokens")
 
@@ -56,7 +56,7 @@ class Families(RuleBasedStateMachine):
         return self.post("/auth/login", {"email": self.email, "password": self.password})
 
     def expect(self, token: str) -> tuple[int, str | None]:
-        """What a refresh is answered, and what becomes of the model by it, but for a new token."""
+        """The expected response to a refresh, and its effect on the model except for a new token."""
         family = self.family_of[token]
         live = self.live.get(family)
         if live is None or not self.is_member:
@@ -85,7 +85,7 @@ class Families(RuleBasedStateMachine):
 
     @rule(token=tokens, times=st.integers(2, 6))
     def refresh_at_once(self, token: str, times: int) -> None:
-        """Of several who hold it one is served at most, and then the reuse of the others ends it all."""
+        """At most one of several concurrent uses succeeds; the reuse by the others then ends the family."""
         expected = self.expect(token)
 
         async def all_at_once() -> list[int]:

@@ -1,6 +1,6 @@
-"""No token lets anybody in but one this service signed, for this service, whose time has come and is not over.
+"""Only tokens that this service signed, for itself, and that are valid now are accepted.
 
-Forged with the right key wherever that makes the forgery better: what is tested is everything but the secrecy of the key.
+Forgeries use the right key where that makes them stronger: everything except the secrecy of the key is tested.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicK
 
 
 class Forge:
-    """Makes tokens of this installation's shape, with whatever is wrong about them."""
+    """Makes tokens of this installation's shape with one defect."""
 
     def __init__(self, program: InProcessApp, account: CreatedAccount) -> None:
         self.ring: KeyRing = program.program.adapters.key_ring
@@ -56,7 +56,7 @@ class Forge:
         return f"{_b64(json.dumps(head).encode())}.{_b64(json.dumps(self.claims).encode())}.{signature}"
 
     def signed_by_hand(self, head: bytes, claims: bytes, key: bytes | None = None) -> str:
-        """JSON that no library would write, rightly signed unless with another key."""
+        """JSON that no library would write, correctly signed unless another key is given."""
         signing = f"{_b64(head)}.{_b64(claims)}"
         return f"{signing}.{_b64(hmac.digest(self.key if key is None else key, signing.encode(), 'sha256'))}"
 
@@ -133,13 +133,13 @@ def _jwk() -> dict[str, Any]:
     return dict(json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())))
 
 
-async def test_a_token_of_this_shape_is_what_lets_in(program: InProcessApp, forge: Forge) -> None:
-    """Else everything below would be refused for the wrong reason."""
+async def test_a_valid_token_is_accepted(program: InProcessApp, forge: Forge) -> None:
+    """Otherwise the tests below would pass for the wrong reason."""
     for token in (forge.token(), forge.token(iat=NOW + 30)):
         assert (await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")).status_code == 200
 
 
-async def test_a_forged_token_lets_nobody_in(program: InProcessApp, forge: Forge) -> None:
+async def test_a_forged_token_is_refused(program: InProcessApp, forge: Forge) -> None:
     wrong: list[str] = []
     for name, token in forgeries(forge).items():
         answer = await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")
@@ -149,14 +149,14 @@ async def test_a_forged_token_lets_nobody_in(program: InProcessApp, forge: Forge
     assert wrong == []
 
 
-async def test_a_token_that_was_good_once_is_looked_at_anew_each_time(program: InProcessApp, forge: Forge) -> None:
+async def test_a_token_is_verified_on_each_request(program: InProcessApp, forge: Forge) -> None:
     caller = program.caller(Authorization=f"Bearer {forge.token()}")
     assert (await caller.send("GET", "/auth/me")).status_code == 200
     program.clock.forward(minutes=15)
     assert (await caller.send("GET", "/auth/me")).json()["error"] == "TOKEN_EXPIRED"
 
 
-async def test_a_token_of_another_installation_is_worth_nothing(program: InProcessApp, forge: Forge) -> None:
+async def test_a_token_of_another_installation_is_refused(program: InProcessApp, forge: Forge) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with in_process_app(Path(folder)) as other:
             stranger = Forge(other, await other.create_account("ada@example.com"))
@@ -165,7 +165,7 @@ async def test_a_token_of_another_installation_is_worth_nothing(program: InProce
                 assert (await program.caller(Authorization=f"Bearer {token}").send("GET", "/auth/me")).status_code == 401
 
 
-async def test_credentials_count_only_where_they_are_said_to(program: InProcessApp, forge: Forge) -> None:
+async def test_credentials_count_only_in_the_documented_places(program: InProcessApp, forge: Forge) -> None:
     token = forge.token()
     misplaced = [
         {"X_Api_Key": token},

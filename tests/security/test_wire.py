@@ -1,4 +1,4 @@
-"""The real program on a real socket, against clients that do not keep to HTTP: it cuts them off and serves the others on."""
+"""The real program against clients that violate HTTP: it disconnects them and keeps serving others."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ async def connection(running: Service) -> AsyncIterator[tuple[asyncio.StreamRead
         writer.transport.abort()
 
 
-async def said(running: Service, *pieces: bytes) -> bytes:
-    """Everything the service answers to these bytes until it closes, or has said nothing more for a while."""
-    told = b""
+async def reply(running: Service, *pieces: bytes) -> bytes:
+    """The service's response to these bytes, until it closes or sends nothing more for a while."""
+    reported = b""
     async with connection(running) as (reader, writer):
         try:
             for piece in pieces:
@@ -53,14 +53,14 @@ async def said(running: Service, *pieces: bytes) -> bytes:
                 async with asyncio.timeout(1):
                     more = await reader.read(65_536)
                 if not more:
-                    return told
-                told += more
+                    return reported
+                reported += more
         except (TimeoutError, ConnectionError):
-            return told
+            return reported
 
 
 def statuses(answer: bytes) -> list[int]:
-    """Of each response in what was said."""
+    """The status of each response in these bytes."""
     return [int(line[9:12]) for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
 
 
@@ -69,7 +69,7 @@ def request(raw: bytes, **headers: str) -> bytes:
     return f"{LOGIN}Content-Length: {len(raw)}\r\nConnection: close\r\n{more}\r\n".encode() + raw
 
 
-async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, owner: ApiClient) -> None:
+async def test_a_slow_body_is_cut_off_and_delays_no_other_client(running: Service, owner: ApiClient) -> None:
     async def drip() -> bytes:
         async with connection(running) as (reader, writer):
             writer.write(f"{LOGIN}Content-Length: 5000\r\n\r\n".encode())
@@ -101,7 +101,7 @@ async def test_a_dripped_body_is_cut_and_costs_nobody_else(running: Service, own
     ids=["many headers", "a long header", "a long path", "many different headers", "TLS", "broken HTTP/2", "lines"],
 )
 async def test_floods_are_refused(running: Service, owner: ApiClient, pieces: list[bytes]) -> None:
-    answer = await said(running, *pieces)
+    answer = await reply(running, *pieces)
     assert all(status in (400, 404, 414, 431, 505) for status in statuses(answer)), answer[:200]
 
 
@@ -136,10 +136,10 @@ async def test_floods_are_refused(running: Service, owner: ApiClient, pieces: li
         "unsaid gzip",
     ],
 )
-async def test_bodies_that_are_no_json_in_utf_8(
+async def test_bodies_that_are_not_utf_8_json_are_refused(
     running: Service, owner: ApiClient, raw: bytes, headers: dict[str, str], status: int
 ) -> None:
-    answer = await said(running, request(raw, **headers))
+    answer = await reply(running, request(raw, **headers))
     assert statuses(answer) == [status], answer[:300]
     assert b'"requestId"' in answer
 
@@ -161,7 +161,7 @@ async def test_bodies_that_are_no_json_in_utf_8(
 )
 async def test_no_second_request_is_smuggled_in_a_first_one(running: Service, owner: ApiClient, framing: str) -> None:
     smuggled = b"0\r\n\r\nGET /api/v1/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
-    answer = await said(running, f"{LOGIN}{framing}\r\n".encode() + smuggled)
+    answer = await reply(running, f"{LOGIN}{framing}\r\n".encode() + smuggled)
     assert b"smuggled" not in answer
     assert len(statuses(answer)) <= 1 or statuses(answer)[0] in (400, 401, 501), answer[:300]
 
@@ -182,14 +182,14 @@ NOWHERE = [
     "/api/v1/keys%0d%0aX-A:%201",
 ]
 SOMEWHERE = ["/api%2fv1%2fkeys", "/api/v1/ke%79s", "http://evil.example/api/v1/keys"]
-"""Other spellings of an address that there is: the one who asks is asked for all the same."""
+"""Other spellings of an existing path: authentication is required all the same."""
 
 
 @pytest.mark.parametrize("path", NOWHERE + SOMEWHERE)
-async def test_tricks_in_a_path_lead_nowhere(running: Service, owner: ApiClient, path: str) -> None:
+async def test_path_traversal_is_refused(running: Service, owner: ApiClient, path: str) -> None:
     bearer = f"Authorization: {owner.headers['Authorization']}\r\n"
     for credentials, expected in (("", {400, 401, 404}), (bearer, {400, 404} if path in NOWHERE else {200})):
-        answer = await said(running, f"GET {path} HTTP/1.1\r\nHost: x\r\n{credentials}Connection: close\r\n\r\n".encode())
+        answer = await reply(running, f"GET {path} HTTP/1.1\r\nHost: x\r\n{credentials}Connection: close\r\n\r\n".encode())
         assert set(statuses(answer)) <= expected, answer[:300]
         assert b"evil.example" not in answer
         assert b"root:" not in answer
@@ -200,11 +200,11 @@ HOSTS = ["evil.example", "a" * 3_000, "x..", "-", "[::1", "localhost:99999", "\x
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=range(len(HOSTS)))
-async def test_whatever_host_is_named_the_answer_is_ours_and_names_none(running: Service, owner: ApiClient, host: str) -> None:
-    """Where a request goes depends on method and path alone; a name that is none breaks nothing."""
+async def test_the_host_header_does_not_appear_in_a_response(running: Service, owner: ApiClient, host: str) -> None:
+    """Routing depends on method and path only; an invalid host name breaks nothing."""
     bearer = owner.headers["Authorization"]
     head = f"GET /api/v1/auth/me HTTP/1.1\r\nHost: {host}\r\nAuthorization: {bearer}\r\nConnection: close\r\n\r\n"
-    answer = await said(running, head.encode("latin-1"))
+    answer = await reply(running, head.encode("latin-1"))
     assert statuses(answer) in ([200], [400]), answer[:300]
     assert len(host) < 4 or host.encode("latin-1") not in answer
 
@@ -233,12 +233,12 @@ TARGETS = [
 async def test_a_target_of_odd_bytes_breaks_nothing(running: Service, owner: ApiClient, target: bytes) -> None:
     bearer = owner.headers["Authorization"].encode()
     head = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
-    answer = await said(running, b"GET " + target + head + bearer + b"\r\n\r\n")
+    answer = await reply(running, b"GET " + target + head + bearer + b"\r\n\r\n")
     assert all(status in (200, 400, 404) for status in statuses(answer)), answer[:300]
     assert b"deviceId" not in answer
 
 
-async def test_no_header_makes_another_method_or_address_of_a_request(running: Service, owner: ApiClient) -> None:
+async def test_no_header_overrides_the_method_or_address(running: Service, owner: ApiClient) -> None:
     new = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
     device = f"/devices/{(await owner.post('/devices/register', new, expect=201))['deviceId']}"
     for name in ("X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"):
@@ -250,7 +250,7 @@ async def test_no_header_makes_another_method_or_address_of_a_request(running: S
     assert (await owner.get(device))["name"] == "Pump"
 
 
-async def test_who_may_not_get_may_not_head_and_asking_for_options_tells_nothing(running: Service, owner: ApiClient) -> None:
+async def test_head_is_authorised_like_get_and_options_reveals_nothing(running: Service, owner: ApiClient) -> None:
     made = await owner.post("/keys", {"name": "Robot"}, expect=201)
     for path in ("/devices", "/keys", "/events", "/auth/me", "/members"):
         assert (await owner.raw.head(path)).status_code == 401
@@ -267,8 +267,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 
 @pytest.mark.parametrize("opening", [UPGRADE, PREFACE], ids=["upgrade", "preface"])
-async def test_http_2_is_not_spoken(running: Service, owner: ApiClient, opening: bytes) -> None:
-    assert statuses(await said(running, opening))[0] in (200, 404, 505)
+async def test_http_2_is_not_offered(running: Service, owner: ApiClient, opening: bytes) -> None:
+    assert statuses(await reply(running, opening))[0] in (200, 404, 505)
 
 
 async def test_a_huge_query_string_is_no_burden(running: Service, owner: ApiClient) -> None:
@@ -277,7 +277,7 @@ async def test_a_huge_query_string_is_no_burden(running: Service, owner: ApiClie
         assert answer.status_code in (400, 414, 431), answer.status_code
 
 
-async def test_forwarded_addresses_do_not_make_a_guesser_somebody_else(running: Service, owner: ApiClient) -> None:
+async def test_forwarded_addresses_do_not_evade_throttling(running: Service, owner: ApiClient) -> None:
     seen = []
     for number in range(12):
         address = f"203.0.113.{number}"
@@ -290,7 +290,7 @@ async def test_forwarded_addresses_do_not_make_a_guesser_somebody_else(running: 
     assert "203.0.113" not in json.dumps(events)
 
 
-async def test_a_guesser_does_not_keep_the_owner_out(running: Service, owner: ApiClient) -> None:
+async def test_guessing_does_not_lock_the_owner_out(running: Service, owner: ApiClient) -> None:
     for number in range(10):
         await owner.raw.post("/auth/login", json={"email": "another@example.com", "password": f"guess {number}"})
     answer = await owner.raw.post("/auth/login", json={"email": EMAIL, "password": PASSWORD})

@@ -1,6 +1,6 @@
-"""A wall clock that a test sets, for the real program: `step` moves it while the program runs, or while it is dead.
+"""A wall clock that a test sets, for the real program: `step` moves it while the program runs, or while it is down.
 
-clock = Clockwork(folder)
+clock = AdjustableClock(folder)
 with Service(folder / "service", clock.folder) as service: …
 """
 
@@ -27,7 +27,7 @@ time.time = lambda: time.time_ns() / 1e9
 class AdjustableClock:
     def __init__(self, folder: Path) -> None:
         self.shim_folder = folder / "clock"
-        """To stand before the sources."""
+        """Put it before the sources in PYTHONPATH."""
         self.shim_folder.mkdir(parents=True)
         self._offset_file = folder / "hand"
         self._offset_file.write_text("0")
@@ -35,12 +35,12 @@ class AdjustableClock:
         (self.shim_folder / "sitecustomize.py").write_text(_SHIM.format(hand=str(self._offset_file)))
 
     def step(self, seconds: int) -> None:
-        """Forward, or back. Replaced as a whole, so that nobody reads half a number."""
+        """Move the clock forward or back. The file is replaced, so that no reader sees half a number."""
         self._offset_s += seconds
         fresh = self._offset_file.with_suffix(".new")
         fresh.write_text(str(self._offset_s))
         fresh.rename(self._offset_file)
 
     def now(self) -> int:
-        """What the program takes for the present second."""
+        """The Unix second that the program sees."""
         return int(time.time()) + self._offset_s

@@ -1,4 +1,4 @@
-"""A running embedded broker with devices, and a client that says exactly the bytes a test wants said."""
+"""A running embedded broker with devices, and a client that sends exactly the bytes of a test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_device(profile: str = "native") -> BrokerDevice:
 
 @dataclass
 class BrokerWorld:
-    """The link with everything that has come up through it. `consume` acknowledges; without it nothing is."""
+    """The link and all messages received through it. `consume` acknowledges them; nothing else does."""
 
     link: EmbeddedDeviceLink
     ports: list[int]
@@ -61,7 +61,7 @@ class BrokerWorld:
         return aiomqtt.Client("127.0.0.1", username=device.device_id, password=device.password, **options)
 
     async def open(self, first: bytes) -> RawMqttConnection:
-        """A socket on which these bytes have been said."""
+        """A socket on which these bytes have been sent."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
         raw = RawMqttConnection(reader, writer)
@@ -173,7 +173,7 @@ def publish_packet(topic: str, payload: bytes, *, qos: int = 0, packet_id: int =
 
 @dataclass
 class RawMqttConnection:
-    """MQTT 3.1.1 by hand."""
+    """An MQTT 3.1.1 connection that sends and reads raw packets."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -196,7 +196,7 @@ class RawMqttConnection:
                     return head, await self.reader.readexactly(length)
 
     async def wait_closed(self) -> bool:
-        """Whether the broker closes the connection, reading past what it still says."""
+        """Whether the broker closes the connection; what it still sends is discarded."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while await self.reader.read(65536):
@@ -206,7 +206,7 @@ class RawMqttConnection:
         return True
 
     async def close(self) -> None:
-        """Gone without a word."""
+        """Close the socket without DISCONNECT."""
         self.writer.transport.abort()
         with contextlib.suppress(ConnectionError):
             await asyncio.wait_for(self.writer.wait_closed(), TIMEOUT_S)

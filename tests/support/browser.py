@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, driven as a person would: by labels, roles and what is written on buttons."""
+"""Debian's Chromium without a window, driven like a user: by labels, roles and button texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_chromium() -> None:
 
 @dataclass
 class Browser:
-    """One person's browser: tabs share what is kept. `wrong` is what the console complained of."""
+    """One user's browser; its tabs share storage. `wrong`: the errors in the console."""
 
     service: Service
     context: BrowserContext
@@ -51,7 +51,7 @@ class Browser:
         return page
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        # What the service refuses, and its absence, the browser notes by itself.
+        # The browser itself logs refused requests and an unreachable service.
         if (
             message.type == "error"
             and "Failed to load resource" not in message.text
@@ -62,7 +62,7 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def open_browser(service: Service) -> AsyncIterator[Browser]:
-    """Fails at its end when a page threw, or when the page's own policy had to stop something."""
+    """Fails at its end if a page raised an error or violated its Content-Security-Policy."""
     require_chromium()
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as player:

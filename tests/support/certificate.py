@@ -1,4 +1,4 @@
-"""A certificate for the loopback address, good for a day, that vouches for itself."""
+"""A certificate for the loopback address, self-signed and valid for a day."""
 
 from __future__ import annotations
 

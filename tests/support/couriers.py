@@ -1,4 +1,4 @@
-"""Both couriers, and a way to post one thing and wait for what becomes of it."""
+"""Both couriers, and a client that sends one webhook request and waits for its response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 30.0
 
 
 class CourierClient:
-    """Where posts are handed in one by one."""
+    """Sends requests through a courier, one call for each."""
 
     def __init__(self, courier: Courier) -> None:
         self.courier = courier

@@ -1,4 +1,4 @@
-"""A look into the database of a running service from outside it, whichever kind it is; and rows put there past the service."""
+"""Reads and writes the database of a running service from outside, for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.service import Service
 
 TIMEOUT_S = 20.0
 KEPT_AFTER_DELETION = {"events", "event_counts", "graves"}
-"""The log outlives its devices; a grave says what is still to be erased."""
+"""The event log outlives its devices; a tombstone says what is still to be deleted."""
 
 
 def on_postgres(service: Service) -> bool:
@@ -24,7 +24,7 @@ def on_postgres(service: Service) -> bool:
 
 
 async def rows(service: Service, sql: str) -> Sequence[Sequence[Any]]:
-    """What a statement gives, in a transaction of its own."""
+    """The rows of a statement, in a transaction of its own."""
     if on_postgres(service):
         async with _postgres() as connection:
             return [tuple(row) for row in await connection.fetch(sql)]
@@ -37,7 +37,7 @@ async def rows(service: Service, sql: str) -> Sequence[Sequence[Any]]:
 
 
 async def insert_rows(service: Service, table: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """Rows with a value for each column."""
+    """Insert rows with a value for each column."""
     if on_postgres(service):
         async with _postgres() as connection:
             await connection.copy_records_to_table(table, records=values)
@@ -55,7 +55,7 @@ async def insert_rows(service: Service, table: str, values: Sequence[tuple[Any, 
 
 @contextlib.asynccontextmanager
 async def writes_blocked(service: Service) -> AsyncIterator[None]:
-    """Somebody else holds a lock that whoever stores needs; whoever reads does not."""
+    """Hold a lock that blocks writers and not readers."""
     if on_postgres(service):
         async with _postgres() as connection, connection.transaction():
             await connection.execute("LOCK TABLE readings, events, executions, devices IN EXCLUSIVE MODE")
@@ -70,7 +70,7 @@ async def writes_blocked(service: Service) -> AsyncIterator[None]:
 
 
 async def count_rows_of_device(service: Service, device_id: str, device_no: int) -> dict[str, int]:
-    """How many rows of each table belong to a device, by the columns that say so."""
+    """How many rows of each table belong to a device, by the columns that name a device."""
     found: dict[str, int] = {}
     for table in metadata.sorted_tables:
         if "device_no" in table.c and table.name != "devices":
@@ -85,7 +85,7 @@ async def count_rows_of_device(service: Service, device_id: str, device_no: int)
 
 
 async def dangling_references(service: Service) -> list[str]:
-    """Foreign keys whose row is gone; those that the database watches over itself too."""
+    """Foreign keys whose row is missing, those that the database enforces included."""
     wrong = []
     for table, column, other, key in _references(metadata.sorted_tables):
         orphans = f"SELECT 1 FROM {other} WHERE {other}.{key} = {table}.{column}"

@@ -1,12 +1,12 @@
-"""A real MQTT device with firmware: it registers itself, obeys commands, and remembers everything it was told.
+"""A real MQTT device with firmware: it registers itself, carries out commands, and records all messages.
 
     pump = await a_device(owner)
     async with pump.online(service) as line:
         await line.report(temperature=21.4)      # returns after the PUBACK
         order = await line.next_command()               # the next command
 
-`DeviceConnection.drain_commands` needs no waiting time: commands reach a device in the order they were queued, so when a last one has come,
-nothing that was queued before it is still to come.
+`DeviceConnection.drain_commands` needs no waiting time: commands reach a device in the order in which they were queued, so
+after the last one no earlier one is still to come.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Device:
 
 @dataclass
 class DeviceConnection:
-    """One connection of a device. `orders` and `plans`: what came on `cmd` and `sched`. As our firmware does, it does not run an
-    id a second time; `repeats` counts those."""
+    """One connection of a device. `commands` and `plans`: the messages on `cmd` and `sched`. Like native firmware, it does not
+    run an id a second time; `duplicates` counts those."""
 
     device: Device
     client: aiomqtt.Client
@@ -110,7 +110,7 @@ class DeviceConnection:
         await self.publish("result", {"id": order["id"], "status": "done", "relay": relay})
 
     async def publish(self, below: str, message: Any, *, qos: int = 1, retain: bool = False) -> None:
-        """At QoS 1 this returns after the PUBACK: from then on the service answers for it."""
+        """At QoS 1 this returns after the PUBACK, when the service has stored the message."""
         payload = message if isinstance(message, bytes) else json.dumps(message).encode()
         await self.client.publish(self.device.topic(below), payload, qos=qos, retain=retain, timeout=TIMEOUT_S)
 
@@ -118,7 +118,7 @@ class DeviceConnection:
         await self.publish("telemetry", {"m": values})
 
     async def press_button(self, relay: bool) -> None:
-        """Somebody pressed the button on the device."""
+        """Simulate a press of the device's button."""
         self.relay = relay
         await self.publish("state", {"relay": "ON" if relay else "OFF", "by": "button"}, retain=True)
 
@@ -132,14 +132,14 @@ class DeviceConnection:
         return order
 
     async def wait_for_plan(self, wanted: Any) -> dict[str, Any]:
-        """A schedule table for which `wanted(plan)` is true, waiting for it."""
+        """A device plan for which `wanted(plan)` is true, waiting for it."""
         async with asyncio.timeout(TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: any(map(wanted, self.plans)))
         return next(plan for plan in self.plans if wanted(plan))
 
     async def drain_commands(self, api: ApiClient) -> list[str]:
-        """The names of all commands that came since the last look; none is on its way any more, and if the device obeys,
-        all are done."""
+        """The names of all commands since the last call. None is in flight afterwards, and if the device replies, all
+        are done."""
         request = {"cmd": "STATUS", "waitSeconds": TIMEOUT_S if self.auto_reply else 0}
         answer = await api.post(f"{self.device.path}/command", request)
         last = answer["executionId"]
@@ -150,12 +150,12 @@ class DeviceConnection:
         return came
 
     async def wait_for_disconnect(self, within_s: float = TIMEOUT_S) -> None:
-        """Until the service has ended the connection."""
+        """Wait until the service has closed the connection."""
         await asyncio.wait_for(self.disconnected.wait(), within_s)
 
 
 async def cancel_tasks(*tasks: asyncio.Task[Any]) -> None:
-    """Cancelled, again where needed: Python 3.11 may lose a cancellation that meets the end of a `wait_for`."""
+    """Cancel the tasks, again if needed: Python 3.11 may lose a cancellation at the end of a `wait_for`."""
     left = set(tasks)
     async with asyncio.timeout(TIMEOUT_S):
         while left:
@@ -171,6 +171,6 @@ async def register_device(api: ApiClient, name: str = "Pump") -> str:
 
 
 async def create_device(api: ApiClient, name: str = "Pump") -> Device:
-    """Registered, with credentials."""
+    """Register a device with credentials."""
     device_id = await register_device(api, name)
     return Device(device_id, await api.post(f"/devices/{device_id}/credentials"))

@@ -1,4 +1,4 @@
-"""The HTTP application over a `DeviceWorld`. A token names a role, a key names itself."""
+"""The HTTP application over a `DeviceWorld`. A token is the name of a role; a key is its own id."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class DeviceWorld:
         )
 
     def make_dispatch(self) -> CommandDispatchService:
-        """A fresh one is what a restart gives."""
+        """A new one is like a restart."""
         return CommandDispatchService(
             uow=self.uow,
             clock=self.clock,

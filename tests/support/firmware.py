@@ -1,7 +1,7 @@
-"""Stock firmwares as they behave on the wire, on a real MQTT connection: what they publish unasked, and how they answer.
+"""Stock firmware on a real MQTT connection: what it publishes by itself, and how it answers.
 
-After the published documentation of Tasmota, ESPHome's MQTT component and Shelly's Gen2 API: topics, retain flags, the shape of
-each message, what is partial, and what is answered with an error.
+It follows the published documentation of Tasmota, ESPHome's MQTT component and Shelly's Gen2 API: topics, retain flags, message
+formats, partial updates, and errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def register_stock_device(api: ApiClient, profile: str, name: str = "Plug"
 
 @dataclass
 class Firmware:
-    """`heard`: everything that came down, in order. A mute one hears and does nothing."""
+    """`received`: all messages to the device, in order. An unresponsive one receives and does nothing."""
 
     presence: ClassVar[tuple[str, str, str]]
     filters: ClassVar[tuple[str, ...]]
@@ -163,7 +163,7 @@ class EspHome(Firmware):
 
 @dataclass
 class Shelly(Firmware):
-    """Gen2: answers RPC on `<src>/rpc`, notifies of what changed only, and says the whole switch on `status/switch:0`."""
+    """Gen2: answers RPC on `<src>/rpc`, notifies only changed fields, and publishes the whole switch on `status/switch:0`."""
 
     presence = ("online", "true", "false")
     filters = ("rpc", "command", "command/switch:0")

@@ -1,4 +1,4 @@
-"""The REST side on a real loopback socket, over memory storage, with a clock that is moved by hand.
+"""The REST API on a real loopback socket, over in-memory storage, with a clock that tests move.
 
     async with serving(HttpWorld()) as http:
         await http.sign_in()
@@ -82,7 +82,9 @@ class HttpWorld:
         self.idempotency_store = IdempotencyStore(self.uow, self.clock, self.vault, b"this process")
         self.digest = KeyRingSecretHasher(self.ring)
         self.tokens = JwtAccessTokenCodec(self.ring)
-        self.hasher: Any = hasher or Argon2PasswordHasher(memory_kib=8, passes=1)  # cheap: most tests are not about its cost
+        self.hasher: Any = hasher or Argon2PasswordHasher(
+            memory_kib=8, passes=1
+        )  # cheap parameters: most tests do not measure its cost
         self.mail = FakeMailer()
         shared: dict[str, Any] = {"uow": self.uow, "clock": self.clock, "ids": self.ids}
         self.operator = AccountAdminService(**shared, hasher=self.hasher)

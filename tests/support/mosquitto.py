@@ -1,4 +1,4 @@
-"""Debian's Mosquitto on a free port, with the files that the provisioner keeps."""
+"""Debian's Mosquitto on a free port, with the password and ACL files that the service writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mosquitto:
 
 @contextlib.asynccontextmanager
 async def mosquitto(folder: Path, service_user: str) -> AsyncIterator[Mosquitto]:
-    """`chain.pem` in the folder vouches for its TLS port."""
+    """`chain.pem` in the folder is the certificate of its TLS port."""
     require_mosquitto()
     chain, key = certificate(folder)
     files = MosquittoFiles(folder / "passwords", folder / "acl", folder / "mosquitto.pid")
@@ -78,7 +78,7 @@ persistence false
 
 
 async def _listening(port: int, pid_file: Path) -> None:
-    """Until it answers: it opens its ports before it can bear the provisioner's signal."""
+    """Wait until it answers: it opens its ports before it can handle the reload signal."""
     hello = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x0a\x00\x03abc"
     async with asyncio.timeout(10):
         while True:

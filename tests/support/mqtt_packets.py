@@ -1,4 +1,4 @@
-"""MQTT 5 by hand, for packets that no client library would send. `broker.Raw` carries them."""
+"""Encodes MQTT 5 packets that no client library would send. `broker.RawMqttConnection` sends them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The engine's work with other libraries: JSON bytes → five numbers → a device's rules → transitions → fired rules by priority.
+"""The engine's work done by other libraries, for comparison: JSON bytes → five numbers → a device's rules → transitions → fired rules by priority.
 
-Each peer parses the bytes with msgspec, the fastest JSON parser for Python, and keeps latest values and `matched` in
+Each one parses the bytes with msgspec, the fastest JSON parser for Python, and keeps latest values and `matched` in
 dictionaries, as a program around that library would. Each constructor returns a function from a message to the rule numbers that
 fire.
 """
@@ -22,7 +22,7 @@ _PARSE = msgspec.json.Decoder(dict[str, float]).decode
 
 
 def interpreted(fleet: Mapping[int, Sequence[RuleSpec]], compile_rule: Callable[[RuleSpec], Evaluate]) -> Ingest:
-    """State and transitions around a peer that only evaluates conditions. Equal rules share one compilation."""
+    """State and transitions around a library that only evaluates conditions. Equal rules share one compilation."""
     known: dict[object, Evaluate] = {}
     rules: dict[int, list[tuple[int, Evaluate]]] = {}
     for device_no, specs in fleet.items():

@@ -1,4 +1,4 @@
-"""Ports for what tests start."""
+"""Free TCP ports for the processes that tests start."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 from contextlib import ExitStack, suppress
 
 PORT_RANGE = range(10_000, 32_000)
-"""Below those that Linux gives to connections (`ip_local_port_range`)."""
+"""Below the ports that Linux gives to outgoing connections (`ip_local_port_range`)."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones, free a moment ago, and none that the system gives to a connection: of those, one may be taken while the
-    service is down, be it by a client that tries again and, by chance, is given its very goal (TCP then connects to itself)."""
+    """Distinct ports that were free a moment ago, outside the range of outgoing connections: a client that retries while the
+    service is down could otherwise get that port as its own, and TCP would connect to itself."""
     found: list[int] = []
     with ExitStack() as held:
         while len(found) < count:

@@ -1,7 +1,7 @@
-"""A PostgreSQL of the tests' own: a cluster in a temporary folder, started when the first test asks and stopped at the end.
+"""A PostgreSQL cluster for the tests in a temporary folder, started by the first test that needs it and stopped at the end.
 
-`LATCHBOARD_TEST_POSTGRES_URL` names another one, whose database the tests empty as they please; where tests run in several
-processes, each still starts its own, for they would empty it below each other.
+`LATCHBOARD_TEST_POSTGRES_URL` names another database, which the tests empty at will. Tests in several processes still start one
+cluster each, because they would empty it under each other.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ def binaries() -> Path | None:
 
 
 def available() -> bool:
-    """Whether there is one to test against. Where it is required, a missing one fails its tests, loudly."""
+    """Whether PostgreSQL is available. If it is required and missing, its tests fail."""
     return bool(os.environ.get("LATCHBOARD_TEST_POSTGRES_URL") or os.environ.get(REQUIRED) or binaries())
 
 
 @functools.cache
 def url() -> str:
-    """Its database, as SQLAlchemy names it."""
+    """The URL for SQLAlchemy."""
     given = None if "PYTEST_XDIST_WORKER" in os.environ else os.environ.get("LATCHBOARD_TEST_POSTGRES_URL")
     return given or _started()
 
 
 def plain_url() -> str:
-    """The same as asyncpg alone names it."""
+    """The URL for asyncpg."""
     return url().replace("+asyncpg", "")
 
 
 def _started() -> str:
     found = binaries()
     assert found is not None, f"PostgreSQL is not installed and {REQUIRED} is set; `make apt` installs it"
-    # It refuses to run as root.
+    # PostgreSQL refuses to run as root.
     user = "postgres" if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="latchboard-pg-"))
     if user:
@@ -71,7 +71,7 @@ def _started() -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
     run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
-    # Nothing here survives the tests, so nothing waits for the disk.
+    # The data does not survive the tests, so no write waits for the disk.
     options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
     atexit.register(stop)
     run("pg_ctl", "-o", options, "-l", str(folder / "log"), "-w", "start")

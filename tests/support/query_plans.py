@@ -1,4 +1,4 @@
-"""What PostgreSQL really did for a statement: its plan, carried out and taken back."""
+"""The plan by which PostgreSQL executed a statement (EXPLAIN ANALYZE, rolled back)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DIALECT = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
 
 
 async def connect_with_plan_mode(mode: str) -> asyncpg.Connection[Any]:
-    """A connection like the service's. `mode` of the plans: `force_custom_plan` are made for each question's values,
-    `force_generic_plan` for any and kept; `auto` are the cheaper of both by what the server expects, from the sixth time on."""
+    """A connection like the service's. `mode` of the plans: `force_custom_plan` plans for the values of each call,
+    `force_generic_plan` once for all values; `auto` takes the cheaper one from the sixth call on."""
     return await asyncpg.connect(postgres.plain_url(), server_settings={**PLANNER_SETTINGS, "plan_cache_mode": mode})
 
 
 async def prepare(connection: asyncpg.Connection[Any], statement: Any) -> str:
-    """Its name on this connection."""
+    """Prepare the statement; returns its name on this connection."""
     sql = statement if isinstance(statement, str) else str(statement.compile(dialect=DIALECT))
     name = f"asked_{abs(hash(sql))}"
     if not await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name = $1", name):
@@ -39,7 +39,7 @@ def values(statement: Any, given: Any) -> list[Any]:
 
 
 async def explain(connection: asyncpg.Connection[Any], name: str, *given: Any, before: int = 0) -> dict[str, Any]:
-    """The plan of the last time, after so many `before` it."""
+    """The plan of the last execution, after `before` executions."""
     listed = ", ".join(map(_literal, given))
     statement = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {name}" + (f"({listed})" if given else "")
     for _ in range(before):

@@ -1,6 +1,6 @@
-"""What every answer must be by the specification and the wire contract: status, every field, the kind of every value.
+"""What each response must be by the specification and the wire contract: status, every field, the kind of every value.
 
-No field may be missing and none may be more. `wrong(answer, wanted)` says what is not so.
+No field may be missing and none may be more. `shape_errors(answer, wanted)` lists the differences.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
 
 
 def shape_errors(value: Any, wanted: Any, path: str = "") -> list[str]:
-    """What is not as wanted; a list stands for every element, of which there must be one at least."""
+    """The differences from `wanted`. A list describes each element; at least one is required."""
     if isinstance(wanted, list):
         if not isinstance(value, list) or not value:
             return [f"{path}: an array with something in it, not {value!r}"]

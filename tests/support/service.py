@@ -1,10 +1,10 @@
-"""The real program as a subprocess: its own ports, its own data directory, and nothing of the environment it was started from.
+"""The real program as a subprocess with its own ports, data directory and environment.
 
     with Service(folder) as service, …:
         async with service.api() as owner:
             await owner.post("/devices/register", {...}, expect=201)
 
-`kill` is SIGKILL, so what a test finds after `start` is what was durable. `RUNNING` lets a failed test show the log.
+`kill` is SIGKILL, so after `start` a test finds only what was durable. `RUNNING` lets a failed test show the log.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ RUNNING_SERVICES: list[Service] = []
 
 
 def program_command() -> list[str]:
-    """The installed command where there is one, else the same from the sources."""
+    """The installed command if there is one, else the sources."""
     script = Path(sys.executable).parent / "latchboard"
     return [str(script)] if script.exists() else [sys.executable, "-c", "from app.cli.main import main; main()"]
 
 
 def environment(*before: Path, **settings: Any) -> dict[str, str]:
-    """Ours without its LATCHBOARD_ variables, with `settings`; `before` stands in front of the sources."""
+    """This process's environment without LATCHBOARD_ variables, plus `settings`. `before`: a folder before the sources in PYTHONPATH."""
     ours = ("LATCHBOARD_", "PYTHONDONTWRITEBYTECODE")  # without bytecode each start compiles everything anew
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     path = os.pathsep.join([*map(str, before), str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -56,7 +56,7 @@ def environment(*before: Path, **settings: Any) -> dict[str, str]:
 
 class Service:
     def __init__(self, folder: Path, *before: Path, **settings: Any) -> None:
-        """`settings` by variable name, over what every test needs; `before` goes in front of the sources' path."""
+        """`settings`: by variable name, in addition to what every test needs. `before`: a folder before the sources in PYTHONPATH."""
         self.folder = folder
         self.data_dir = folder / "data"
         self.settings: dict[str, Any] = {
@@ -98,13 +98,13 @@ class Service:
         return self.log_file.read_text(errors="replace")[-last:] if self.log_file.exists() else ""
 
     def error_lines(self) -> list[str]:
-        """Lines of the log that say so."""
+        """The log lines with the level error."""
         lines = self.log_file.read_text(errors="replace").splitlines()
         wrong = ("Traceback", '"level": "error"', '"level": "critical"')
         return [line for line in lines if any(word in line for word in wrong)]
 
     def launch(self, *arguments: str) -> subprocess.Popen[bytes] | ForkedProcess:
-        """By the nursery, unless something stands before the sources: that must be imported anew."""
+        """Start it by the fork server, unless `before` is set: those modules must be imported anew."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             if not self._path_prefix and (home := fork_server()):
@@ -119,7 +119,7 @@ class Service:
             )
 
     def start(self) -> None:
-        """Returns once `/readyz` says so."""
+        """Start the service and wait until `/readyz` answers 200."""
         assert not self.is_running
         self.process = self.launch("serve")
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -129,7 +129,7 @@ class Service:
             time.sleep(0.03)
 
     def expect_start_failure(self) -> tuple[int, str]:
-        """A start that is expected to fail: its exit code and what it said."""
+        """Start the service, which must fail; returns its exit code and output."""
         process = self.launch("serve")
         try:
             return process.wait(READY_TIMEOUT_S), self.log()
@@ -137,7 +137,7 @@ class Service:
             _kill(process)
 
     def stop(self) -> float:
-        """SIGTERM; the seconds it took to exit with 0."""
+        """Send SIGTERM; returns the seconds until it exited with 0."""
         assert self.process is not None
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
@@ -146,7 +146,7 @@ class Service:
         return time.monotonic() - began
 
     def kill(self) -> None:
-        """SIGKILL: no code of the program runs any more."""
+        """Send SIGKILL and wait for the end of the process."""
         assert self.process is not None
         _kill(self.process)
 
@@ -155,7 +155,7 @@ class Service:
         self.start()
 
     async def kill_and_restart(self) -> None:
-        """Killed at this very moment; back when this returns. Clients of the test live on meanwhile."""
+        """Kill the service and start it again. The test's clients continue meanwhile."""
         self.kill()
         await asyncio.to_thread(self.start)
 
@@ -185,7 +185,7 @@ class Service:
 
     @asynccontextmanager
     async def api(self, **headers: str) -> AsyncIterator[ApiClient]:
-        """The API with these headers; without any, as the Owner."""
+        """An API client with these headers; without any, as the Owner."""
         async with httpx.AsyncClient(base_url=f"{self.url}/api/v1", timeout=40, verify=False) as raw:
             api = ApiClient(raw, headers)
             if not headers:
@@ -193,19 +193,19 @@ class Service:
             yield api
 
     async def token(self, api: ApiClient) -> str:
-        """The Owner's access token, of one sign-in for the whole run."""
+        """The Owner's access token; one sign-in for the whole run."""
         if self._token is None:
             self._token = (await api.post("/auth/login", {"email": EMAIL, "password": PASSWORD}))["accessToken"]
         return self._token
 
     async def sign_in_again(self, api: ApiClient) -> None:
-        """The Owner's session is over, or of another time."""
+        """Sign in again after the Owner's session has ended or the clock has changed."""
         self._token = None
         api.headers = {"Authorization": f"Bearer {await self.token(ApiClient(api.raw, {}))}"}
 
     @asynccontextmanager
     async def feed(self, api: ApiClient, query: str = "") -> AsyncIterator[FeedClient]:
-        """The live feed with the credentials of `api`, past its first message."""
+        """The live feed with the credentials of `api`, after its first message."""
         address = f"ws://127.0.0.1:{self.port}/api/v1/ws{query}"
         async with connect(address, additional_headers=api.headers, open_timeout=TIMEOUT_S, close_timeout=1) as socket:
             feed = FeedClient(socket)
@@ -214,7 +214,7 @@ class Service:
 
 
 class ApiClient:
-    """A caller. Every call says which status it expects, and gives the JSON of the answer."""
+    """An API client. Each call names the status that it expects and returns the JSON of the response."""
 
     def __init__(self, raw: httpx.AsyncClient, headers: dict[str, str]) -> None:
         self.raw = raw
@@ -242,7 +242,7 @@ class ApiClient:
         return await self.call("DELETE", path, None, expect)
 
     async def wait_until(self, path: str, wanted: Any, *, within_s: float = TIMEOUT_S) -> Any:
-        """Read until `wanted(answer)` is true; gives that answer."""
+        """Read until `wanted(answer)` is true; returns that response."""
         async with asyncio.timeout(within_s):
             while not wanted(answer := await self.get(path)):
                 await asyncio.sleep(0.03)
@@ -250,7 +250,7 @@ class ApiClient:
 
 
 class FeedClient:
-    """A connection to the live feed. `seen` is everything that came, in order."""
+    """A connection to the live feed. `received`: all messages, in order."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -258,7 +258,7 @@ class FeedClient:
         self.received: list[dict[str, Any]] = []
 
     async def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """The next message of this type with these fields; others before it are passed over."""
+        """The next message of this type with these fields; others before it are skipped."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 message: dict[str, Any] = json.loads(await self.socket.recv())

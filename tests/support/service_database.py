@@ -1,4 +1,4 @@
-"""The program's database, looked at past the program; and filled by copying rows, where the API would take minutes."""
+"""Reads the program's SQLite database directly, and fills it by copying rows where the API would take minutes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ServiceDatabase:
         return self._url is not None
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of one statement. Not from within an event loop."""
+        """The rows of one statement. Do not call it inside an event loop."""
         if self.on_postgres:
             return asyncio.run(_on_postgres(sql))
         connection = sqlite3.connect(self._path, timeout=30)
@@ -31,7 +31,7 @@ class ServiceDatabase:
             connection.close()
 
     def copy_row(self, table: str, where: str, copies: int, **changed: str) -> None:
-        """`copies` of one row; `changed` are SQL expressions of `i`, 1 to `copies`."""
+        """Insert `copies` of one row; `changed`: SQL expressions of `i`, 1 to `copies`."""
         if self.on_postgres:
             columns = [
                 row[0]
@@ -51,7 +51,7 @@ class ServiceDatabase:
         self.run(f"{insert.replace(' SELECT', ' ' + numbers + 'SELECT', 1)}")
 
     def copy_slots(self, device_id: str, copies: int) -> None:
-        """So many devices more, away, each with the slots of this one."""
+        """Add so many offline devices, each with the slots of this one."""
         number = "lpad(CAST(i AS text), 8, '0')" if self.on_postgres else "substr('00000000' || i, -8)"
         name = f"'dev_copy00000000' || {number}"
         copy = f"'Copy ' || {number}"

@@ -32,7 +32,7 @@ STORAGES = ["memory", "sqlite", *(["postgres"] if postgres.available() else [])]
 
 
 def new_id(prefix: str) -> Any:
-    """An id in the wire's form; later ones sort after earlier ones."""
+    """An id of the API's form; later ids sort after earlier ones."""
     return f"{prefix}_{next(_numbers):020d}"
 
 

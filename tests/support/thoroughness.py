@@ -1,7 +1,7 @@
-"""How much a test does: enough to find a fault in a few seconds, or, with `LATCHBOARD_TEST_THOROUGH=1`, more of the same.
+"""How much a test does: a few seconds by default, more with `LATCHBOARD_TEST_THOROUGH=1`.
 
-`make test` is for everybody who changes something: every file, on SQLite alone where a whole program is killed or stalled. CI
-runs what kills, generates and builds a second time, thoroughly and on both databases.
+`make test` runs every file; tests that kill or stall a whole program use SQLite only. CI runs the tests that kill, generate and
+build a second time, thoroughly and on both databases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every way a device may come in: MQTT 3.1.1 and 5 over TCP, WebSocket and TLS; and every database the service may stand on."""
+"""Test parameters: MQTT 3.1.1 and 5 over TCP, WebSocket and TLS, and the databases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSPORTS: list[Transport] = [(version, transport) for version in (4, 5) for tr
 PROTOCOL_NAMES = {4: "MQTT 3.1.1", 5: "MQTT 5"}
 ALL_DATABASES = ["sqlite", *(["postgres"] if postgres.available() else [])]
 DATABASES = usual_or_thorough(["sqlite"], ALL_DATABASES)
-"""What takes minutes is done on the second one by a thorough run only."""
+"""Tests that take minutes use the second database only in a thorough run."""
 
 
 def transport_name(way: Transport) -> str:
@@ -28,7 +28,7 @@ def transport_name(way: Transport) -> str:
 
 
 def tls_settings(folder: Path) -> dict[str, Any]:
-    """Settings of a service that also speaks TLS, with a certificate of its own."""
+    """Settings of a service with TLS and a certificate of its own."""
     chain, key = certificate(folder)
     return {
         "LATCHBOARD_MQTT_TLS_PORT": free_ports(1)[0],
@@ -38,7 +38,7 @@ def tls_settings(folder: Path) -> dict[str, Any]:
 
 
 def connect_options(service: Service, way: Transport) -> dict[str, Any]:
-    """What `Device.client` and `Device.online` take."""
+    """The connection arguments of `Device.client` and `Device.online`."""
     version, transport = way
     if transport == "tls":
         context = ssl.create_default_context(cafile=service.settings["LATCHBOARD_MQTT_TLS_CERTIFICATE"])

@@ -1,4 +1,4 @@
-"""Two whole programs over one database, SQLite's file or PostgreSQL, and one account that both know."""
+"""Two programs on one database (a SQLite file or PostgreSQL), with one account."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY_RING = "first:" + base64.b64encode(bytes(range(32))).decode()
 NEW_DEVICE = {"name": "Pump", "boardType": "ESP32", "appType": "PUMP"}
 TIMEOUT_S = 15.0
 SQLITE_WAIT_S = 0.2
-"""In which SQLite, which tells nobody who waits, surely had somebody wait."""
+"""After this time a second writer waits for certain. SQLite does not report who waits."""
 
 
 @dataclass
@@ -33,12 +33,12 @@ class TwoInstances:
     second: InProcessApp
     account: CreatedAccount
     owner: ApiCaller
-    """Of the first; `at_two` is the same person at the second."""
+    """Services and caller of the first instance; `at_two`: the same caller at the second."""
     owner_at_second: ApiCaller
     database: str = "postgres"
 
     async def call_both(self, times: int, call: Callable[[InProcessApp], Awaitable[Any]]) -> list[Any]:
-        """`times` calls at once, half of them at each program; errors of the domain are results."""
+        """Make `times` concurrent calls, half of them at each program; domain errors are results."""
         calls = (call((self.first, self.second)[number % 2]) for number in range(times))
         found = await asyncio.gather(*calls, return_exceptions=True)
         for one in found:
@@ -47,7 +47,7 @@ class TwoInstances:
         return list(found)
 
     async def wait_for_blocked_transactions(self, for_a_lock: int = 1) -> None:
-        """Until the database says that this many transactions wait for a lock."""
+        """Wait until the database reports this many transactions that wait for a lock."""
         if self.database == "sqlite":
             await asyncio.sleep(SQLITE_WAIT_S)
             return
@@ -78,7 +78,7 @@ async def two_instances(folder: Path, database: str = "postgres") -> AsyncIterat
 async def concurrent_change(
     pair: TwoInstances, other: Coroutine[Any, Any, httpx.Response], status: int = 200
 ) -> AsyncIterator[Any]:
-    """A transaction of the first program, during whose body `other` is on its way and has to wait; it is then answered with
+    """A transaction of the first program. While its body runs, `other` is in flight and waits; then it is answered with
     `status`."""
     task: asyncio.Task[httpx.Response] | None = None
 

@@ -59,7 +59,7 @@ class StdinCommands:
         return (await self.world.webhooks.rotate_secret(self.world.session(), WebhookId(webhook))).secret
 
     async def pause(self, webhook: str) -> None:
-        """Disabled, and enabled again: what was owed is dropped."""
+        """Disable and enable the webhook: its pending deliveries are discarded."""
         for enabled in (False, True):
             await self.world.webhooks.update(self.world.session(), webhook, enabled=enabled)
 
@@ -70,7 +70,7 @@ class StdinCommands:
 
 
 async def hurry(world: WebhookWorld) -> None:
-    """The loop sleeps in real seconds; with a fast clock it must be woken."""
+    """The worker sleeps in real seconds; with a fast clock it must be woken."""
     while True:
         await asyncio.sleep(0.05)
         world.wake_event.set()

@@ -1,4 +1,4 @@
-"""Receivers of webhooks on loopback, well and badly behaved, that remember every byte they were sent."""
+"""Webhook receivers on loopback, correct and faulty ones, that record every received byte."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ReceivedRequest:
 
 
 Behaviour = Callable[["Receiver", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
-"""What to do with one request that has been read whole; False closes the connection."""
+"""Handles one complete request; False closes the connection."""
 
 
 @dataclass
 class Receiver:
-    """`behave` may be changed at any time and holds from the next request on."""
+    """`behave` may be changed at any time; it applies from the next request on."""
 
     behave: Behaviour
     url: str = ""
@@ -71,7 +71,7 @@ class Receiver:
             self.open -= 1
 
     async def wait_for(self, count: int) -> list[ReceivedRequest]:
-        """At least `count` requests."""
+        """Wait for at least `count` requests."""
         async with asyncio.timeout(TIMEOUT_S):
             while len(self.requests) < count:
                 self._changed.clear()
@@ -84,7 +84,7 @@ ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
 
 @contextlib.asynccontextmanager
 async def serving(handle: ConnectionHandler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """`host:port` of a server that gives each connection to `handle`. At the end every connection is closed."""
+    """`host:port` of a server that passes each connection to `handle`. At its end every connection is closed."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,7 +122,7 @@ async def webhook_receiver(behave: Behaviour, tls: ssl.SSLContext | None = None)
 
 
 def respond(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: float = 0.0) -> Behaviour:
-    """A whole answer on a connection that stays open. `headers`: lines with their CRLF."""
+    """A complete response on a connection that stays open. `headers`: lines with their CRLF."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(after_s)
@@ -134,7 +134,7 @@ def respond(status: int = 200, headers: str = "", body: bytes = b"ok", after_s: 
 
 
 def drip(what: bytes, start: bytes = b"", every_s: float = 0.05) -> Behaviour:
-    """`start` at once, then `what` again and again, without an end."""
+    """`start` at once, then `what` repeatedly without an end."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(start)
@@ -158,7 +158,7 @@ def send_and_close(what: bytes) -> Behaviour:
 
 
 def reset() -> Behaviour:
-    """A TCP reset instead of an answer."""
+    """A TCP reset instead of a response."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         sock = writer.get_extra_info("socket")
@@ -178,7 +178,7 @@ def never_respond() -> Behaviour:
 
 
 def respond_with_megabytes(megabytes: int) -> Behaviour:
-    """A huge answer; how much of it was taken is in `receiver.lines` as its last element."""
+    """A huge response; the last element of `receiver.lines` says how much of it was read."""
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         size = megabytes * 1_000_000
@@ -196,7 +196,7 @@ def respond_with_megabytes(megabytes: int) -> Behaviour:
 
 
 def in_sequence(*behaviours: Behaviour) -> Behaviour:
-    """One after the other, the last one for ever."""
+    """One behaviour for each request; the last one for all further requests."""
     left = list(behaviours)
 
     async def behave(receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

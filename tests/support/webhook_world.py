@@ -44,7 +44,7 @@ TIMEOUT_S = 15.0
 
 
 class MovableClock:
-    """The real clock, and what it was moved by."""
+    """The real clock plus an offset."""
 
     def __init__(self) -> None:
         self.moved_ms = 0
@@ -157,7 +157,7 @@ class WebhookWorld:
     async def grant_of(
         self, key_id: KeyId, device: Device | None = None, *, project: bool = False, expires_ms: int | None = None
     ) -> Grant:
-        """One that is not given yet."""
+        """A grant that is not stored yet."""
         return Grant(
             grant_id=GrantId(self.ids.new_id(IdPrefix.GRANT)),
             account_id=ACCOUNT,
@@ -206,12 +206,12 @@ class WebhookWorld:
             await self.courier.close()
 
     def later(self, *, seconds: float) -> None:
-        """Time passes, and the loop notices."""
+        """Move the clock and wake the worker."""
         self.clock.forward(seconds=seconds)
         self.wake_event.set()
 
     async def attempts(self, made: WebhookWithSecret, count: int) -> list[Attempt]:
-        """The log, oldest first, once `count` attempts have ended."""
+        """The attempts, oldest first, when `count` of them have ended."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 attempts = list(await self.log.list_attempts(self.session(), made.webhook.webhook_id))[::-1]
@@ -222,7 +222,7 @@ class WebhookWorld:
 
 @contextlib.asynccontextmanager
 async def webhook_world(kind: str, path: Path) -> AsyncIterator[WebhookWorld]:
-    """Over an empty storage of this kind."""
+    """A `WebhookWorld` on an empty storage of this kind."""
     if kind == "memory":
         yield await WebhookWorld().populate()
         return

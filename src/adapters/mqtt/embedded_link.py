@@ -61,7 +61,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """Bounds of the broker; None leaves what the broker itself holds best (rust/broker/src/limits.rs says why)."""
+    """Limits of the broker; None keeps its default (rust/broker/src/limits.rs explains them)."""
 
     threads: int | None = None
     max_connections: int | None = None
@@ -79,7 +79,7 @@ class BrokerLimits:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBrokerSettings:
-    """Where to listen; certificate and key are PEM files and needed where a listener has TLS."""
+    """Listeners, and the certificate and key (PEM files) that a TLS listener needs."""
 
     listeners: tuple[Listener, ...]
     certificate: Path | None = None
@@ -91,13 +91,13 @@ _MAX_CONNECTIONS = 50_000
 
 
 def _default_max_connections() -> int:
-    """Devices must not use up the process's file descriptors, or the database could open no file: a quarter stays free."""
+    """A quarter of the file descriptors stays free; otherwise devices could take all, and the database could open no file."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft * 3 // 4)
 
 
 class _EmbeddedInboundBatch:
-    """An `InboundBatch` over the extension's own."""
+    """An `InboundBatch` that wraps the extension's batch."""
 
     __slots__ = ("_raw", "events", "telemetry")
 
@@ -114,7 +114,7 @@ class _EmbeddedInboundBatch:
 
 
 class EmbeddedDeviceLink:
-    """`DeviceLink` over the embedded broker. Started once; a stopped one stays stopped."""
+    """`DeviceLink` for the embedded broker. It can be started once."""
 
     def __init__(self, settings: EmbeddedBrokerSettings) -> None:
         self._settings = settings
@@ -143,7 +143,7 @@ class EmbeddedDeviceLink:
         return self._broker.ports()
 
     async def stop(self) -> None:
-        # It waits up to a second and a half for farewells.
+        # It waits up to 1.5 seconds for the last packets of connections.
         await asyncio.to_thread(self._broker.stop)
 
     async def receive(self, limit: int) -> _EmbeddedInboundBatch:

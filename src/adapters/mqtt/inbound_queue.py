@@ -55,7 +55,7 @@ class MosquittoInboundBatch:
 
 
 class InboundQueue:
-    """In the order of message. Its bound is the Receive Maximum (QoS 1) and whoever puts (QoS 0)."""
+    """Messages in the order of arrival. Receive Maximum bounds QoS 1; `put` bounds QoS 0."""
 
     def __init__(
         self, factory: TelemetryBatchFactory, acknowledge: Callable[[Sequence[AckHandle]], None], reconnect: Callable[[], None]

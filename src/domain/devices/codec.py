@@ -27,6 +27,10 @@ class DeviceCommand:
     params: Json
     expires_ms: int
 
+    def expiry_s(self, now_ms: int) -> int:
+        """The remaining time as a message expiry interval: rounded up, at least 1."""
+        return max(1, -(-(self.expires_ms - now_ms) // 1000))
+
 
 @dataclass(frozen=True, slots=True)
 class OutboundMessage:

@@ -1,4 +1,4 @@
-"""Everything that one command is decided by, from the single repositories."""
+"""The command context, read from the single repositories."""
 
 from __future__ import annotations
 

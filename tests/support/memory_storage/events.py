@@ -1,4 +1,4 @@
-"""The log."""
+"""The event log."""
 
 from __future__ import annotations
 

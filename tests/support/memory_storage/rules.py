@@ -1,4 +1,4 @@
-"""Rules and what the engine remembers of them."""
+"""Rules and their stored states."""
 
 from __future__ import annotations
 

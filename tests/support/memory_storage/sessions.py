@@ -1,4 +1,4 @@
-"""Refresh tokens, one-time codes, failed logins and remembered answers."""
+"""Refresh tokens, one-time codes, failed logins and stored responses."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class MemoryReadingRepository:
 
     async def list_newer_than_checkpoint(self, limit: int, after: tuple[int, int, int] | None) -> Sequence[PackedRow]:
         rows, latest = self._database.rows(READINGS), self._database.rows(LATEST)
-        graves = self._database.rows(TOMBSTONES)
-        newer = [key for key in rows if key[0] not in graves and (key[0] not in latest or key[1] > latest[key[0]][0])]
+        tombstones = self._database.rows(TOMBSTONES)
+        newer = [key for key in rows if key[0] not in tombstones and (key[0] not in latest or key[1] > latest[key[0]][0])]
         return [(*key, rows[key]) for key in sorted(newer) if after is None or key > after][:limit]
 
     async def delete_batch(self, device_no: int, limit: int, before_ms: int = MAX_TIME_MS) -> int:

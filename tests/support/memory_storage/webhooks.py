@@ -168,5 +168,5 @@ class MemoryDeliveryRepository:
 
 
 def _ready_ms(delivery: Delivery) -> int:
-    """When it may be claimed: when it is due, or when its lease ends."""
+    """The Unix ms from which it may be claimed: its due time or the end of its lease."""
     return delivery.due_ms if delivery.claimed_until_ms is None else delivery.claimed_until_ms

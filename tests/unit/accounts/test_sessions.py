@@ -116,9 +116,9 @@ async def test_concurrent_guesses_gain_nothing_over_sequential_ones(world: HttpW
 async def test_logins_are_logged_with_their_address_and_without_a_password(world: HttpWorld, owner: Session) -> None:
     await attempt(world, "my other password", ATTACKER)
     await attempt(world)
-    told = {fact.kind: fact for fact in world.uow.emitted_events if fact.kind.startswith("login")}
-    assert told["login_failed"].address == ATTACKER
-    assert told["login"].address == HOME
+    reported = {fact.kind: fact for fact in world.uow.emitted_events if fact.kind.startswith("login")}
+    assert reported["login_failed"].address == ATTACKER
+    assert reported["login"].address == HOME
     assert "my other password" not in repr(world.uow.emitted_events)
 
 

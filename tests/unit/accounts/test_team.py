@@ -117,14 +117,14 @@ async def test_each_change_of_the_team_is_logged(world: HttpWorld, owner: Sessio
     member = await world.team.add_member(owner, email="grace@example.com", name="Grace", role=Role.MEMBER, password=PASSWORD)
     await world.team.update_member(owner, member.membership.membership_id, role=Role.ADMIN, name="Grace H")
     await world.team.remove_member(owner, member.membership.membership_id)
-    told = [fact for fact in world.uow.emitted_events if fact.kind == "member_changed" and fact.source == owner.label]
-    assert [fact.description for fact in told] == [
+    reported = [fact for fact in world.uow.emitted_events if fact.kind == "member_changed" and fact.source == owner.label]
+    assert [fact.description for fact in reported] == [
         "Grace was added as Member",
         "Grace is now Admin",
         "Grace is now called Grace H",
         "Grace H was removed",
     ]
-    assert {fact.address for fact in told} == {"192.0.2.1"}
+    assert {fact.address for fact in reported} == {"192.0.2.1"}
 
 
 async def test_admins_create_rename_and_delete_projects(world: HttpWorld, owner: Session) -> None:

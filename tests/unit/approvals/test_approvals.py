@@ -22,7 +22,7 @@ async def flagged(world: ScheduleWorld) -> Device:
     return device
 
 
-async def ask(world: ScheduleWorld, caller: Any, device: Device) -> ApprovalId:
+async def request_approval(world: ScheduleWorld, caller: Any, device: Device) -> ApprovalId:
     submitted = await world.commands.submit(caller, device.device_id, "FLUSH")
     assert submitted.approval is not None
     return submitted.approval.approval_id
@@ -36,7 +36,7 @@ async def stored(world: ScheduleWorld, approval_id: ApprovalId) -> Approval:
 async def test_an_approved_command_runs_once_with_its_decision(world: ScheduleWorld) -> None:
     device = await flagged(world)
     key = await world.key((device.device_id, ["FLUSH"]))
-    approval_id = await ask(world, key, device)
+    approval_id = await request_approval(world, key, device)
     execution_id = await world.approvals.approve(world.session(), device.device_id, approval_id)
     approval = await stored(world, approval_id)
     assert (approval.status, approval.execution_id) == (ApprovalStatus.APPROVED, execution_id)
@@ -48,7 +48,7 @@ async def test_an_approved_command_runs_once_with_its_decision(world: ScheduleWo
 
 async def test_a_denied_command_never_runs(world: ScheduleWorld) -> None:
     device = await flagged(world)
-    approval_id = await ask(world, world.session(Role.ADMIN), device)
+    approval_id = await request_approval(world, world.session(Role.ADMIN), device)
     await world.approvals.deny(world.session(), device.device_id, approval_id)
     with pytest.raises(Conflict) as late:
         await world.approvals.approve(world.session(), device.device_id, approval_id)
@@ -59,7 +59,7 @@ async def test_a_denied_command_never_runs(world: ScheduleWorld) -> None:
 async def test_nobody_approves_their_own_request(world: ScheduleWorld) -> None:
     device = await flagged(world)
     admin = world.session(Role.ADMIN)
-    approval_id = await ask(world, admin, device)
+    approval_id = await request_approval(world, admin, device)
     with pytest.raises(PermissionDenied) as own:
         await world.approvals.approve(admin, device.device_id, approval_id)
     assert own.value.code == "OWN_REQUEST"
@@ -70,7 +70,7 @@ async def test_nobody_approves_their_own_request(world: ScheduleWorld) -> None:
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.VIEWER])
 async def test_deciding_needs_an_admin(world: ScheduleWorld, role: Role) -> None:
     device = await flagged(world)
-    approval_id = await ask(world, world.session(Role.ADMIN), device)
+    approval_id = await request_approval(world, world.session(Role.ADMIN), device)
     for decide in (world.approvals.approve, world.approvals.deny):
         with pytest.raises(PermissionDenied) as refused:
             await decide(world.session(role), device.device_id, approval_id)
@@ -79,7 +79,7 @@ async def test_deciding_needs_an_admin(world: ScheduleWorld, role: Role) -> None
 
 async def test_of_a_hundred_concurrent_decisions_one_takes_effect(world: ScheduleWorld) -> None:
     device = await flagged(world)
-    approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
+    approval_id = await request_approval(world, await world.key((device.device_id, ["FLUSH"])), device)
     tries = [world.approvals.approve(world.session(), device.device_id, approval_id) for _ in range(50)]
     denials = [world.approvals.deny(world.session(), device.device_id, approval_id) for _ in range(50)]
     results = await asyncio.gather(*tries, *denials, return_exceptions=True)
@@ -90,7 +90,7 @@ async def test_of_a_hundred_concurrent_decisions_one_takes_effect(world: Schedul
 
 async def test_a_decision_after_that_of_another_instance_rolls_back_the_command(world: ScheduleWorld) -> None:
     device = await flagged(world)
-    approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
+    approval_id = await request_approval(world, await world.key((device.device_id, ["FLUSH"])), device)
     submit_approved = world.commands.submit_approved
 
     class SubmitterWithConcurrentDecision:
@@ -132,7 +132,7 @@ async def test_a_command_that_is_no_longer_allowed_is_denied_and_stays_pending(
     world: ScheduleWorld, meanwhile: Any, code: str
 ) -> None:
     device = await flagged(world)
-    approval_id = await ask(world, await world.key((device.device_id, ["FLUSH"])), device)
+    approval_id = await request_approval(world, await world.key((device.device_id, ["FLUSH"])), device)
     await meanwhile(world, device)
     with pytest.raises((PermissionDenied, ValidationFailed)) as refused:
         await world.approvals.approve(world.session(), device.device_id, approval_id)
@@ -145,14 +145,14 @@ async def test_a_command_that_is_no_longer_allowed_is_denied_and_stays_pending(
 async def test_a_request_counts_once_against_the_limit(world: ScheduleWorld) -> None:
     device = await flagged(world)
     key = await world.key((device.device_id, ["FLUSH"]), rate_limit_per_minute=1)
-    approval_id = await ask(world, key, device)
+    approval_id = await request_approval(world, key, device)
     await world.approvals.approve(world.session(), device.device_id, approval_id)
     assert await world.sent(device) == ["FLUSH"]
 
 
 async def test_after_a_day_a_request_expires_once(world: ScheduleWorld) -> None:
     device = await flagged(world)
-    approval_id = await ask(world, world.session(Role.ADMIN), device)
+    approval_id = await request_approval(world, world.session(Role.ADMIN), device)
     assert await world.approvals.next_expiry_ms() == world.clock.now_ms() + APPROVAL_TTL_MS
     world.clock.forward(APPROVAL_TTL_MS - 1)
     assert await world.approvals.expire_due() == 0
@@ -166,8 +166,8 @@ async def test_after_a_day_a_request_expires_once(world: ScheduleWorld) -> None:
 
 async def test_approvals_are_listed_by_device_and_status(world: ScheduleWorld) -> None:
     one, other = await flagged(world), await flagged(world)
-    first = await ask(world, world.session(Role.ADMIN), one)
-    second = await ask(world, world.session(Role.ADMIN), other)
+    first = await request_approval(world, world.session(Role.ADMIN), one)
+    second = await request_approval(world, world.session(Role.ADMIN), other)
     await world.approvals.deny(world.session(), one.device_id, first)
     caller = world.session(Role.VIEWER)
 
@@ -181,7 +181,7 @@ async def test_approvals_are_listed_by_device_and_status(world: ScheduleWorld) -
 
 async def test_an_approval_is_found_only_on_its_device(world: ScheduleWorld) -> None:
     one, other = await flagged(world), await flagged(world)
-    approval_id = await ask(world, world.session(Role.ADMIN), one)
+    approval_id = await request_approval(world, world.session(Role.ADMIN), one)
     with pytest.raises(NotFound):
         await world.approvals.approve(world.session(), other.device_id, approval_id)
 
@@ -191,7 +191,7 @@ async def test_a_request_of_a_removed_member_cannot_be_approved(world: ScheduleW
     member = world.session(Role.MEMBER)
     await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["FLUSH"])
     caller: Caller = member
-    approval_id = await ask(world, caller, device)
+    approval_id = await request_approval(world, caller, device)
     async with world.uow.write() as tx:
         await tx.memberships.delete(member.membership_id)
     with pytest.raises(PermissionDenied, match="no longer has access"):

@@ -19,7 +19,7 @@ async def given(world: DeviceWorld, device: Device, cmd: str) -> Execution:
 
 
 def sent(world: DeviceWorld) -> list[str]:
-    return [json.loads(told.payload)["cmd"] for told in world.link.sent]
+    return [json.loads(reported.payload)["cmd"] for reported in world.link.sent]
 
 
 def subscribes(world: DeviceWorld, device: Device) -> int:

@@ -16,11 +16,11 @@ from support.device_world import ACCOUNT, DeviceWorld
 
 
 def sent(world: DeviceWorld) -> list[str]:
-    return [json.loads(told.payload)["cmd"] for told in world.link.sent]
+    return [json.loads(reported.payload)["cmd"] for reported in world.link.sent]
 
 
 def ids(world: DeviceWorld) -> list[str]:
-    return [json.loads(told.payload)["id"] for told in world.link.sent]
+    return [json.loads(reported.payload)["id"] for reported in world.link.sent]
 
 
 async def test_a_command_of_this_process_is_sent_without_a_database_scan(
@@ -69,7 +69,7 @@ async def test_a_queue_entry_does_not_overtake_commands_on_later_scan_pages(worl
     await world.commands.submit(world.session(), device.device_id, "OFF")
     world.link.listening.add(device.device_id)
     await world.dispatch_all()
-    mine = [json.loads(told.payload)["cmd"] for told in world.link.sent if told.device_id == device.device_id]
+    mine = [json.loads(reported.payload)["cmd"] for reported in world.link.sent if reported.device_id == device.device_id]
     assert mine == ["ON", "STATUS", "OFF"]
 
 
@@ -127,12 +127,12 @@ async def test_each_automation_command_gets_its_own_result(world: DeviceWorld) -
         (good, "OFF", 1),
         (good, "OFF", None),
     ]
-    errands = [
+    automation_commands = [
         AutomationCommand(caller, CommandRequest(await world.stored(device.device_id), cmd, params, 60_000), TriggeredBy.RULE)
         for device, cmd, params in wanted
     ]
     async with world.uow.write() as tx:
-        outcomes = await world.commands.run_unattended(tx, errands, world.clock.now_ms())
+        outcomes = await world.commands.run_unattended(tx, automation_commands, world.clock.now_ms())
     kinds = [type(outcome) for outcome in outcomes]
     assert kinds == [Execution, PermissionDenied, ValidationFailed, Conflict, ValidationFailed, Execution]
     async with world.uow.read() as tx:

@@ -55,11 +55,11 @@ async def power_cut(**_: object) -> AsyncIterator[None]:
 
 
 def commands_sent(world: DeviceWorld) -> list[str]:
-    return [json.loads(told.payload)["cmd"] for told in world.link.sent]
+    return [json.loads(reported.payload)["cmd"] for reported in world.link.sent]
 
 
 def ids_sent(world: DeviceWorld) -> list[str]:
-    return [json.loads(told.payload)["id"] for told in world.link.sent]
+    return [json.loads(reported.payload)["id"] for reported in world.link.sent]
 
 
 async def test_a_command_for_a_subscribed_device_is_sent_with_id_and_deadline(world: DeviceWorld) -> None:
@@ -67,9 +67,14 @@ async def test_a_command_for_a_subscribed_device_is_sent_with_id_and_deadline(wo
     execution = await send(world, device)
     assert execution.status is ExecutionStatus.SENT
     assert execution.sent_ms == world.clock.now_ms()
-    (told,) = world.link.sent
-    assert json.loads(told.payload) == {"id": execution.execution_id, "cmd": "ON", "params": None, "exp": execution.expires_ms}
-    assert told.expiry_s == 60
+    (reported,) = world.link.sent
+    assert json.loads(reported.payload) == {
+        "id": execution.execution_id,
+        "cmd": "ON",
+        "params": None,
+        "exp": execution.expires_ms,
+    }
+    assert reported.expiry_s == 60
 
 
 async def test_an_execution_is_done_when_the_device_reports_it_not_when_it_is_sent(world: DeviceWorld) -> None:
@@ -353,7 +358,7 @@ class TestStockFirmware:
         await send(world, device, "ON")
         world.dispatch.on_device_ready(device.device_no, world.clock.now_ms() + 1)
         await world.dispatch_all()
-        steps = [told.payload.decode().split(";")[0] for told in world.link.sent]
+        steps = [reported.payload.decode().split(";")[0] for reported in world.link.sent]
         assert steps == ["Power1 TOGGLE", "Power1 ON", "Power1 ON"]
 
     async def test_a_tasmota_relay_change_is_attributed_to_the_command(self, world: DeviceWorld) -> None:
@@ -387,8 +392,8 @@ class TestWaiting:
         device = await world.device(online=True)
         execution = await send(world, device)
         await says(world, device, execution.execution_id, "done")
-        asked = asyncio.create_task(world.commands.wait_for_result(execution, 3600.0))
-        assert (await asyncio.wait_for(asked, 5)).status is ExecutionStatus.DONE
+        requested = asyncio.create_task(world.commands.wait_for_result(execution, 3600.0))
+        assert (await asyncio.wait_for(requested, 5)).status is ExecutionStatus.DONE
 
     async def test_after_the_timeout_the_current_state_is_returned(self, world: DeviceWorld) -> None:
         device = await world.device(online=True)

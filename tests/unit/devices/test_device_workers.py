@@ -41,20 +41,20 @@ async def until(true: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> Non
             await asyncio.sleep(0.005)
 
 
-async def test_a_queued_command_is_sent_when_the_bell_rings(world: DeviceWorld) -> None:
+async def test_a_queued_command_is_sent_when_the_wake_event_is_set(world: DeviceWorld) -> None:
     device = await world.device(online=True)
-    bell = WakeEvent()
-    async with running(CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=bell)):
+    wake = WakeEvent()
+    async with running(CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=wake)):
         await asyncio.sleep(0.01)
         await world.commands.submit(world.session(), device.device_id, "ON")
-        bell.set()
+        wake.set()
         await until(lambda: len(world.link.sent) == 1)
 
 
 async def test_the_dispatcher_goes_on_after_the_link_failed(world: DeviceWorld) -> None:
     device = await world.device(online=True)
-    bell = WakeEvent()
-    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=bell)
+    wake = WakeEvent()
+    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=wake)
     world.link.broken = Unavailable("the broker is away")
     await world.commands.submit(world.session(), device.device_id, "ON")
     async with running(loop):
@@ -68,8 +68,8 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
     await world.commands.submit(world.session(), late.device_id, "ON", ttl_ms=1_000)
     world.clock.forward(1_000)
     await world.commands.submit(world.session(), device.device_id, "ON")
-    bell = WakeEvent()
-    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=bell)
+    wake = WakeEvent()
+    loop = CommandDispatchWorker(dispatch=world.dispatch, clock=world.clock, wake_event=wake)
 
     async def expired() -> bool:
         page = await world.control.list_executions(world.session(), late.device_id, limit=1)
@@ -79,18 +79,18 @@ async def test_overdue_commands_end_and_a_device_that_listens_gets_its_own(world
         await until(expired)
         world.link.listening.add(device.device_id)
         loop.on_devices_ready([(device.device_no, world.clock.now_ms() + 1, 0)])
-        bell.set()
+        wake.set()
         await until(lambda: len(world.link.sent) == 1)
 
 
 async def test_after_a_start_devices_that_do_not_return_are_announced_as_lost(world: DeviceWorld) -> None:
     device = await world.device(online=True)
     world.link.listening.clear()
-    bell = WakeEvent()
-    async with running(PresenceWorker(presence=world.presence, clock=world.clock, wake_event=bell)):
+    wake = WakeEvent()
+    async with running(PresenceWorker(presence=world.presence, clock=world.clock, wake_event=wake)):
         await until(lambda: world.presence.next_due_ms() is not None)
         world.clock.forward(RESTART_GRACE_MS)
-        bell.set()
+        wake.set()
         await until(lambda: len(world.facts("device_offline")) == 1)
     assert not (await world.stored(device.device_id)).is_online
 
@@ -99,9 +99,9 @@ async def test_upkeep_tells_the_link_again_and_finishes_deletions(world: DeviceW
     device = await world.device()
     world.link.broken = Unavailable("the broker is away")
     await world.credentials.revoke(world.session(), device.device_id)
-    bell = WakeEvent()
+    wake = WakeEvent()
     async with running(
-        DeviceCleanupWorker(erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=bell)
+        DeviceCleanupWorker(erasure=world.erasure, credential_sync=world.admission, clock=world.clock, wake_event=wake)
     ):
         await asyncio.sleep(0.01)
         world.link.broken = None

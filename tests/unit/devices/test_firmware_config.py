@@ -84,8 +84,8 @@ def test_arduino_compiles_as_c_without_a_warning_and_holds_the_password(tmp_path
     binary = tmp_path / "main"
     flags = ["-std=c99", "-trigraphs", "-Wall", "-Wno-unused", "-Werror"]
     subprocess.run(["cc", *flags, str(program), "-o", str(binary)], check=True, timeout=60)
-    said = subprocess.run([str(binary)], check=True, capture_output=True, timeout=10).stdout
-    assert said.decode() == password
+    reply = subprocess.run([str(binary)], check=True, capture_output=True, timeout=10).stdout
+    assert reply.decode() == password
 
 
 def test_the_tasmota_line_fits_the_console() -> None:

@@ -63,7 +63,7 @@ async def test_credentials_make_a_device_active_and_let_it_in_with_that_password
     assert world.readmitted == [device.device_id]
 
 
-async def test_credentials_are_not_replaced_unless_asked(world: DeviceWorld) -> None:
+async def test_credentials_are_replaced_only_on_request(world: DeviceWorld) -> None:
     device = await world.device()
     with pytest.raises(Conflict) as refused:
         await world.credentials.generate(world.session(), device.device_id)
@@ -91,7 +91,7 @@ async def test_revoking_destroys_the_secret_shuts_out_and_says_offline(world: De
         assert await tx.credentials.get_for_update(device.device_id) is None
 
 
-async def test_a_link_that_fails_does_not_lose_the_revocation_and_is_told_later(world: DeviceWorld) -> None:
+async def test_a_revocation_is_repeated_after_the_link_failed(world: DeviceWorld) -> None:
     device = await world.device()
     world.link.broken = Unavailable("the broker is away")
     assert (await world.credentials.revoke(world.session(), device.device_id)).status is DeviceStatus.REVOKED
@@ -102,7 +102,7 @@ async def test_a_link_that_fails_does_not_lose_the_revocation_and_is_told_later(
     assert world.link.expelled == [device.device_id]
 
 
-async def test_what_the_link_is_told_late_is_the_present_state_not_the_old_change(world: DeviceWorld) -> None:
+async def test_a_late_sync_sends_the_present_state(world: DeviceWorld) -> None:
     device = await world.device()
     world.link.broken = OSError("connection refused")
     await world.credentials.revoke(world.session(), device.device_id)
@@ -152,7 +152,7 @@ async def test_an_update_changes_only_what_it_names(world: DeviceWorld) -> None:
     assert (about.location, about.tags, about.description) == ("Cellar", ("a",), "Sump")
 
 
-async def test_another_profile_is_told_to_the_link(world: DeviceWorld) -> None:
+async def test_a_changed_profile_is_passed_to_the_link(world: DeviceWorld) -> None:
     device = await world.device()
     await world.devices.update(world.session(), device.device_id, {"profile": FirmwareProfile.TASMOTA})
     assert world.link.admitted[device.device_id][2] == "tasmota"

@@ -68,9 +68,9 @@ async def test_no_event_contains_a_password(world: DeviceWorld) -> None:
     shown = await world.credentials.reveal(world.session(), device.device_id, "secret")
     with pytest.raises(DomainError):
         await world.credentials.reveal(world.session(), device.device_id, "hunter2")
-    told = repr(world.uow.emitted_events)
-    assert shown.password not in told
-    assert "hunter2" not in told
+    reported = repr(world.uow.emitted_events)
+    assert shown.password not in reported
+    assert "hunter2" not in reported
 
 
 @pytest.mark.parametrize("form", list(FirmwareConfigFormat))

@@ -41,9 +41,9 @@ def test_an_event_is_encoded_once_for_all_subscribers(monkeypatch: pytest.Monkey
     monkeypatch.setattr("adapters.feed_hub._encode_json", lambda payload: encoded.append(payload) or b"{}")
     feed, event = InProcessFeedHub(), Event(1, "evt_a", ACCOUNT, None, None, "relay_changed", "", 1, "", "", {})  # type: ignore[arg-type]
     with contextlib.ExitStack() as stack:
-        heard = [stack.enter_context(feed.subscribe(FeedFilter(ACCOUNT))) for _ in range(3)]
+        received = [stack.enter_context(feed.subscribe(FeedFilter(ACCOUNT))) for _ in range(3)]
         feed.publish(event)
-        frames = [frame for one in heard for frame in one.drain()]
+        frames = [frame for one in received for frame in one.drain()]
     assert len(encoded) == 1
     assert [frame is frames[0] for frame in frames] == [True] * 3
 
@@ -54,14 +54,14 @@ async def world() -> WebhookWorld:
 
 
 async def test_the_feed_gets_an_event_only_after_the_commit(world: WebhookWorld) -> None:
-    ear = RecordingPublisher()
-    world.recorder._feed = ear
+    listener = RecordingPublisher()
+    world.recorder._feed = listener
     device = await world.device()
-    ear.messages.clear()
+    listener.messages.clear()
     async with world.uow.write() as tx:
         await tx.emit(world.fact("relay_changed", device.device_id, relay="ON"))
-        assert not ear.messages
-    [event] = ear.messages
+        assert not listener.messages
+    [event] = listener.messages
     assert event.position > 0
     assert event.device_name == "Pump"
     assert event.payload == {
@@ -75,13 +75,13 @@ async def test_the_feed_gets_an_event_only_after_the_commit(world: WebhookWorld)
 
 
 async def test_a_change_that_is_rolled_back_emits_nothing(world: WebhookWorld) -> None:
-    ear = RecordingPublisher()
-    world.recorder._feed = ear
+    listener = RecordingPublisher()
+    world.recorder._feed = listener
     with contextlib.suppress(RuntimeError):
         async with world.uow.write() as tx:
             await tx.emit(world.fact("relay_changed"))
             raise RuntimeError
-    assert not ear.messages
+    assert not listener.messages
     assert not (await world.events.page(world.session())).events
 
 

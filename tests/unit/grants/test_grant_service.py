@@ -134,14 +134,14 @@ async def test_explaining_access_does_not_count_against_the_rate_limit(world: Sc
     key = await world.key((device.device_id, ["ON"]), rate_limit_per_minute=2)
     gate, explain = world.gate, world.access.explain
     for _ in range(3):
-        told = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
-        assert (told.allowed, told.needs_approval) == (True, False)
+        reported = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
+        assert (reported.allowed, reported.needs_approval) == (True, False)
     for _ in range(2):
         async with world.uow.write() as tx:
             await gate.authorize(tx, key, device, command="ON", is_query=False, now_ms=world.clock.now_ms())
         world.clock.forward(7_000)
-    told = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
-    assert (told.allowed, told.code, told.passes_from_ms) == (False, "RATE_LIMITED", START_MS + 60_000)
+    reported = await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)
+    assert (reported.allowed, reported.code, reported.passes_from_ms) == (False, "RATE_LIMITED", START_MS + 60_000)
     world.clock.ms = START_MS + 60_000 - 1
     assert (await explain(world.session(), device.device_id, command="ON", key_id=key.key_id)).allowed is False
     world.clock.ms = START_MS + 60_000
@@ -158,9 +158,9 @@ async def test_an_explanation_names_the_failed_check_of_each_subject(world: Sche
     assert (await explain(member, device.device_id)).allowed is True
     assert (await explain(member, device.device_id, command="ON")).code == "GRANT_MISSING"
     grant = await world.grant(GrantSubject(membership_id=member.membership_id), device.device_id, ["OFF"])
-    told = await explain(owner, device.device_id, command="ON", membership_id=member.membership_id)
-    assert (told.code, told.grant) == ("COMMAND_NOT_GRANTED", grant)
-    assert [finding.code for finding in told.grant_results] == ["COMMAND_NOT_GRANTED"]
+    reported = await explain(owner, device.device_id, command="ON", membership_id=member.membership_id)
+    assert (reported.code, reported.grant) == ("COMMAND_NOT_GRANTED", grant)
+    assert [finding.code for finding in reported.grant_results] == ["COMMAND_NOT_GRANTED"]
     viewer = world.session(Role.VIEWER).membership_id
     assert (await explain(owner, device.device_id, command="ON", membership_id=viewer)).code == "ROLE_REQUIRED"
     with pytest.raises(PermissionDenied):

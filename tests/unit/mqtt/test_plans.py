@@ -23,19 +23,19 @@ def at(day: int, hour: int, minute: int, second: int = 0) -> int:
     return int(datetime(2026, 3, day, hour, minute, second, tzinfo=UTC).timestamp())
 
 
-def told(profile: FirmwareProfile, *rows: tuple[int, int, int, bool], revision: int = 7) -> list[tuple[str, str]]:
+def reported(profile: FirmwareProfile, *rows: tuple[int, int, int, bool], revision: int = 7) -> list[tuple[str, str]]:
     return [(each.topic, each.payload.decode()) for each in codec.encode_plan(profile, DEVICE, revision, rows, NOW_MS)]
 
 
 def steps(*rows: tuple[int, int, int, bool]) -> list[str]:
-    messages = told(FirmwareProfile.TASMOTA, *rows)
+    messages = reported(FirmwareProfile.TASMOTA, *rows)
     assert {topic for topic, _ in messages} == {"cmnd/Backlog0"}
     assert max(len(payload) for _, payload in messages) < 500
     return [step for _, payload in messages for step in payload.split("; ")]
 
 
 def calls(*rows: tuple[int, int, int, bool]) -> list[dict[str, Any]]:
-    messages = told(FirmwareProfile.SHELLY, *rows)
+    messages = reported(FirmwareProfile.SHELLY, *rows)
     assert {topic for topic, _ in messages} == {"rpc"}
     return [json.loads(payload) for _, payload in messages]
 
@@ -52,7 +52,7 @@ def test_a_slot_becomes_two_timers_of_one_run_on_their_day_in_utc() -> None:
 
 
 @pytest.mark.parametrize("row", [(0, at(2, 4, 0), at(2, 6, 0), True), (0, at(2, 6, 0), at(2, 4, 0), True)])
-def test_an_edge_that_is_past_is_not_told(row: tuple[int, int, int, bool]) -> None:
+def test_a_past_edge_is_not_sent(row: tuple[int, int, int, bool]) -> None:
     assert sum("Enable" in step for step in steps(row)) == 1
     assert sum(call["method"] == "Schedule.Create" for call in calls(row)) == 1
 
@@ -108,6 +108,6 @@ def test_tasmota_says_which_plan_it_holds() -> None:
 
 
 def test_esphome_holds_no_plan_and_our_own_firmware_one_message() -> None:
-    assert told(FirmwareProfile.ESPHOME, (0, at(2, 6, 0), at(2, 7, 0), True)) == []
+    assert reported(FirmwareProfile.ESPHOME, (0, at(2, 6, 0), at(2, 7, 0), True)) == []
     [message] = codec.encode_plan(FirmwareProfile.NATIVE, DEVICE, 7, ((0, 1, 2, True),), NOW_MS)
     assert (message.topic, message.payload, message.retain) == ("sched", b'{"rev":7,"s":[[0,1,2,true]]}', True)

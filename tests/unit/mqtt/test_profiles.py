@@ -27,12 +27,12 @@ NOW = 1_800_000_000_000
 codec = FirmwareDeviceCodec()
 
 
-def said(profile: FirmwareProfile, topic: str, payload: bytes | str) -> list[DeviceReport]:
+def reply(profile: FirmwareProfile, topic: str, payload: bytes | str) -> list[DeviceReport]:
     raw = payload.encode() if isinstance(payload, str) else payload
     return list(codec.decode(profile, topic, raw, False))
 
 
-def told(profile: FirmwareProfile, cmd: str, params: object = None) -> list[tuple[str, bytes]]:
+def reported(profile: FirmwareProfile, cmd: str, params: object = None) -> list[tuple[str, bytes]]:
     order = DeviceCommand("exe_bbbbbbbbbbbbbbbbbbbb", cmd, params, NOW + 60_000)  # type: ignore[arg-type]
     return [(message.topic, message.payload) for message in codec.encode_command(profile, DEVICE, order, NOW)]
 
@@ -58,7 +58,7 @@ def told(profile: FirmwareProfile, cmd: str, params: object = None) -> list[tupl
     ],
 )
 def test_the_native_firmware_is_understood(topic: str, payload: str, report: DeviceReport) -> None:
-    assert said(FirmwareProfile.NATIVE, topic, payload) == [report]
+    assert reply(FirmwareProfile.NATIVE, topic, payload) == [report]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_native_firmware_is_understood(topic: str, payload: str, report: Dev
     ],
 )
 def test_what_a_native_device_garbles_is_unreadable_and_never_an_exception(topic: str, payload: bytes | str) -> None:
-    [report] = said(FirmwareProfile.NATIVE, topic, payload)
+    [report] = reply(FirmwareProfile.NATIVE, topic, payload)
     assert isinstance(report, UnreadableMessage)
 
 
@@ -89,18 +89,18 @@ def test_a_native_command_carries_its_id_and_its_deadline_twice() -> None:
 
 
 def test_tasmota_switches_by_a_backlog_that_acknowledges_with_the_id() -> None:
-    [(topic, payload)] = told(FirmwareProfile.TASMOTA, "ON")
+    [(topic, payload)] = reported(FirmwareProfile.TASMOTA, "ON")
     assert topic == "cmnd/Backlog0"
     assert payload == f"Power1 ON; Publish devices/{DEVICE}/stat/ACK exe_bbbbbbbbbbbbbbbbbbbb".encode()
-    assert said(FirmwareProfile.TASMOTA, "stat/ACK", "exe_bbbbbbbbbbbbbbbbbbbb") == [
+    assert reply(FirmwareProfile.TASMOTA, "stat/ACK", "exe_bbbbbbbbbbbbbbbbbbbb") == [
         CommandResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done")
     ]
 
 
 def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
-    assert told(FirmwareProfile.TASMOTA, "DIMMER", "50; Power1 ON") == []
-    assert told(FirmwareProfile.TASMOTA, "DIMMER", "50\nPower1 ON") == []
-    assert told(FirmwareProfile.TASMOTA, "DIMMER", 50)[0][1].startswith(b"DIMMER 50; ")
+    assert reported(FirmwareProfile.TASMOTA, "DIMMER", "50; Power1 ON") == []
+    assert reported(FirmwareProfile.TASMOTA, "DIMMER", "50\nPower1 ON") == []
+    assert reported(FirmwareProfile.TASMOTA, "DIMMER", 50)[0][1].startswith(b"DIMMER 50; ")
 
 
 @pytest.mark.parametrize(
@@ -128,19 +128,19 @@ def test_tasmota_parameters_cannot_smuggle_in_a_second_command() -> None:
     ],
 )
 def test_tasmota_is_understood(topic: str, payload: str, reports: list[DeviceReport]) -> None:
-    assert said(FirmwareProfile.TASMOTA, topic, payload) == reports
+    assert reply(FirmwareProfile.TASMOTA, topic, payload) == reports
 
 
 def test_nested_tasmota_sensors_become_flat_metrics() -> None:
     payload = '{"Time":"2026-11-21T04:00:00","DS18B20":{"Id":"0316A2","Temperature":21.5},"ENERGY":{"Power":12,"Voltage":230},"TempUnit":"C"}'
-    [report] = said(FirmwareProfile.TASMOTA, "tele/SENSOR", payload)
+    [report] = reply(FirmwareProfile.TASMOTA, "tele/SENSOR", payload)
     assert isinstance(report, TelemetryReport)
     assert json.loads(report.payload) == {
         "m": {"DS18B20.Id": "0316A2", "DS18B20.Temperature": 21.5, "ENERGY.Power": 12, "ENERGY.Voltage": 230}
     }
 
 
-def test_a_tasmota_device_is_asked_how_it_stands_when_it_comes_online() -> None:
+def test_tasmota_is_queried_for_its_state_when_it_connects() -> None:
     assert [(message.topic, message.payload) for message in codec.state_queries(FirmwareProfile.TASMOTA)] == [("cmnd/STATE", b"")]
 
 
@@ -157,16 +157,16 @@ def test_a_tasmota_device_is_asked_how_it_stands_when_it_comes_online() -> None:
     ],
 )
 def test_esphome_is_understood(topic: str, payload: str, reports: list[DeviceReport]) -> None:
-    assert said(FirmwareProfile.ESPHOME, topic, payload) == reports
+    assert reply(FirmwareProfile.ESPHOME, topic, payload) == reports
 
 
 def test_esphome_switches_by_its_command_topic_and_refuses_what_it_cannot_say() -> None:
-    assert told(FirmwareProfile.ESPHOME, "OFF") == [("switch/relay/command", b"OFF")]
-    assert told(FirmwareProfile.ESPHOME, "FLUSH") == []
+    assert reported(FirmwareProfile.ESPHOME, "OFF") == [("switch/relay/command", b"OFF")]
+    assert reported(FirmwareProfile.ESPHOME, "FLUSH") == []
 
 
 def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
-    [(topic, payload)] = told(FirmwareProfile.SHELLY, "ON")
+    [(topic, payload)] = reported(FirmwareProfile.SHELLY, "ON")
     assert topic == "rpc"
     assert json.loads(payload) == {
         "id": "exe_bbbbbbbbbbbbbbbbbbbb",
@@ -175,20 +175,20 @@ def test_shelly_switches_by_rpc_and_answers_with_the_id() -> None:
         "params": {"id": 0, "on": True},
     }
     answer = '{"id":"exe_bbbbbbbbbbbbbbbbbbbb","src":"shellyplus1-a8032abe54dc","result":{"was_on":false}}'
-    assert said(FirmwareProfile.SHELLY, "answer/rpc", answer) == [
+    assert reply(FirmwareProfile.SHELLY, "answer/rpc", answer) == [
         CommandResultReport("exe_bbbbbbbbbbbbbbbbbbbb", "done", data={"was_on": False})
     ]
     refusal = '{"id":"exe_1","error":{"code":-103,"message":"Invalid argument"}}'
-    assert said(FirmwareProfile.SHELLY, "answer/rpc", refusal) == [
+    assert reply(FirmwareProfile.SHELLY, "answer/rpc", refusal) == [
         CommandResultReport("exe_1", "error", code="-103", data="Invalid argument")
     ]
 
 
 def test_a_partial_shelly_notification_says_only_what_changed() -> None:
     notify = '{"src":"shelly","dst":"x","method":"NotifyStatus","params":{"ts":1.0,"switch:0":{"id":0,"apower":8.9}}}'
-    assert said(FirmwareProfile.SHELLY, "events/rpc", notify) == [TelemetryReport(b'{"m":{"apower":8.9}}')]
+    assert reply(FirmwareProfile.SHELLY, "events/rpc", notify) == [TelemetryReport(b'{"m":{"apower":8.9}}')]
     whole = '{"id":0,"source":"MQTT","output":true,"temperature":{"tC":41.2,"tF":106.2}}'
-    relay, values = said(FirmwareProfile.SHELLY, "status/switch:0", whole)
+    relay, values = reply(FirmwareProfile.SHELLY, "status/switch:0", whole)
     assert relay == RelayReport(True)
     assert isinstance(values, TelemetryReport)
     assert json.loads(values.payload) == {"m": {"temperature.tC": 41.2, "temperature.tF": 106.2}}

@@ -65,13 +65,13 @@ async def test_a_retried_transaction_counts_a_firing_once(world: TelemetryWorld)
     await world.report(device, temperature=20)
     rule = await world.rule(device)
     hot = InMemoryTelemetryBatch.of([(device.device_no, world.clock.now_ms(), b'{"temperature": 31}')])
-    verdict = IngestResult.of(world.engine.ingest(hot))
+    decision = IngestResult.of(world.engine.ingest(hot))
     for _ in range(12):
         with pytest.raises(Unavailable):
             async with world.uow.write() as tx:
-                await world.ingest.store(tx, verdict)
+                await world.ingest.store(tx, decision)
                 raise Unavailable("The database is away.")
-    await world.store(verdict)
+    await world.store(decision)
     assert await world.commands_of(device) == ["OFF"]
     assert (await world.rules.get(world.session(), device.device_id, rule.rule_id)).enabled
 

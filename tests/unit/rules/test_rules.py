@@ -256,12 +256,12 @@ async def test_a_rule_that_is_put_or_edited_wakes_the_timers(world: TelemetryWor
     monkeypatch.setattr(world.rules, "_wake_timers", lambda: rung.append(world.engine.next_timer_ms()))
     device = await world.device()
     await world.report(device, temperature=20)
-    heard_ms = world.clock.now_ms() - 1_000
+    received_ms = world.clock.now_ms() - 1_000
     quiet = RuleCondition("temperature", Comparator.SILENT, 60.0)
     rule = await world.rule(device, conditions=(quiet,))
     sooner = RuleCondition("temperature", Comparator.SILENT, 30.0)
     await world.rules.update(world.session(), device.device_id, rule.rule_id, {"conditions": (sooner,)})
-    assert rung == [heard_ms + 60_000, heard_ms + 30_000]
+    assert rung == [received_ms + 60_000, received_ms + 30_000]
 
 
 async def test_a_trial_looks_at_every_message_of_an_instant_that_lies_on_a_pages_edge(

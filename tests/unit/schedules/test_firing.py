@@ -225,10 +225,10 @@ async def test_an_undecidable_slot_does_not_block_others(world: ScheduleWorld) -
     await world.put(good, NOW + 60, NOW + 120)
 
     class Faulty:
-        async def run_unattended(self, tx: Any, errands: Any, now_ms: int) -> Any:
-            if bad.device_id in [errand.request.device.device_id for errand in errands]:
+        async def run_unattended(self, tx: Any, automation_commands: Any, now_ms: int) -> Any:
+            if bad.device_id in [command.request.device.device_id for command in automation_commands]:
                 raise KeyError("a fault of ours")
-            return await world.commands.run_unattended(tx, errands, now_ms)
+            return await world.commands.run_unattended(tx, automation_commands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
     with pytest.raises(UndecidableSlotError) as stuck:

@@ -36,23 +36,23 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def ticker(world: ScheduleWorld, bell: WakeEvent) -> ScheduleWorker:
-    return ScheduleWorker(firing=world.firing, clock=world.clock, wake_event=bell)
+def ticker(world: ScheduleWorld, wake: WakeEvent) -> ScheduleWorker:
+    return ScheduleWorker(firing=world.firing, clock=world.clock, wake_event=wake)
 
 
 async def test_due_slots_run_at_startup_and_saving_wakes_the_worker(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), WakeEvent()
+    device, wake = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
-    async with running(ticker(world, bell)):
+    async with running(ticker(world, wake)):
         await eventually(lambda: world.fired() == [("on", 0)])
         world.clock.forward(30_000)
-        bell.set()
+        wake.set()
         await eventually(lambda: len(world.fired()) == 2)
 
 
 async def test_the_worker_sleeps_until_the_next_edge(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, bell = await world.device(online=True), WakeEvent()
+    device, wake = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 7, NOW + 3600)
     slept: list[float | None] = []
 
@@ -62,8 +62,8 @@ async def test_the_worker_sleeps_until_the_next_edge(world: ScheduleWorld, monke
         await asyncio.sleep(0)
         return False
 
-    monkeypatch.setattr(bell, "wait", wait)
-    loop = ticker(world, bell)
+    monkeypatch.setattr(wake, "wait", wait)
+    loop = ticker(world, wake)
     async with running(loop):
         await eventually(lambda: len(slept) > 2)
     assert slept[:2] == [7.0, 30.0]
@@ -71,7 +71,7 @@ async def test_the_worker_sleeps_until_the_next_edge(world: ScheduleWorld, monke
 
 
 async def test_a_failure_is_counted_and_retried(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), WakeEvent()
+    device, wake = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 90)
     world.clock.forward(60_000)
     run, calls = world.commands.run_unattended, []
@@ -84,7 +84,7 @@ async def test_a_failure_is_counted_and_retried(world: ScheduleWorld) -> None:
             return await run(*args)
 
     world.firing = world.make_firing(commands=Failing())
-    loop = ticker(world, bell)
+    loop = ticker(world, wake)
     async with running(loop):
         await eventually(lambda: world.fired() == [("on", 0)])
     assert (loop.failures, len(calls)) == (1, 2)
@@ -98,10 +98,10 @@ async def test_a_slot_with_an_internal_error_is_quarantined(world: ScheduleWorld
     run = world.commands.run_unattended
 
     class Faulty:
-        async def run_unattended(self, tx: Any, errands: Any, now_ms: int) -> Any:
-            if bad.device_id in [errand.request.device.device_id for errand in errands]:
+        async def run_unattended(self, tx: Any, automation_commands: Any, now_ms: int) -> Any:
+            if bad.device_id in [command.request.device.device_id for command in automation_commands]:
                 raise KeyError("ours")
-            return await run(tx, errands, now_ms)
+            return await run(tx, automation_commands, now_ms)
 
     world.firing = world.make_firing(commands=Faulty())
     loop = ticker(world, WakeEvent())
@@ -111,26 +111,26 @@ async def test_a_slot_with_an_internal_error_is_quarantined(world: ScheduleWorld
 
 
 async def test_a_clock_set_forward_does_not_make_edges_missed(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), WakeEvent()
+    device, wake = await world.device(online=True), WakeEvent()
     await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=60)
-    loop = ticker(world, bell)
+    loop = ticker(world, wake)
     async with running(loop):
         await asyncio.sleep(0.01)
         world.clock.forward(60 * MINUTE * 1000)
-        bell.set()
+        wake.set()
         await eventually(lambda: len(world.fired()) == 1)
     assert world.skipped() == []
 
 
 async def test_approval_requests_expire_at_their_deadline(world: ScheduleWorld) -> None:
-    device, bell = await world.device(online=True), WakeEvent()
+    device, wake = await world.device(online=True), WakeEvent()
     await world.define(device, "FLUSH", requires_approval=True)
     await world.commands.submit(world.session(Role.ADMIN), device.device_id, "FLUSH")
-    async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, wake_event=bell)):
+    async with running(ApprovalExpiryWorker(approvals=world.approvals, clock=world.clock, wake_event=wake)):
         await asyncio.sleep(0.01)
         assert world.facts("approval_decided") == []
         world.clock.forward(APPROVAL_TTL_MS)
-        bell.set()
+        wake.set()
         await eventually(lambda: len(world.facts("approval_decided")) == 1)
 
 
@@ -148,7 +148,7 @@ async def test_plans_are_published_at_the_start_and_after_each_change(world: Sch
         await world.put(device, NOW + 70, NOW + 90)
         outbox.enqueue(device.device_id)
         await eventually(lambda: len(world.link.sent) == 2)
-    assert [told.payload.decode()[:8] for told in world.link.sent] == ['{"rev":1', '{"rev":2']
+    assert [reported.payload.decode()[:8] for reported in world.link.sent] == ['{"rev":1', '{"rev":2']
 
 
 async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld) -> None:
@@ -165,7 +165,7 @@ async def test_a_plan_that_could_not_be_sent_is_sent_later(world: ScheduleWorld)
 
 
 async def test_a_slot_in_a_long_queue_is_not_missed(world: ScheduleWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    devices, bell = [await world.device(online=True) for _ in range(20)], WakeEvent()
+    devices, wake = [await world.device(online=True) for _ in range(20)], WakeEvent()
     for device in devices:
         await world.put(device, NOW + 60, NOW + 24 * 3600, misfire_grace_s=0)
     fire_due = world.firing.fire_due
@@ -175,10 +175,10 @@ async def test_a_slot_in_a_long_queue_is_not_missed(world: ScheduleWorld, monkey
         return await fire_due(now_ms, **named)
 
     monkeypatch.setattr(world.firing, "fire_due", slow)
-    async with running(ticker(world, bell)):
+    async with running(ticker(world, wake)):
         await asyncio.sleep(0.01)
         world.clock.forward(60_000)
-        bell.set()
+        wake.set()
         await eventually(lambda: len(world.fired()) == 20)
     assert world.skipped() == []
 

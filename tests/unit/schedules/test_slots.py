@@ -204,10 +204,10 @@ async def test_plain_slots_are_planned_for_the_device_and_others_are_not(world: 
     await world.put(device, NOW + 60, NOW + 300, slot=3, enabled=False)
     world.link.listening.add(device.device_id)
     await world.plans.publish_plan(device.device_id)
-    (told,) = world.link.sent
-    assert told.topic == "sched"
+    (reported,) = world.link.sent
+    assert reported.topic == "sched"
     plan = f'{{"rev":2,"s":[[0,{NOW + 60},{NOW + 300},true],[3,{NOW + 60},{NOW + 300},false]]}}'
-    assert told.payload.decode() == plan
+    assert reported.payload.decode() == plan
 
 
 async def test_a_slot_is_synced_once_the_device_reports_the_revision(world: ScheduleWorld) -> None:
@@ -251,7 +251,7 @@ async def test_a_slot_that_ended_leaves_the_plan(world: ScheduleWorld) -> None:
     assert await world.plans.list_devices_with_plans() == [device.device_id]
 
 
-async def told_to(world: ScheduleWorld, device: Device) -> Device:
+async def sent_to(world: ScheduleWorld, device: Device) -> Device:
     """The device confirms the plan it has been told."""
     async with world.uow.write() as tx:
         fresh = await tx.devices.find(device.device_id)
@@ -276,7 +276,7 @@ async def test_stock_firmware_holds_what_its_timers_can_express(
     whole = NOW - NOW % MINUTE
     await world.put(device, whole + on_ts, whole + off_ts)
     assert (world.marked != []) is held
-    await told_to(world, device)
+    await sent_to(world, device)
     [shown] = await world.schedules.list(world.session(Role.OWNER), device.device_id)
     assert shown.firmware_synced is held
 
@@ -290,4 +290,4 @@ async def test_a_stock_device_that_reconnects_without_the_plan_gets_it(world: Sc
             world.plans.on_online(tx, await tx.devices.find(device.device_id))
         assert world.marked == expected
         world.marked.clear()
-        await told_to(world, device)
+        await sent_to(world, device)

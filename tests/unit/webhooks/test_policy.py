@@ -63,50 +63,50 @@ def webhook(failing_since_ms: int | None = None) -> Webhook:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_success(status: int) -> None:
-    settled = policy.finish_attempt(delivery(), attempt(), reply(status), NOW, 0.0)
-    assert settled.delivery.state is DeliveryState.DELIVERED
-    assert settled.attempt.succeeded
-    assert settled.attempt.error is None
-    assert settled.attempt.next_attempt_ms is None
+    finished = policy.finish_attempt(delivery(), attempt(), reply(status), NOW, 0.0)
+    assert finished.delivery.state is DeliveryState.DELIVERED
+    assert finished.attempt.succeeded
+    assert finished.attempt.error is None
+    assert finished.attempt.next_attempt_ms is None
 
 
 @pytest.mark.parametrize("answer", [reply(199), reply(301), reply(404), reply(500), reply(None, "gone"), reply(200, "cut")])
 def test_everything_else_is_failure(answer: WebhookResponse) -> None:
-    settled = policy.finish_attempt(delivery(), attempt(), answer, NOW, 0.0)
-    assert settled.delivery.state is DeliveryState.PENDING
-    assert not settled.attempt.succeeded
-    assert settled.attempt.error
-    assert settled.delivery.due_ms == settled.attempt.next_attempt_ms == NOW + 5_000
+    finished = policy.finish_attempt(delivery(), attempt(), answer, NOW, 0.0)
+    assert finished.delivery.state is DeliveryState.PENDING
+    assert not finished.attempt.succeeded
+    assert finished.attempt.error
+    assert finished.delivery.due_ms == finished.attempt.next_attempt_ms == NOW + 5_000
 
 
 def test_after_six_attempts_it_is_given_up() -> None:
-    owed, pauses = delivery(), []
+    pending, pauses = delivery(), []
     for number in range(1, 7):
-        settled = policy.finish_attempt(owed, attempt(number), reply(503), NOW, 0.0)
-        owed = settled.delivery
-        if settled.attempt.next_attempt_ms is not None:
-            pauses.append(settled.attempt.next_attempt_ms - NOW)
-    assert owed.state is DeliveryState.GIVEN_UP
-    assert owed.attempts == 6
+        finished = policy.finish_attempt(pending, attempt(number), reply(503), NOW, 0.0)
+        pending = finished.delivery
+        if finished.attempt.next_attempt_ms is not None:
+            pauses.append(finished.attempt.next_attempt_ms - NOW)
+    assert pending.state is DeliveryState.GIVEN_UP
+    assert pending.attempts == 6
     assert pauses == [5_000, 10_000, 20_000, 40_000, 80_000]
 
 
 @given(st.integers(1, 5), st.floats(-1, 1), st.none() | st.integers(0, 10**9))
-def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, asked: int | None) -> None:
-    pause_ms = policy.retry_pause_ms(done, spread, asked)
+def test_a_pause_stays_within_ten_percent_and_retry_after_only_lengthens(done: int, spread: float, requested: int | None) -> None:
+    pause_ms = policy.retry_pause_ms(done, spread, requested)
     planned_ms = RETRY_BACKOFF.pause_s(done) * 1_000
     assert pause_ms >= planned_ms * 0.9 - 1
     assert pause_ms <= max(planned_ms * 1.1, policy.MAX_RETRY_AFTER_S * 1_000)
-    if asked is None:
+    if requested is None:
         assert pause_ms <= planned_ms * 1.1
 
 
 def test_an_interrupted_attempt_does_not_count() -> None:
-    settled = policy.interrupt_attempt(delivery(3), attempt(4), NOW)
-    assert settled.delivery.attempts == 3
-    assert settled.delivery.state is DeliveryState.PENDING
-    assert settled.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
-    assert not settled.attempt.succeeded
+    finished = policy.interrupt_attempt(delivery(3), attempt(4), NOW)
+    assert finished.delivery.attempts == 3
+    assert finished.delivery.state is DeliveryState.PENDING
+    assert finished.delivery.claimed_until_ms == delivery(3).claimed_until_ms  # the lease it is written under
+    assert not finished.attempt.succeeded
 
 
 def test_an_attempt_without_an_end_is_shown_as_interrupted_once_it_cannot_be_under_way() -> None:

@@ -21,7 +21,7 @@ async def world() -> WebhookWorld:
     return await WebhookWorld().populate()
 
 
-async def owed(world: WebhookWorld) -> int:
+async def pending(world: WebhookWorld) -> int:
     async with world.uow.write() as tx:
         return len(await tx.deliveries.claim(world.clock.now_ms() + 1, world.clock.now_ms() + 10**9, 10_000))
 
@@ -38,17 +38,17 @@ async def test_an_account_without_webhooks_costs_no_look_up_a_second_time(
     monkeypatch.setattr(MemoryWebhookRepository, "list_enabled", never)
     for _ in range(10):
         await world.switch(device)
-    assert await owed(world) == 0
+    assert await pending(world) == 0
 
 
 async def test_a_grant_applies_from_its_own_transaction_on(world: WebhookWorld) -> None:
     device = await world.device()
     made = await world.webhook(URL)
     await world.switch(device)
-    assert await owed(world) == 0
+    assert await pending(world) == 0
     await world.grant(made.webhook.key_id, device)
     await world.switch(device)
-    assert await owed(world) == 1
+    assert await pending(world) == 1
 
 
 async def test_a_grant_that_is_rolled_back_never_applies(world: WebhookWorld) -> None:
@@ -62,10 +62,10 @@ async def test_a_grant_that_is_rolled_back_never_applies(world: WebhookWorld) ->
             await tx.emit(world.fact("relay_changed", device.device_id))  # looked up inside: it would have counted
             raise RuntimeError
     await world.switch(device)
-    assert await owed(world) == 0
+    assert await pending(world) == 0
     world.clock.forward(seconds=MAX_PENDING_CHANGE_MS / 1000 + 1)
     await world.switch(device)
-    assert await owed(world) == 0
+    assert await pending(world) == 0
 
 
 async def test_an_expired_grant_stops_deliveries_without_an_event(world: WebhookWorld) -> None:
@@ -75,7 +75,7 @@ async def test_an_expired_grant_stops_deliveries_without_an_event(world: Webhook
     await world.switch(device)
     world.clock.forward(seconds=6)
     await world.switch(device)
-    assert await owed(world) == 1
+    assert await pending(world) == 1
 
 
 async def test_a_change_without_an_event_applies_after_the_cache_expires(world: WebhookWorld) -> None:
@@ -86,7 +86,7 @@ async def test_a_change_without_an_event_applies_after_the_cache_expires(world: 
         await tx.grants.add(await world.grant_of(made.webhook.key_id, device))
     world.clock.forward(seconds=CACHE_TTL_MS / 1000 + 1)
     await world.switch(device)
-    assert await owed(world) == 1
+    assert await pending(world) == 1
 
 
 async def test_a_cache_that_is_not_exclusive_keeps_nothing() -> None:
@@ -97,7 +97,7 @@ async def test_a_cache_that_is_not_exclusive_keeps_nothing() -> None:
     async with world.uow.write() as tx:  # as another process would: this one hears nothing of it
         await tx.grants.add(await world.grant_of(made.webhook.key_id, device))
     await world.switch(device)
-    assert await owed(world) == 1
+    assert await pending(world) == 1
 
 
 async def test_each_event_is_delivered_to_exactly_the_webhooks_that_saw_the_device_at_that_time(world: WebhookWorld) -> None:
@@ -108,11 +108,11 @@ async def test_each_event_is_delivered_to_exactly_the_webhooks_that_saw_the_devi
     grants: dict[tuple[int, int], Any] = {}
 
     async def change() -> None:
-        hook, device = chance.randrange(3), chance.randrange(3)
-        if (hook, device) in grants:
-            await world.revoke(grants.pop((hook, device)))
+        hook_row, device = chance.randrange(3), chance.randrange(3)
+        if (hook_row, device) in grants:
+            await world.revoke(grants.pop((hook_row, device)))
         else:
-            grants[hook, device] = await world.grant(hooks[hook].webhook.key_id, devices[device])
+            grants[hook_row, device] = await world.grant(hooks[hook_row].webhook.key_id, devices[device])
 
     async def happen() -> None:
         nonlocal expected
@@ -125,7 +125,7 @@ async def test_each_event_is_delivered_to_exactly_the_webhooks_that_saw_the_devi
         await (change() if chance.random() < 0.3 else happen())
         if chance.random() < 0.2:
             await asyncio.sleep(0)
-    assert await owed(world) == expected > 50
+    assert await pending(world) == expected > 50
 
 
 async def test_a_batch_of_many_deliveries_loads_the_recipients_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,14 +134,14 @@ async def test_a_batch_of_many_deliveries_loads_the_recipients_once(monkeypatch:
     hooks = [await world.webhook(URL, *devices) for _ in range(4)]
     for device in devices:
         await world.switch(device)
-    asked = 0
+    requested = 0
     live = MemoryWebhookRepository.list_enabled
 
     async def counted(webhooks: MemoryWebhookRepository, account_ids: Any) -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal requested
+        requested += 1
         return await live(webhooks, account_ids)
 
     monkeypatch.setattr(MemoryWebhookRepository, "list_enabled", counted)
     turn = await world.deliveries.next_batch([])
-    assert (len(turn.attempts), asked) == (len(devices) * len(hooks), 1)
+    assert (len(turn.attempts), requested) == (len(devices) * len(hooks), 1)

@@ -16,7 +16,7 @@ NOW = 1_800_000_000_000
 _numbers = itertools.count(1)
 
 
-def owed(webhook: str) -> Delivery:
+def pending(webhook: str) -> Delivery:
     return Delivery(
         next(_numbers),
         WebhookId(webhook),
@@ -34,14 +34,14 @@ def owed(webhook: str) -> Delivery:
 
 
 def slow(queues: EndpointQueues, webhook: str) -> None:
-    queues.enqueue([owed(webhook)])
+    queues.enqueue([pending(webhook)])
     [begun] = queues.start_next(NOW)
     queues.release(begun.webhook_id, 10.0)
 
 
 def test_a_queue_sends_four_at_once_and_the_next_when_one_has_ended() -> None:
     queues = EndpointQueues()
-    queues.enqueue([owed("a") for _ in range(6)])
+    queues.enqueue([pending("a") for _ in range(6)])
     begun = queues.start_next(NOW)
     assert len(begun) == 4
     assert not queues.start_next(NOW)
@@ -51,7 +51,7 @@ def test_a_queue_sends_four_at_once_and_the_next_when_one_has_ended() -> None:
 
 def test_a_queue_with_a_fast_receiver_starts_more_than_it_sends_at_once() -> None:
     queues = EndpointQueues()
-    queues.enqueue([owed("a") for _ in range(200)])
+    queues.enqueue([pending("a") for _ in range(200)])
     for duration_s, expected in ((0.0, 4 * MAX_SEND_AHEAD_ROUNDS), (0.02, 4 * 8), (10.0, 4)):
         begun = queues.start_next(NOW)
         for delivery in begun:
@@ -60,7 +60,7 @@ def test_a_queue_with_a_fast_receiver_starts_more_than_it_sends_at_once() -> Non
         assert len(begun) <= expected
         for delivery in begun:
             queues.release(delivery.webhook_id, None)
-    queues.enqueue([owed("b") for _ in range(100)])
+    queues.enqueue([pending("b") for _ in range(100)])
     [first, *_] = [delivery for delivery in queues.start_next(NOW) if delivery.webhook_id == "b"]
     queues.release(first.webhook_id, 0.0)
     assert sum(delivery.webhook_id == "b" for delivery in queues.start_next(NOW)) == 4 * MAX_SEND_AHEAD_ROUNDS - 3
@@ -68,7 +68,7 @@ def test_a_queue_with_a_fast_receiver_starts_more_than_it_sends_at_once() -> Non
 
 def test_queues_take_turns_for_the_slots() -> None:
     queues = EndpointQueues(max_in_flight=4)
-    queues.enqueue([owed("a") for _ in range(4)] + [owed("b") for _ in range(4)])
+    queues.enqueue([pending("a") for _ in range(4)] + [pending("b") for _ in range(4)])
     assert sorted(delivery.webhook_id for delivery in queues.start_next(NOW)) == ["a", "a", "b", "b"]
 
 
@@ -76,37 +76,37 @@ def test_slow_queues_never_use_all_slots() -> None:
     queues = EndpointQueues(max_in_flight=8)
     for name in "abc":
         slow(queues, name)
-    queues.enqueue([owed(name) for name in "abc" for _ in range(4)])
+    queues.enqueue([pending(name) for name in "abc" for _ in range(4)])
     assert len(queues.start_next(NOW)) == 6
-    queues.enqueue([owed("fresh")])
+    queues.enqueue([pending("fresh")])
     assert [delivery.webhook_id for delivery in queues.start_next(NOW)] == ["fresh"]
 
 
 def test_a_slow_queue_keeps_only_what_it_can_send_within_the_lease() -> None:
     queues = EndpointQueues()
     slow(queues, "a")
-    given_back = queues.enqueue([owed("a") for _ in range(CLAIM_ROWS)])
+    given_back = queues.enqueue([pending("a") for _ in range(CLAIM_ROWS)])
     assert not given_back  # left to its lease
     assert queues.queued == 7
 
 
 def test_nothing_is_claimed_for_a_full_queue() -> None:
     queues = EndpointQueues()
-    queues.enqueue([owed("a") for _ in range(TARGET_QUEUE_LENGTH + 4)])
+    queues.enqueue([pending("a") for _ in range(TARGET_QUEUE_LENGTH + 4)])
     queues.start_next(NOW)
     assert queues.list_full() == ["a"]
 
 
 def test_an_attempt_that_could_not_end_within_its_lease_does_not_begin() -> None:
     queues = EndpointQueues()
-    queues.enqueue([owed("a")])
+    queues.enqueue([pending("a")])
     assert not queues.start_next(NOW + LEASE_MS - 10_000)
     assert queues.queued == 0
 
 
 def test_deliveries_of_a_rolled_back_claim_leave_the_queue() -> None:
     queues = EndpointQueues()
-    claimed = [owed("a"), owed("b"), owed("a")]
+    claimed = [pending("a"), pending("b"), pending("a")]
     queues.enqueue(claimed)
     queues.remove(claimed[:2])
     assert [delivery.no for delivery in queues.start_next(NOW)] == [claimed[2].no]
@@ -119,7 +119,7 @@ def test_the_counters_always_match_the_queues(steps: list[tuple[str, int, float]
     queues = EndpointQueues(max_in_flight=10)
     under_way: list[Delivery] = []
     for name, count, duration_s in steps:
-        queues.enqueue([owed(name) for _ in range(count)])
+        queues.enqueue([pending(name) for _ in range(count)])
         under_way += queues.start_next(NOW)
         assert len(under_way) == queues.in_flight <= 10
         assert queues.slow_in_flight <= queues.in_flight

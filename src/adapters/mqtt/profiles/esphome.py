@@ -1,6 +1,6 @@
 """ESPHome's MQTT component with `topic_prefix: devices/<id>`: `status`, `switch/relay/state`, `sensor/<name>/state`.
 
-ESPHome answers a command with nothing but the new state, so a command counts as done when the relay reports what was asked.
+ESPHome answers a command only with the new state, so a command is done when the relay reports the requested state.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from domain.devices.codec import (
 _COMMANDS = frozenset({"ON", "OFF", "TOGGLE"})
 
 
-def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
-    if order.cmd not in _COMMANDS:
+def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+    if command.cmd not in _COMMANDS:
         return ()
-    expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
-    return (OutboundMessage("switch/relay/command", order.cmd.encode(), expiry_s=expiry_s),)
+    return (OutboundMessage("switch/relay/command", command.cmd.encode(), expiry_s=command.expiry_s(now_ms)),)
 
 
 def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
@@ -50,7 +49,7 @@ def is_command_subscription(topic_filter: str) -> bool:
 
 
 def state_queries() -> Sequence[OutboundMessage]:
-    return ()  # its states are retained and come again by themselves
+    return ()  # its states are retained, so the broker sends them again
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
@@ -69,5 +68,5 @@ def _decode_reading(kind: str, name: str, word: str) -> Sequence[DeviceReport]:
     except ValueError:
         return (UnreadableMessage("MALFORMED", f"sensor {name[:64]!r} is not a number"),)
     if number != number or number in (float("inf"), float("-inf")):
-        return ()  # `nan` is how ESPHome says that it has no value yet
+        return ()  # ESPHome sends `nan` while it has no value
     return (TelemetryReport(sensor_json.encode_telemetry({name: number})),)

@@ -1,7 +1,7 @@
-"""Our own firmware protocol: JSON on `state`, `result`, `hello`, `sched/rev`; the wire contract's section 6.
+"""The protocol of native firmware: JSON on `state`, `result`, `hello`, `sched/rev`; the wire contract's section 6.
 
-Lenient in what is only information (unknown fields are passed over, so that newer firmware can say more), strict in what
-decides something: a relay is `ON` or `OFF`, a result has one of four words.
+Unknown fields are ignored, so that newer firmware can send more. Fields that decide something are checked: a relay is `ON` or
+`OFF`, a result has one of four statuses.
 """
 
 from __future__ import annotations
@@ -61,11 +61,10 @@ _decode_plan = msgspec.json.Decoder(_PlanPayload).decode
 _decode_hello = msgspec.json.Decoder(_HelloPayload).decode
 
 
-def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
-    """The deadline goes twice: as MQTT 5 message expiry for the broker, as `exp` for the device itself."""
-    message = {"id": order.execution_id, "cmd": order.cmd, "params": order.params, "exp": order.expires_ms}
-    expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
-    return (OutboundMessage("cmd", _encode_json(message), expiry_s=expiry_s),)
+def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+    """The deadline is sent twice: as MQTT 5 message expiry for the broker, and as `exp` for the device."""
+    message = {"id": command.execution_id, "cmd": command.cmd, "params": command.params, "exp": command.expires_ms}
+    return (OutboundMessage("cmd", _encode_json(message), expiry_s=command.expiry_s(now_ms)),)
 
 
 def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:

@@ -1,4 +1,4 @@
-"""The edges of a plan that are still to come, for firmwares that hold each edge by itself.
+"""The future edges of a plan, for firmware that stores each edge separately.
 
 An edge less than a minute away is left out: it could lie in the past when the device reads it, and a timer set for the past runs
 a week or a year later. While such an edge exists, the device does not count as holding the whole plan.
@@ -22,7 +22,7 @@ class PlanEdge:
 
 
 def upcoming_edges(rows: Sequence[PlanRow], now_ms: int) -> tuple[list[PlanEdge], bool]:
-    """The edges by slot, ON before OFF; and whether these are all that are not yet past."""
+    """The edges by slot, ON before OFF; and whether these are all future edges."""
     edges = [
         PlanEdge(slot, relay, ts)
         for slot, on_ts, off_ts, enabled in rows

@@ -1,5 +1,5 @@
 """Nested sensor JSON of stock firmware → one flat native telemetry payload: `{"DS18B20": {"Temperature": 21.5}}` becomes
-`{"m": {"DS18B20.Temperature": 21.5}}`. Bounded in depth and count, so that a strange device costs only its own readings."""
+`{"m": {"DS18B20.Temperature": 21.5}}`. Depth and count are bounded, so that a faulty device loses only its own readings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def flatten(values: Mapping[str, Any], *, skip: Collection[str] = ()) -> dict[str, float | bool | str]:
-    """Numbers, booleans and strings by dotted path, in document order; everything else is passed over."""
+    """Numbers, booleans and strings by dotted path, in document order; everything else is ignored."""
     flat: dict[str, float | bool | str] = {}
     for path, value in _walk_values("", values, 0):
         if path in skip or len(path) > 64:

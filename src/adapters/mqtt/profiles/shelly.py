@@ -1,8 +1,7 @@
 """Shelly Gen2 and later with the MQTT prefix `devices/<id>`: RPC requests down on `rpc`, answers up on `answer/rpc`,
 `status/switch:0` and the partial `NotifyStatus` of `events/rpc` for everything that changes.
 
-The RPC `id` is a number in many firmwares but any JSON value by JSON-RPC; Shelly gives back what it was sent, so the execution's
-own id is used.
+JSON-RPC allows any JSON value as `id`, and Shelly returns it unchanged, so the RPC `id` is the execution's id.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _RPC_METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _SKIPPED_FIELDS = frozenset({"id", "source", "output", "timer_started_at", "timer_duration", "aenergy.minute_ts"})
 PLAN_EXPIRY_S = 30
-"""A plan is told anew when the device is back; an old one must not reach it then."""
+"""The plan is sent again when the device reconnects, so an older one must expire before that."""
 _PLAN_ID_PREFIX = "plan:"
 _PLAN_CLOCK_ID = "plan-clock"
 
@@ -45,13 +44,12 @@ _encode_json = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
-    known = _RPC_METHODS.get(order.cmd)
+def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+    known = _RPC_METHODS.get(command.cmd)
     if known is None:
         return ()
     method, params = known
-    expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
-    return (_rpc_request(device_id, order.execution_id, method, params, expiry_s),)
+    return (_rpc_request(device_id, command.execution_id, method, params, command.expiry_s(now_ms)),)
 
 
 def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
@@ -79,8 +77,8 @@ def state_queries() -> Sequence[OutboundMessage]:
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
-    """The device's whole list of jobs, one an edge, on the day and second it is due in UTC. The list is asked for at the end, and
-    holds the plan if it has as many jobs; if the clock cannot be set to UTC, the device holds nothing."""
+    """Replaces the device's list of jobs: one job for each edge, at its day and second in UTC. The last request reads the list;
+    the device holds the plan if the list has that many jobs. If the time zone cannot be set to UTC, it holds nothing."""
     edges, complete = upcoming_edges(rows, now_ms)
     steps: list[tuple[str, str, dict[str, Any]]] = [("plan-step", "Schedule.DeleteAll", {})]
     steps += [("plan-step", "Schedule.Create", _schedule_job(edge)) for edge in edges]
@@ -91,7 +89,7 @@ def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: 
 
 
 def _schedule_job(edge: PlanEdge) -> dict[str, Any]:
-    """Cron with seconds in front; no leading zeros."""
+    """A cron expression with seconds first, without leading zeros."""
     at = time.gmtime(edge.ts)
     timespec = f"{at.tm_sec} {at.tm_min} {at.tm_hour} {at.tm_mday} {at.tm_mon} *"
     call = {"method": "Switch.Set", "params": {"id": 0, "on": edge.relay}}
@@ -104,7 +102,7 @@ def _rpc_request(device_id: str, name: str, method: str, params: Mapping[str, An
 
 
 def _decode_plan_response(name: str, document: Mapping[str, Any]) -> Sequence[DeviceReport]:
-    """The answer to a step of a plan."""
+    """The response to one request of a plan."""
     failed = isinstance(document.get("error"), dict)
     if name == _PLAN_CLOCK_ID:
         return (PlanRevisionReport(0),) if failed else ()
@@ -118,7 +116,7 @@ def _decode_plan_response(name: str, document: Mapping[str, Any]) -> Sequence[De
 
 
 def _decode_switch_status(status: Mapping[str, Any]) -> Sequence[DeviceReport]:
-    """A status may be partial: what is not in it has not changed."""
+    """A status may be partial: missing fields have not changed."""
     reports: list[DeviceReport] = []
     if isinstance(status.get("output"), bool):
         reports.append(RelayReport(status["output"]))

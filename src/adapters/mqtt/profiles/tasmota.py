@@ -1,7 +1,7 @@
 """Tasmota with FullTopic `devices/<id>/%prefix%/`: `stat/…` and `tele/…` up, `cmnd/…` down.
 
-Tasmota has no ids of its own, so a command goes as a Backlog whose last step publishes the execution's id on `stat/ACK`: when
-the id comes back, the steps before it have run. It publishes its relay only when that changes, so it is asked on coming online.
+Tasmota has no command ids, so a command is sent as a Backlog whose last step publishes the execution's id on `stat/ACK`: when
+the id arrives, the steps before it have run. Tasmota publishes its relay only on a change, so it is queried when it connects.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ _STATE_TOPICS = frozenset({"stat/RESULT", "tele/STATE"})
 
 MAX_SLOTS = 5
 PLAN_EXPIRY_S = 30
-"""A plan is told anew when the device is back; an old one must not reach it then."""
+"""The plan is sent again when the device reconnects, so an older one must expire before that."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode_command(device_id: str, order: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
-    step = _COMMANDS.get(order.cmd) or _custom_command(order)
+def encode_command(device_id: str, command: DeviceCommand, now_ms: int) -> Sequence[OutboundMessage]:
+    step = _COMMANDS.get(command.cmd) or _custom_command(command)
     if step is None:
         return ()
-    expiry_s = max(1, -(-(order.expires_ms - now_ms) // 1000))
-    backlog = f"{step}; Publish devices/{device_id}/stat/ACK {order.execution_id}"
-    return (OutboundMessage("cmnd/Backlog0", backlog.encode(), expiry_s=expiry_s),)
+    backlog = f"{step}; Publish devices/{device_id}/stat/ACK {command.execution_id}"
+    return (OutboundMessage("cmnd/Backlog0", backlog.encode(), expiry_s=command.expiry_s(now_ms)),)
 
 
 def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
@@ -61,7 +60,7 @@ def decode(topic: str, payload: bytes, retain: bool) -> Sequence[DeviceReport]:
     if topic in _STATE_TOPICS or topic == "tele/SENSOR":
         return _decode_json(topic, payload)
     if topic.startswith(("stat/", "tele/")):
-        return ()  # INFO1, STATUS5 and many more: true, but nothing of ours
+        return ()  # INFO1, STATUS5 and many others, which the service does not use
     return (UnreadableMessage("UNKNOWN_TOPIC", f"nothing is expected on {topic[:64]!r}"),)
 
 
@@ -74,8 +73,8 @@ def state_queries() -> Sequence[OutboundMessage]:
 
 
 def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: int) -> Sequence[OutboundMessage]:
-    """Timers 1 to 10, two a slot; one Backlog a slot, because Tasmota takes some 500 bytes at a time. They are for one run, so
-    they need the device's clock on UTC, which the first step sees to. Edges that are past are cleared."""
+    """Timers 1 to 10, two for each slot; one Backlog for each slot, because Tasmota accepts about 500 bytes at a time. The first
+    step sets the device's time zone to UTC, which the one-time timers need. Timers of past edges are cleared."""
     edges, complete = upcoming_edges(rows, now_ms)
     timers = {2 * edge.slot + (1 if edge.relay else 2): _timer_json(edge) for edge in edges}
     messages = []
@@ -90,7 +89,7 @@ def encode_plan(device_id: str, revision: int, rows: Sequence[PlanRow], now_ms: 
 
 
 def _timer_json(edge: PlanEdge) -> str:
-    """`Days` begins with Sunday. What arms is called `Enable` since version 9 and was `Arm` before; the other is passed over."""
+    """`Days` begins with Sunday. The switch is `Enable` since version 9 and was `Arm` before; Tasmota ignores the other one."""
     day, second = divmod(edge.ts, 86_400)
     days = "".join("1" if index == (day + 4) % 7 else "0" for index in range(7))  # 1970 began on a Thursday
     time = f"{second // 3600:02}:{second % 3600 // 60:02}"
@@ -115,14 +114,14 @@ def _decode_version(payload: bytes) -> Sequence[DeviceReport]:
     return (HelloReport(version[:64], None),) if isinstance(version, str) else ()
 
 
-def _custom_command(order: DeviceCommand) -> str | None:
+def _custom_command(command: DeviceCommand) -> str | None:
     """A defined command of another name is Tasmota's own command; a string or number is its argument.
 
-    A `;` would end the step and start another command that nobody was granted, so it is not let through."""
-    argument = "" if order.params is None else order.params
+    A `;` would start another command without permission, so it is refused."""
+    argument = "" if command.params is None else command.params
     if isinstance(argument, bool) or not isinstance(argument, str | int | float):
         return None
-    text = f"{order.cmd} {argument}".strip()
+    text = f"{command.cmd} {argument}".strip()
     return None if any(sign in text for sign in ";\r\n\0") else text
 
 
