@@ -30,13 +30,13 @@ LATER = {"onTs": 4_000_000_000, "offTs": 4_000_003_600}
 
 @dataclass
 class Story:
-    """`reported`: the first response to each call of the tables. `webhook`: the secret before and after its rotation."""
+    """`responses`: the first response to each call of the tables. `webhook`: the secret before and after its rotation."""
 
     service: Service
     owner: ApiClient
     key: str = ""
     ids: dict[str, str] = field(default_factory=dict)
-    reported: dict[str, httpx.Response] = field(default_factory=dict)
+    responses: dict[str, httpx.Response] = field(default_factory=dict)
     posts: list[ReceivedRequest] = field(default_factory=list)
     feed: list[dict[str, Any]] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
@@ -45,13 +45,13 @@ class Story:
         known = self.ids | ids
         return re.sub(r"\{(\w+)\}", lambda found: known[found[1]], pattern)
 
-    async def request_approval(
+    async def send_call(
         self, call: str, body: Any = None, *, says: str = "", query: str = "", by_key: bool = False, **ids: str
     ) -> Any:
         method, _, pattern = call.partition(" ")
         headers = {"X-Api-Key": self.key} if by_key else self.owner.headers
         answer = await self.owner.raw.request(method, self.path(pattern, **ids) + query, json=body, headers=headers)
-        self.reported.setdefault(call + says, answer)
+        self.responses.setdefault(call + says, answer)
         if answer.is_success and isinstance(got := answer.json(), dict):
             self.ids |= {name: value for name, value in got.items() if name.endswith("Id") and name not in ids}
         return answer.json()
@@ -70,79 +70,73 @@ class Story:
         await self.endings()
 
     async def people(self) -> None:
-        tokens = await self.request_approval("POST /auth/login", {"email": EMAIL, "password": PASSWORD})
-        await self.request_approval("POST /auth/refresh", {"refreshToken": tokens["refreshToken"]})
-        await self.request_approval("POST /auth/logout", {"refreshToken": tokens["refreshToken"]})
-        await self.request_approval("GET /auth/me")
+        tokens = await self.send_call("POST /auth/login", {"email": EMAIL, "password": PASSWORD})
+        await self.send_call("POST /auth/refresh", {"refreshToken": tokens["refreshToken"]})
+        await self.send_call("POST /auth/logout", {"refreshToken": tokens["refreshToken"]})
+        await self.send_call("GET /auth/me")
         for role in ROLES:
             person = {"email": f"{role}@example.com".lower(), "name": role, "role": role, "password": PASSWORD}
-            await self.request_approval("POST /members", person)
+            await self.send_call("POST /members", person)
         for call in ("GET /members", "GET /projects"):
-            await self.request_approval(call)
-        await self.request_approval("POST /projects", {"name": "Greenhouse"})
-        await self.request_approval("GET /catalog/boards")
-        await self.request_approval("GET /catalog/apps")
+            await self.send_call(call)
+        await self.send_call("POST /projects", {"name": "Greenhouse"})
+        await self.send_call("GET /catalog/boards")
+        await self.send_call("GET /catalog/apps")
 
     async def device(self, device: Device) -> None:
-        await self.request_approval("POST /devices/register", SPARE)
-        await self.request_approval("GET /devices/{deviceId}", says=" when new")
-        await self.request_approval("POST /devices/{deviceId}/credentials")
+        await self.send_call("POST /devices/register", SPARE)
+        await self.send_call("GET /devices/{deviceId}", says=" when new")
+        await self.send_call("POST /devices/{deviceId}/credentials")
         self.ids["deviceId"] = device.device_id
-        await self.request_approval("GET /devices")
-        await self.request_approval("PUT /devices/{deviceId}", {"name": "Pump", "tags": ["water"]})
-        await self.request_approval("POST /devices/{deviceId}/credentials/reveal", {"password": PASSWORD})
-        await self.request_approval("POST /devices/{deviceId}/credentials/reveal", {"password": "not this one"}, says=" wrongly")
-        await self.request_approval("GET /devices/{deviceId}/config")
-        await self.request_approval(
-            "POST /devices/{deviceId}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True}
-        )
-        await self.request_approval("PATCH /devices/{deviceId}/commands/{commandId}", {"label": "Flush it"})
-        await self.request_approval("GET /devices/{deviceId}/commands")
+        await self.send_call("GET /devices")
+        await self.send_call("PUT /devices/{deviceId}", {"name": "Pump", "tags": ["water"]})
+        await self.send_call("POST /devices/{deviceId}/credentials/reveal", {"password": PASSWORD})
+        await self.send_call("POST /devices/{deviceId}/credentials/reveal", {"password": "not this one"}, says=" wrongly")
+        await self.send_call("GET /devices/{deviceId}/config")
+        await self.send_call("POST /devices/{deviceId}/commands", {"name": "FLUSH", "label": "Flush", "requiresApproval": True})
+        await self.send_call("PATCH /devices/{deviceId}/commands/{commandId}", {"label": "Flush it"})
+        await self.send_call("GET /devices/{deviceId}/commands")
 
     async def automation(self) -> None:
         at = int(time.time()) + 3_600
-        await self.request_approval("POST /devices/{deviceId}/schedules", {"slot": 0, "onTs": at, "offTs": at + 60})
+        await self.send_call("POST /devices/{deviceId}/schedules", {"slot": 0, "onTs": at, "offTs": at + 60})
         self.ids["slot"] = "0"
-        await self.request_approval("PUT /devices/{deviceId}/schedules/{slot}", {"label": "Morning"})
-        await self.request_approval("PUT /devices/{deviceId}/schedules", {"slot": 0, "label": "Evening"})
-        await self.request_approval("GET /devices/{deviceId}/schedules")
-        await self.request_approval("GET /devices/{deviceId}/schedules/context")
-        await self.request_approval("DELETE /devices/{deviceId}/schedules/{slot}")
-        await self.request_approval("GET /devices/{deviceId}/schedules/history")
+        await self.send_call("PUT /devices/{deviceId}/schedules/{slot}", {"label": "Morning"})
+        await self.send_call("PUT /devices/{deviceId}/schedules", {"slot": 0, "label": "Evening"})
+        await self.send_call("GET /devices/{deviceId}/schedules")
+        await self.send_call("GET /devices/{deviceId}/schedules/context")
+        await self.send_call("DELETE /devices/{deviceId}/schedules/{slot}")
+        await self.send_call("GET /devices/{deviceId}/schedules/history")
         rule = {"name": "Too warm", "conditions": [HOT], "action": {"command": "OFF"}}
-        await self.request_approval("POST /devices/{deviceId}/rules", rule)
-        await self.request_approval(
-            "POST /devices/{deviceId}/rules", rule | {"action": {"command": "FLUSH"}}, says=" for approval"
-        )
-        await self.request_approval("PATCH /devices/{deviceId}/rules/{ruleId}", {"priority": 5})
-        await self.request_approval("POST /devices/{deviceId}/rules/{ruleId}/test", {"readings": {"temperature": 31}})
-        await self.request_approval("GET /devices/{deviceId}/rules")
-        await self.request_approval("GET /devices/{deviceId}/rules/context")
+        await self.send_call("POST /devices/{deviceId}/rules", rule)
+        await self.send_call("POST /devices/{deviceId}/rules", rule | {"action": {"command": "FLUSH"}}, says=" for approval")
+        await self.send_call("PATCH /devices/{deviceId}/rules/{ruleId}", {"priority": 5})
+        await self.send_call("POST /devices/{deviceId}/rules/{ruleId}/test", {"readings": {"temperature": 31}})
+        await self.send_call("GET /devices/{deviceId}/rules")
+        await self.send_call("GET /devices/{deviceId}/rules/context")
 
     async def keys(self, line: DeviceConnection, receiver: Receiver) -> None:
-        made = await self.request_approval("POST /keys", {"name": "Robot"})
+        made = await self.send_call("POST /keys", {"name": "Robot"})
         self.key, key_id = made["key"], made["keyId"]
         requested = {"commands": ["ON", "FLUSH"], "apiKeyId": key_id}
-        await self.request_approval("POST /webhooks", {"keyId": key_id, "url": receiver.url})
-        self.secrets.append(self.reported["POST /webhooks"].json()["secret"])
+        await self.send_call("POST /webhooks", {"keyId": key_id, "url": receiver.url})
+        self.secrets.append(self.responses["POST /webhooks"].json()["secret"])
         await line.press_button(False)  # a key without a grant does not see it
         await line.drain_commands(self.owner)
-        await self.request_approval("POST /devices/{deviceId}/grants", requested)
-        await self.request_approval(
-            "POST /devices/{deviceId}/grants", requested | {"appliesVia": "project", "rateLimitPerMinute": 60}
-        )
-        await self.request_approval("PATCH /devices/{deviceId}/grants/{grantId}", {"rateLimitPerMinute": 30})
-        await self.request_approval("GET /devices/{deviceId}/grants")
-        await self.request_approval("GET /keys/{keyId}/grants")
-        await self.request_approval("GET /devices/{deviceId}/access", query=f"?cmd=ON&apiKeyId={key_id}")
+        await self.send_call("POST /devices/{deviceId}/grants", requested)
+        await self.send_call("POST /devices/{deviceId}/grants", requested | {"appliesVia": "project", "rateLimitPerMinute": 60})
+        await self.send_call("PATCH /devices/{deviceId}/grants/{grantId}", {"rateLimitPerMinute": 30})
+        await self.send_call("GET /devices/{deviceId}/grants")
+        await self.send_call("GET /keys/{keyId}/grants")
+        await self.send_call("GET /devices/{deviceId}/access", query=f"?cmd=ON&apiKeyId={key_id}")
         await line.report(temperature=22)
-        await self.request_approval("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 10}, by_key=True)
-        await self.request_approval("GET /devices/{deviceId}/executions/{executionId}")
+        await self.send_call("POST /devices/{deviceId}/command", {"cmd": "ON", "waitSeconds": 10}, by_key=True)
+        await self.send_call("GET /devices/{deviceId}/executions/{executionId}")
         for decision in ("deny", "approve"):
-            await self.request_approval("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
-            await self.request_approval("GET /devices/{deviceId}/approvals", says=" while it waits")
-            await self.request_approval(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
-            await self.request_approval("GET /devices/{deviceId}/approvals/{approvalId}")
+            await self.send_call("POST /devices/{deviceId}/command", {"cmd": "FLUSH"}, says=" for approval", by_key=True)
+            await self.send_call("GET /devices/{deviceId}/approvals", says=" while it waits")
+            await self.send_call(f"POST /devices/{{deviceId}}/approvals/{{approvalId}}/{decision}")
+            await self.send_call("GET /devices/{deviceId}/approvals/{approvalId}")
         await receiver.wait_for(2)
         self.posts = list(receiver.requests)
 
@@ -159,14 +153,14 @@ class Story:
             "GET /events",
             "GET /webhooks",
         ):
-            await self.request_approval(call)
-        await self.request_approval("GET /devices/{deviceId}/telemetry", says="?step=", query="?metric=temperature&step=1m")
-        await self.request_approval("POST /webhooks/{webhookId}/rotate-secret")
-        self.secrets.append(self.reported["POST /webhooks/{webhookId}/rotate-secret"].json()["secret"])
-        await self.request_approval("POST /webhooks/{webhookId}/ping")
-        await self.request_approval("PATCH /webhooks/{webhookId}", {"enabled": True})
+            await self.send_call(call)
+        await self.send_call("GET /devices/{deviceId}/telemetry", says="?step=", query="?metric=temperature&step=1m")
+        await self.send_call("POST /webhooks/{webhookId}/rotate-secret")
+        self.secrets.append(self.responses["POST /webhooks/{webhookId}/rotate-secret"].json()["secret"])
+        await self.send_call("POST /webhooks/{webhookId}/ping")
+        await self.send_call("PATCH /webhooks/{webhookId}", {"enabled": True})
         await self.owner.wait_until(self.path("/webhooks/{webhookId}/deliveries"), lambda made: len(made) >= 3)
-        await self.request_approval("GET /webhooks/{webhookId}/deliveries")
+        await self.send_call("GET /webhooks/{webhookId}/deliveries")
 
     async def endings(self) -> None:
         for call in (
@@ -178,29 +172,29 @@ class Story:
             "POST /devices/{deviceId}/revoke",
             "DELETE /devices/{deviceId}",
         ):
-            await self.request_approval(call)
-        await self.request_approval("PATCH /keys/{keyId}", {"name": "Old robot"})
-        await self.request_approval("DELETE /keys/{keyId}")
-        await self.request_approval("POST /auth/password/request-otp")
+            await self.send_call(call)
+        await self.send_call("PATCH /keys/{keyId}", {"name": "Old robot"})
+        await self.send_call("DELETE /keys/{keyId}")
+        await self.send_call("POST /auth/password/request-otp")
         [code] = re.findall(r"\b\d{6}\b", "".join(line for line in self.service.log().splitlines() if "mail" in line))[-1:]
-        await self.request_approval("POST /auth/change-password", {"otp": code, "newPassword": PASSWORD})
+        await self.send_call("POST /auth/change-password", {"otp": code, "newPassword": PASSWORD})
 
 
 @pytest.fixture(scope="module")
 def story(running: Service) -> Story:
-    async def reported() -> Story:
+    async def run_story() -> Story:
         async with running.api() as owner, webhook_receiver(respond(204)) as receiver:
             story = Story(running, owner)
             await story.run(receiver)
             return story
 
-    return asyncio.run(reported())
+    return asyncio.run(run_story())
 
 
 @pytest.mark.parametrize("call", ANSWERS)
 def test_the_answer_has_its_status_and_every_field_and_none_else(story: Story, call: str) -> None:
     status, wanted = ANSWERS[call]
-    answer = story.reported[call]
+    answer = story.responses[call]
     assert answer.status_code == status, answer.text
     assert shape_errors(answer.json(), wanted) == []
 
@@ -264,14 +258,14 @@ def test_new_accounts_cannot_be_created_through_the_api(story: Story, path: str)
 
 
 def test_the_device_record_exists_with_no_mqtt_credentials(story: Story) -> None:
-    new = story.reported["GET /devices/{deviceId} when new"].json()
+    new = story.responses["GET /devices/{deviceId} when new"].json()
     assert (new["deviceStatus"], new["enabled"], new["isOnline"]) == ("PENDING", False, False)
     assert (new["relayState"], new["lastSeen"], new["deviceTypeId"]) == (None, None, None)
-    assert story.reported["GET /devices/{deviceId}"].json()["relayState"] is True
+    assert story.responses["GET /devices/{deviceId}"].json()["relayState"] is True
 
 
 def test_credentials_are_reshown_whole_and_the_config_is_without_the_password(story: Story) -> None:
-    shown = story.reported["POST /devices/{deviceId}/credentials/reveal"].json()
+    shown = story.responses["POST /devices/{deviceId}/credentials/reveal"].json()
     assert re.fullmatch(r"[A-Za-z0-9]{32}", shown["mqttPassword"])
     assert (shown["mqttHost"], shown["mqttPort"], shown["wsPort"]) == (
         "127.0.0.1",
@@ -280,30 +274,30 @@ def test_credentials_are_reshown_whole_and_the_config_is_without_the_password(st
     )
     assert shown["mqttPassword"] in shown["configBlock"]
     assert shown["mqttUsername"] in shown["configBlock"]
-    assert shown["mqttPassword"] not in story.reported["GET /devices/{deviceId}/config"].text
+    assert shown["mqttPassword"] not in story.responses["GET /devices/{deviceId}/config"].text
 
 
 def test_reveal_without_the_correct_password_is_refused_and_every_call_is_in_the_devices_audit_log(story: Story) -> None:
-    refused = story.reported["POST /devices/{deviceId}/credentials/reveal wrongly"]
+    refused = story.responses["POST /devices/{deviceId}/credentials/reveal wrongly"]
     assert (refused.status_code, refused.json()["error"]) == (403, "PASSWORD_MISMATCH")
-    log = [each["eventType"] for each in story.reported["GET /devices/{deviceId}/events"].json()]
+    log = [each["eventType"] for each in story.responses["GET /devices/{deviceId}/events"].json()]
     assert "credentials_revealed" in log
     assert [each for each in log if "reveal" in each and each != "credentials_revealed"], log
 
 
 def test_on_command_and_off_command_default_to_plain_on_and_off(story: Story) -> None:
-    made = story.reported["POST /devices/{deviceId}/schedules"].json()
+    made = story.responses["POST /devices/{deviceId}/schedules"].json()
     assert (made["onCommand"], made["offCommand"]) == ({"command": "ON", "params": None}, {"command": "OFF", "params": None})
     assert (made["slot"], made["status"], made["enabled"]) == (0, "PENDING", True)
 
 
 def test_a_command_flagged_requires_approval_cannot_be_the_action_of_a_rule(story: Story) -> None:
-    refused = story.reported["POST /devices/{deviceId}/rules for approval"]
+    refused = story.responses["POST /devices/{deviceId}/rules for approval"]
     assert (refused.status_code, refused.json()["error"]) == (400, "COMMAND_NEEDS_APPROVAL")
 
 
 def test_a_grant_is_scoped_to_one_device_or_to_the_whole_project_and_both_kinds_are_listed_together(story: Story) -> None:
-    listed = story.reported["GET /devices/{deviceId}/grants"].json()
+    listed = story.responses["GET /devices/{deviceId}/grants"].json()
     assert sorted(each["appliesVia"] for each in listed) == ["device", "project"]
     assert {each["subject"]["type"] for each in listed} == {"apikey"}
 
@@ -320,18 +314,18 @@ def test_a_newly_created_key_has_no_device_access_until_a_grant_exists_for_it(st
 
 
 def test_a_command_that_needs_approval_waits_with_pending_and_is_not_executed(story: Story) -> None:
-    [waiting] = story.reported["GET /devices/{deviceId}/approvals while it waits"].json()
+    [waiting] = story.responses["GET /devices/{deviceId}/approvals while it waits"].json()
     assert (waiting["cmd"], waiting["status"], waiting["executionId"]) == ("FLUSH", "PENDING", None)
-    past = {each["status"]: each for each in story.reported["GET /devices/{deviceId}/approvals"].json()}
+    past = {each["status"]: each for each in story.responses["GET /devices/{deviceId}/approvals"].json()}
     assert set(past) == {"DENIED", "APPROVED"}
-    ran = [each for each in story.reported["GET /devices/{deviceId}/executions"].json()["data"] if each["cmd"] == "FLUSH"]
+    ran = [each for each in story.responses["GET /devices/{deviceId}/executions"].json()["data"] if each["cmd"] == "FLUSH"]
     assert [each["executionId"] for each in ran] == [past["APPROVED"]["executionId"]]
 
 
 def test_the_secret_is_returned_once_at_creation_and_never_again(story: Story) -> None:
     assert story.secrets[0] != story.secrets[1]
     for call in ("GET /webhooks", "PATCH /webhooks/{webhookId}", "GET /webhooks/{webhookId}/deliveries", "GET /events"):
-        assert not [secret for secret in story.secrets if secret in story.reported[call].text]
+        assert not [secret for secret in story.secrets if secret in story.responses[call].text]
 
 
 def test_every_delivery_carries_the_headers_the_envelope_and_the_signature_of_its_raw_body(story: Story) -> None:

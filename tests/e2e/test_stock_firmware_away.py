@@ -58,7 +58,7 @@ async def owner(service: Service) -> AsyncIterator[ApiClient]:
         yield api
 
 
-async def request_approval(owner: ApiClient, device: Device, cmd: str, **more: Any) -> str:
+async def send(owner: ApiClient, device: Device, cmd: str, **more: Any) -> str:
     answer = await owner.post(f"{device.path}/command", {"cmd": cmd, **more})
     assert answer["status"] == "QUEUED", answer
     return str(answer["executionId"])
@@ -99,8 +99,8 @@ async def test_commands_queued_for_tasmota_arrive_in_order_and_expired_ones_neve
         await owner.wait_until(device.path, lambda found: found["isOnline"])
         await power_fails(plug)
     await owner.wait_until(device.path, lambda found: not found["isOnline"])
-    late = await request_approval(owner, device, "TOGGLE", ttlSeconds=1)
-    kept = [await request_approval(owner, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
+    late = await send(owner, device, "TOGGLE", ttlSeconds=1)
+    kept = [await send(owner, device, cmd) for cmd in ("ON", "OFF", "TOGGLE")]
     assert await ends(owner, device, late, "EXPIRED") == "EXPIRED"
     async with run_firmware(Tasmota, device, service) as plug:
         for execution_id in kept:
@@ -112,7 +112,7 @@ async def test_commands_queued_for_tasmota_arrive_in_order_and_expired_ones_neve
 
 async def test_commands_queued_for_shelly_are_sent_by_rpc(service: Service, owner: ApiClient) -> None:
     device = await register_stock_device(owner, "shelly")
-    kept = [await request_approval(owner, device, cmd) for cmd in ("ON", "TOGGLE")]
+    kept = [await send(owner, device, cmd) for cmd in ("ON", "TOGGLE")]
     async with run_firmware(Shelly, device, service) as plug:
         for execution_id in kept:
             assert await ends(owner, device, execution_id, "DONE") == "DONE"

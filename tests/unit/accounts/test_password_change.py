@@ -13,7 +13,7 @@ from support.http import PASSWORD, HttpWorld
 NEW = "a better password"
 
 
-async def request_approval(world: HttpWorld, caller: Session) -> str:
+async def request_code(world: HttpWorld, caller: Session) -> str:
     await world.passwords.send_code(caller)
     found = re.search(r"\b\d{6}\b", world.mail.mails[-1][2])
     assert found is not None
@@ -33,41 +33,41 @@ def another(code: str) -> str:
 
 
 async def test_a_code_works_once(world: HttpWorld, owner: Session) -> None:
-    code = await request_approval(world, owner)
+    code = await request_code(world, owner)
     assert not await refused(world, owner, code)
     assert await refused(world, owner, code)
 
 
 async def test_a_code_is_valid_for_ten_minutes(world: HttpWorld, owner: Session) -> None:
-    code = await request_approval(world, owner)
+    code = await request_code(world, owner)
     world.clock.forward(minutes=10)
     assert await refused(world, owner, code)
 
 
 async def test_after_five_wrong_attempts_the_correct_code_is_rejected(world: HttpWorld, owner: Session) -> None:
-    code = await request_approval(world, owner)
+    code = await request_code(world, owner)
     for _ in range(5):
         assert await refused(world, owner, another(code))
     assert await refused(world, owner, code)
 
 
 async def test_the_fifth_attempt_may_succeed(world: HttpWorld, owner: Session) -> None:
-    code = await request_approval(world, owner)
+    code = await request_code(world, owner)
     for _ in range(4):
         assert await refused(world, owner, another(code))
     assert not await refused(world, owner, code)
 
 
 async def test_a_new_code_invalidates_the_old_one(world: HttpWorld, owner: Session) -> None:
-    old = await request_approval(world, owner)
+    old = await request_code(world, owner)
     world.clock.forward(minutes=1)
-    new = await request_approval(world, owner)
+    new = await request_code(world, owner)
     assert await refused(world, owner, old if old != new else another(new))
     assert not await refused(world, owner, new)
 
 
 async def test_a_second_code_within_a_minute_is_rejected(world: HttpWorld, owner: Session) -> None:
-    await request_approval(world, owner)
+    await request_code(world, owner)
     world.clock.forward(seconds=20)
     with pytest.raises(RateLimited) as caught:
         await world.passwords.send_code(owner)
@@ -76,8 +76,8 @@ async def test_a_second_code_within_a_minute_is_rejected(world: HttpWorld, owner
 
 async def test_the_code_of_another_user_is_rejected(world: HttpWorld, owner: Session) -> None:
     admin = await world.join(owner, Role.ADMIN, "grace@example.com")
-    theirs = await request_approval(world, admin)
-    mine = await request_approval(world, owner)
+    theirs = await request_code(world, admin)
+    mine = await request_code(world, owner)
     assert await refused(world, owner, theirs if theirs != mine else another(mine))
 
 
@@ -86,14 +86,14 @@ async def test_a_mail_that_could_not_be_sent_starts_no_cooldown(world: HttpWorld
     with pytest.raises(Unavailable):
         await world.passwords.send_code(owner)
     world.mail.broken = None
-    assert not await refused(world, owner, await request_approval(world, owner))
+    assert not await refused(world, owner, await request_code(world, owner))
 
 
 async def test_a_change_revokes_all_refresh_tokens_and_the_log_does_not_contain_the_code(
     world: HttpWorld, owner: Session
 ) -> None:
     signed_in = await world.sessions.login("ada@example.com", PASSWORD, address="192.0.2.1")
-    code = await request_approval(world, owner)
+    code = await request_code(world, owner)
     await world.passwords.change_password(owner, code, NEW)
     async with world.uow.read() as tx:
         token = await tx.refresh_tokens.get(world.digest.sha256(signed_in.tokens.refresh_token))
