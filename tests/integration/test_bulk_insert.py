@@ -29,7 +29,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def _row(world: storage.World, number: int, payload: Any) -> tuple[Any, ...]:
+def _row(world: storage.StoredAccount, number: int, payload: Any) -> tuple[Any, ...]:
     text = f"number {number}: \"'\\ , ] 温度"
     device = world.device.device_id if number % 2 else None
     account = world.account.account_id
